@@ -91,7 +91,7 @@ class Embedder(AsyncResource):
         return self._checked(await self._in_batches(texts, self.embed))
 
     def _checked(self, found: EmbeddingResult) -> EmbeddingResult:
-        if not all(math.isfinite(sum(each)) for each in found.vectors):
+        if not all(map(is_finite, found.vectors)):
             raise ModelError(f"{self.name} gave a vector with numbers that are not finite")
         return found
 
@@ -123,6 +123,11 @@ class Embedder(AsyncResource):
         self, texts: Sequence[str], embed: Callable[[Sequence[str]], Awaitable[EmbeddingResult]]
     ) -> EmbeddingResult:
         return EmbeddingResult.joined([await embed(some) for some in chunks(texts, self.batch)])
+
+
+def is_finite(vector: Vector) -> bool:
+    """Return whether all numbers are finite; a sum of others is not finite either."""
+    return math.isfinite(sum(vector))
 
 
 def _guard(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

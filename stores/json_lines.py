@@ -20,7 +20,7 @@ from chatbot.stores.files import LONGEST_ENTRY, Folder
 
 logger = logging.getLogger(__name__)
 
-_written = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+_as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _CHUNK_BYTES = 16 * 1024
 _SUM = re.compile(rb',"sum":"([0-9a-f]{8})"\}\s*\Z')
 _END_BYTES = 64
@@ -28,7 +28,7 @@ _END_BYTES = 64
 
 def encode(record: Mapping[str, Any]) -> bytes:
     """Return the record as one line with a checksum."""
-    body = _written(record).encode()
+    body = _as_json(record).encode()
     return b'%s,"sum":"%08x"}\n' % (body[:-1], zlib.crc32(body)) if record else body + b"\n"
 
 

@@ -129,7 +129,7 @@ class LoopsLock:
             while self._waiting:
                 turn = self._waiting.popleft()
                 try:
-                    turn.get_loop().call_soon_threadsafe(self._hand_over, turn)
+                    turn.get_loop().call_soon_threadsafe(self._grant, turn)
                 except RuntimeError:  # the loop was closed
                     continue
                 return
@@ -141,7 +141,7 @@ class LoopsLock:
     async def __aexit__(self, *_: object) -> None:
         self.release()
 
-    def _hand_over(self, turn: Waiter) -> None:
+    def _grant(self, turn: Waiter) -> None:
         if turn.done():
             self.release()  # cancelled before its turn came
         else:
@@ -230,7 +230,7 @@ class GroupCommit(Generic[Item]):
 
     def _work(self) -> None:
         """Commit until nothing is left. Callers are answered before tidying or, without it, after `idle` is updated."""
-        with self._working:  # a thread that could not be started leaves its call to a later one
+        with self._working:  # a call whose thread could not be started stays queued: a later thread runs it
             batch, _ = self._next()  # also what came while this thread began
             while batch:
                 error, is_untidy = self._commit_batch(batch)

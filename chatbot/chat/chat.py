@@ -260,7 +260,7 @@ class Chat:
                 result = await session.write_turn(events=memory.last_changes(PromptMemory(), words.id, said)[0])
                 for error in result.failed.values():
                     raise error
-                kept = await memory.completed(result.outcomes[-1])
+                kept = await memory.report_completed(result.outcomes[-1])
         if receipt is not None:
             await session.receipt_append({**receipt, "calls": [], "remembered": kept})
 

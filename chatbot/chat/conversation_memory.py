@@ -52,7 +52,7 @@ Choose = Callable[[SessionHandle, Sequence[RankedMemory], int, datetime], Awaita
 """Picks a limited number of a session's hits for a prompt at a given time."""
 _TASKS_SHOWN = 3
 _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
-_CLOSE = 2
+_WITH_PROFILE_LINES = 2
 """Number of the best rows whose profile lines are added."""
 _ANYONE = Disclosure()
 _NEEDLESS = -1.5
@@ -180,7 +180,7 @@ class ConversationMemory:
             hits = await choose(self._session, hits, most, self._clock())
         tasks, index = await self._at_the_beginning() if len(said) == 1 else ((), ())
         rows = [*((row, 1.0) for row in tasks), *((each.observation, each.score) for each in hits if each.observation)]
-        lines = await self._profile(said, recollection, [each.id for each in hits[:_CLOSE]])
+        lines = await self._profile(said, recollection, [each.id for each in hits[:_WITH_PROFILE_LINES]])
         pinned = await self._pinned({*in_window, *(row.id for row, _ in rows)}, client_text)
         beside = [*(line.row for line in lines), *(row for row, _ in pinned)]
         withheld |= {row.id for row in beside if row.sensitivity not in may_send}
@@ -324,8 +324,8 @@ class ConversationMemory:
             events.append(Event(kind="update", at=scope.clock(), ids=(row,), fields=fields, who=scope.agent_id))
         return events, removed
 
-    async def completed(self, outcome: Outcome) -> str | None:
-        """Return the id of the row that the reply completed; None if it was forgotten meanwhile."""
+    async def report_completed(self, outcome: Outcome) -> str | None:
+        """Report the row that the reply completed; return its id, or None if it was forgotten meanwhile."""
         scope = self._memory.scope
         if outcome.error is not None:
             return None
@@ -353,7 +353,7 @@ class ConversationMemory:
             return
         receipts, began = await session.receipts_since(since), format_time(since)
         before = [each["at"] for each in dropwhile(lambda each: each["at"] != began, receipts) if each["at"] > began]
-        # Rows of earlier turns are later if the clock was set back.
+        # If the clock was set back, rows of earlier turns have later times.
         end = min(map(parse_time, before), default=max(self._clock(), since) + timedelta.resolution)
         rows = await memory.every(
             session_id=session.id, after=since, before=end, sensitivities=SENSITIVITIES, statuses=STATUSES

@@ -105,8 +105,8 @@ def agent_context(memory: MemorySystem, agent: str) -> Context:
     return Context(lambda: memories, memory, agent, any_agent=False, writer="tool")
 
 
-def offered(context: ToolContext) -> list[Tool]:
-    """Return the tools of the plug-in `memory`."""
+def session_tools(context: ToolContext) -> list[Tool]:
+    """Return the tools of the plug-in `memory`; none without a session."""
     return [] if context.session is None else memory_tools(context.session, context.system)
 
 

@@ -416,7 +416,7 @@ class Turn:
             return
         await self._recover_words(self._session)
         await self._remember()
-        self._session.turn_order.answering = self.receipt.remembered or ""
+        self._session.turn_order.asked_row = self.receipt.remembered or ""
 
     async def _recover_words(self, session: SessionHandle) -> None:
         """Remember the messages of turns that were killed first; every other turn left a receipt."""
@@ -459,7 +459,7 @@ class Turn:
         await self._write_last_reply(row)
         if self._session is None or not is_answered:
             return
-        self._session.turn_order.answering = ""
+        self._session.turn_order.asked_row = ""
 
         async def keep() -> KeptExchange | None:
             if row is None:
@@ -493,7 +493,7 @@ class Turn:
             self._unremembered = error if self.receipt.remembered else None
             logger.warning("uses were not counted: %s", error)
         if self._memory is not None and row is not None and result.outcomes:
-            self.receipt.remembered = await self._memory.completed(result.outcomes[-1])
+            self.receipt.remembered = await self._memory.report_completed(result.outcomes[-1])
 
     async def _title_by_model(self) -> None:
         """Ask the model for a title if that is configured."""

@@ -309,8 +309,8 @@ def _bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
     words, times = progress.TextColumn("{task.description}", markup=False), progress.TimeElapsedColumn()
     columns = (words, progress.BarColumn(), progress.TaskProgressColumn(), times)
-    error, is_below = console.Console(stderr=True), sys.stdout.isatty()  # what is printed goes above the bar
-    with progress.Progress(*columns, console=error, transient=True, redirect_stdout=is_below) as bar:
+    error, is_shared = console.Console(stderr=True), sys.stdout.isatty()  # on one terminal, text goes above the bar
+    with progress.Progress(*columns, console=error, transient=True, redirect_stdout=is_shared) as bar:
         task = bar.add_task(title, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
 

@@ -111,7 +111,7 @@ async def _mark_milestone(memory: Memory, run: ToolRun, sources: Sequence[str]) 
 
 async def _tasks(session: SessionHandle, run: ToolRun) -> list[str]:
     """Return the task that a run of memory's tools was about: a checkpoint is as strict as its task."""
-    asked = str(_task(run).get("id") or run.arguments.get("task", ""))
+    asked = str(run.task.get("id") or run.arguments.get("task", ""))
     if not is_observation_id(asked):
         return []
     return [row.id for row in await session.memory.get([asked], sensitivities=SENSITIVITIES, count_use=False)]
@@ -204,6 +204,8 @@ class ToolRun(Struct, frozen=True):
     is_error: bool
     writes: bool | None
     """As in the `ToolResult`."""
+    task: Mapping[str, Any]
+    """The task in the output of memory's tools; empty if there is none."""
 
     @classmethod
     def of(cls, result: ToolResult) -> ToolRun:
@@ -215,7 +217,7 @@ class ToolRun(Struct, frozen=True):
             arguments = {"arguments": given}
         table = arguments if isinstance(arguments, dict) else {"arguments": arguments}
         name = " ".join(result.call.name.split())[:80]
-        return cls(name, table, output[:LONGEST_OUTPUT], result.is_error, result.writes)
+        return cls(name, table, output[:LONGEST_OUTPUT], result.is_error, result.writes, _task(output))
 
     @property
     def title(self) -> str:
@@ -276,7 +278,7 @@ class ToolRun(Struct, frozen=True):
         if self.is_error:
             return None
         if self.tool.endswith("task_update") and self.arguments.get("status") == "completed":
-            return "task done", str(_task(self).get("title") or _main_argument(self.arguments) or "a task")
+            return "task done", str(self.task.get("title") or _main_argument(self.arguments) or "a task")
         return ("file saved", self.files[-1]) if self.writes and self.files else None
 
 
@@ -290,9 +292,9 @@ def _cleaned(text: str) -> str:
     return clean if len(text) <= _READ else clean[: -_READ // 2]
 
 
-def _task(run: ToolRun) -> dict[str, Any]:
+def _task(output: str) -> dict[str, Any]:
     try:
-        return dict(json.loads(run.output)["task"])
+        return dict(json.loads(output)["task"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return {}
 

@@ -119,7 +119,7 @@ class SessionHandle:
         scope = Scope(self._store(ObservationStore), caller, self._environment, self.agent_id, self.id, self._ancestors)
         return replace(
             scope,
-            answering=lambda: self.turn_order.answering,
+            asked_row=lambda: self.turn_order.asked_row,
             fresh_at=lambda: self._as_of() or time.monotonic(),
             check_there=self._check_there,
         )

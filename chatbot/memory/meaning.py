@@ -24,7 +24,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from chatbot.embedding import Embedder, Judgement
+from chatbot.embedding import Embedder, Judgement, is_finite
 from chatbot.errors import ChatbotError, ModelError, ModelTimeout
 from chatbot.memory.episode import QUESTION
 from chatbot.memory.scope import utc_now
@@ -236,7 +236,7 @@ class Meaning(AsyncResource):
     async def _embed_rows(self, rows: Sequence[Observation]) -> int:
         """Embed the rows and return how many vectors were kept."""
         vectors = await self._bill_call(self._embed([embedded_text(row) for row in rows]), len(rows))
-        made = [each for each in zip(rows, vectors, strict=True) if math.isfinite(sum(each[1]))]
+        made = [each for each in zip(rows, vectors, strict=True) if is_finite(each[1])]
         if len(made) < len(rows):
             self._report(f"{self.model} gave no finite vector for some memories: they are found only by words for now")
         return await self._store.put_vectors(self.model, made)

@@ -109,7 +109,7 @@ async def recollect(
     is_calibrated = scope.meaning is not None and scope.meaning.is_calibrated
     if asked.statements and (asked.need is None or not is_calibrated):
         profile = replace(profile, relative_floor=max(profile.relative_floor, _ENOUGH))
-    limit, exclude = check_limit(asked.limit), frozenset((scope.answering(), *asked.exclude))
+    limit, exclude = check_limit(asked.limit), frozenset((scope.asked_row(), *asked.exclude))
     texts = [asked.texts] if isinstance(asked.texts, str) else list_of(asked.texts, "texts")
     wanted, past = await as_of(scope, view, wanted, asked)
     asks, most = (asked.need or 0.0) > 0, limit + len(exclude)
@@ -199,7 +199,7 @@ async def rows_about(
         earlier_weight=_EARLIER,
         limit=max(reach, RESCORED),
         apart=SUMMARIES,
-        without=scope.answering(),
+        without=scope.asked_row(),
     )
     if vectors is None and scope.meaning is not None:
         (vectors,) = await vectors_of(scope.meaning, [texts], asks=asks)

@@ -312,7 +312,7 @@ class Scope(Struct, frozen=True):
     """Expected version, as in `View.expects`."""
     made: dict[str, str] | None = None
     """Filled with the new version of each changed memory by id; None notes none."""
-    answering: Callable[[], str] = str
+    asked_row: Callable[[], str] = str
     """Returns the id of the row of the message that is being answered, which searches leave out."""
     fresh_at: Callable[[], float] = time.monotonic
     """Returns the `View.fresh_at` of a new operation."""

@@ -301,19 +301,19 @@ def _queries(receipt: Record) -> list[str]:
 
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.25
-_PATIENCE_S = 600.0
+_LONGEST_WAIT_S = 600.0
 
 
 class TurnOrder:
-    """Lock held during each turn of a session; in a read-only folder, within this process only."""
+    """Lock held during each turn of a session, in a read-only folder within this process only; and what it answers."""
 
-    def __init__(self, lease: Lease, *, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(self, lease: Lease, *, longest_wait_s: float = _LONGEST_WAIT_S) -> None:
         self.in_process = LoopsLock()
         """The order within this process only, for dry runs: a lease would be a write."""
-        self.answering = ""
-        """Id of the row of the message that is being answered, which searches leave out: see `Scope.answering`."""
+        self.asked_row = ""
+        """Id of the row of the message that the running turn answers; empty if there is none."""
         self._lease = lease
-        self._patience_s = patience_s
+        self._longest_wait_s = longest_wait_s
 
     def locked(self) -> bool:
         """Return whether this process holds the order or waits for it."""
@@ -325,12 +325,12 @@ class TurnOrder:
     async def take(self, reads: Callable[[], Sequence[object]] = tuple) -> None:
         """Take the order, and make the reads of `Store.turn_reads` along with it."""
         await self.in_process.acquire()
-        pause, give_up = _FIRST_PAUSE_S, time.monotonic() + self._patience_s
+        pause, give_up = _FIRST_PAUSE_S, time.monotonic() + self._longest_wait_s
         try:
             while not await self._attempt(reads):
                 if time.monotonic() > give_up:
                     raise StoreBusy(
-                        f"another process has been running a turn in this session for {self._patience_s:g} s: "
+                        f"another process has been running a turn in this session for {self._longest_wait_s:g} s: "
                         "wait for it, or end it"
                     )
                 await asyncio.sleep(pause)
@@ -344,7 +344,7 @@ class TurnOrder:
 
     async def release(self) -> None:
         """Release the order."""
-        self.answering = ""
+        self.asked_row = ""
         try:
             await to_its_end(asyncio.to_thread(self.release_lease))
         finally:

@@ -29,7 +29,7 @@ from chatbot.telemetry import open_telemetry
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE_S = 1.0
+_LONGEST_WAIT_S = 1.0
 
 
 class StorageProbe(AsyncResource):
@@ -43,7 +43,7 @@ class StorageProbe(AsyncResource):
         """Return why the storage cannot be used now; None if it can. Takes at most a second."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.ensure_future(asyncio.to_thread(self._look))
-        await asyncio.wait([self._looking], timeout=_PATIENCE_S)
+        await asyncio.wait([self._looking], timeout=_LONGEST_WAIT_S)
         try:
             self._looking.result()
         except asyncio.InvalidStateError:

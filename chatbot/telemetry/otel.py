@@ -58,7 +58,7 @@ _CALL_S = (0.01, 0.02, 0.04, 0.08, 0.16, 0.32, 0.64, 1.28, 2.56, 5.12, 10.24, 20
 _TOKENS = (1, 4, 16, 64, 256, 1024, 4096, 16384, 65536, 262144, 1048576)
 _MEMORY_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 _MEASURED_EVERY_S = 60.0
-_PATIENCE_S = 2.0
+_LONGEST_WAIT_S = 2.0
 
 
 _ATTRIBUTES = {
@@ -287,7 +287,7 @@ class _Sizes:
             rows, taken = Counter[str](), Counter[str]()
             for system, loop in list(self.open.items()):
                 try:
-                    stats = asyncio.run_coroutine_threadsafe(_stats(system), loop).result(_PATIENCE_S)
+                    stats = asyncio.run_coroutine_threadsafe(_stats(system), loop).result(_LONGEST_WAIT_S)
                     sizes = system.backend.sizes()
                 except Exception as error:  # noqa: BLE001 - a plug-in, or a loop that has ended: the others still count
                     logger.info("one memory could not be measured: %s", type(error).__name__)

@@ -262,7 +262,7 @@ def shorten(text: str, limit: int) -> str:
 
 TOOLS = PluginPoint(
     group="chatbot.tools",
-    own={"memory": "chatbot.chat.memory_tools:offered"},
+    own={"memory": "chatbot.chat.memory_tools:session_tools"},
     noun="tools",
     unknown=ConfigError,
     broken=ConfigError,

@@ -36,7 +36,7 @@ _MACHINE = re.compile("[0-9a-f]{12}")
 _LARGEST_FILE = 256 << 20
 _LARGEST_ANSWER = 1 << 30
 _LARGEST_REASON = 64 << 10
-_PATIENCE_S = 300.0
+_LONGEST_WAIT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +287,7 @@ class ServerPlace(ParcelPlace):
     def _answer(self, body: dict[str, Any]) -> ServerAnswer:
         request = Request(self._address, msgspec.json.encode(body), self._headers)  # noqa: S310 - http or https
         try:
-            with build_opener(_NoRedirect()).open(request, timeout=_PATIENCE_S) as answer:
+            with build_opener(_NoRedirect()).open(request, timeout=_LONGEST_WAIT_S) as answer:
                 said = _read_answer(answer, _LARGEST_ANSWER)
             return msgspec.json.decode(said, type=ServerAnswer)
         except HTTPError as error:

@@ -40,10 +40,10 @@ from chatbot.stores.records import (
 )
 from chatbot.transfer import union
 from chatbot.transfer.sync_place import RefusedFile, SyncReport, readable
-from chatbot.transfer.union import Journal, PlaceState, Said, SessionContent, SyncState, canonical, digest_of
+from chatbot.transfer.union import Journal, PlaceState, SessionContent, SyncState, Transcript, canonical, digest_of
 from chatbot.transfer.untrusted import OwnPart, SessionLine, checked_receipt
 
-_PATIENCE_S = 20.0
+_LONGEST_WAIT_S = 20.0
 _FILES_BYTES = 8 << 20
 """Bytes of attachments that are sent in one line: few lines, as taking one in reads the whole session."""
 _STEP = timedelta(microseconds=1)
@@ -246,7 +246,7 @@ class SessionUnion:
     def _order(self, session_id: str) -> TurnOrder:
         """Return the lock of a session, which turns hold too; to be held while the session is changed."""
         lease = self.storage.backend.place_of(self._sessions.ref(session_id)).lease("turn")
-        return TurnOrder(lease, patience_s=_PATIENCE_S)
+        return TurnOrder(lease, longest_wait_s=_LONGEST_WAIT_S)
 
     def _stamp(self, record: SessionRecord, ref: SessionRef) -> str:
         """Return a stamp that changes with the session, without reading it; empty if there is none."""
@@ -343,7 +343,7 @@ class SessionUnion:
             state.record = union.portable(await asyncio.to_thread(self._sessions.change, session_id, change))
         state.times |= {name: given.times[name] for name in later if name in given.times}
 
-    async def _complete_transcript(self, machine: str, given: SessionLine, known: Entries) -> Said | None:
+    async def _complete_transcript(self, machine: str, given: SessionLine, known: Entries) -> Transcript | None:
         """Return the transcript of another machine, completed with entries that it sent before or that exist here.
 
         None if one of them is in a file that has not arrived yet.
@@ -364,14 +364,14 @@ class SessionUnion:
             return False
         return True
 
-    async def _make(self, record: SessionRecord, said: Said, *, is_own: bool = False) -> None:
+    async def _make(self, record: SessionRecord, said: Transcript, *, is_own: bool = False) -> None:
         if not is_own:
             record = replace(record, used_at=max([record.created_at, *(entry.at for _, entry in said[-1:])]))
         async with SessionCatalog(self.storage.backend).making(record) as draft:
             if said:
                 await self.storage.store.transcript_append(draft, [entry for _, entry in said])
 
-    async def _unite_transcript(self, session_id: str, ours: Said, theirs: Said) -> None:
+    async def _unite_transcript(self, session_id: str, ours: Transcript, theirs: Transcript) -> None:
         """Give a session the transcript of both sides; if both have continued it, one continuation becomes a fork."""
         cut = {*self.state.sessions[session_id].cut}
         left = ([each for each in said if each[0] not in cut] for said in (ours, theirs))
@@ -381,7 +381,7 @@ class SessionUnion:
         if whole != ours:
             await self._replace(session_id, ours, whole)
 
-    async def _fork(self, session_id: str, fork_id: str, said: Said) -> None:
+    async def _fork(self, session_id: str, fork_id: str, said: Transcript) -> None:
         parent = await self._record(session_id)
         first = next(entry for _, entry in said)
         title = f"{parent.title or first.content[:60]} (continued on another machine)"
@@ -403,13 +403,13 @@ class SessionUnion:
             if name in cut and not any(name in entry.content for entry in said):
                 blobs.drop(name)
 
-    def _copy_files(self, session_id: str, fork_id: str, said: Said) -> None:
+    def _copy_files(self, session_id: str, fork_id: str, said: Transcript) -> None:
         ours, theirs = self._blobs(session_id), self._blobs(fork_id)
         for name in ours.sizes():
             if any(name in entry.content for _, entry in said) and (data := ours.read(name)) is not None:
                 theirs.put(data, name[32:])
 
-    async def _replace(self, session_id: str, ours: Said, whole: Said) -> None:
+    async def _replace(self, session_id: str, ours: Transcript, whole: Transcript) -> None:
         """Replace a transcript. Removed entries are noted first, so that they do not count as removed by the user."""
         same = next((at for at, (one, other) in enumerate(zip(ours, whole, strict=False)) if one != other), None)
         keep = min(len(ours), len(whole)) if same is None else same

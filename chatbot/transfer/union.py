@@ -320,7 +320,7 @@ def differing_names(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[st
     return [name for name in {**one, **other} if one.get(name) != other.get(name)]
 
 
-Said = Sequence[tuple[str, TranscriptEntry]]
+Transcript = Sequence[tuple[str, TranscriptEntry]]
 """Entries of a transcript with their ids."""
 
 
@@ -335,7 +335,7 @@ def with_ids(entries: Iterable[TranscriptEntry]) -> list[tuple[str, TranscriptEn
     return found
 
 
-def unite(session_id: str, ours: Said, theirs: Said) -> tuple[Said, tuple[str, Said] | None]:
+def unite(session_id: str, ours: Transcript, theirs: Transcript) -> tuple[Transcript, tuple[str, Transcript] | None]:
     """Return the transcript of a session from two copies, and, if both were continued, a fork with its id.
 
     The copy that was continued first keeps the session: every machine gets the same result, in any order.
@@ -362,7 +362,7 @@ def is_newer(other: tuple[str, Any], one: tuple[str, Any] | None) -> bool:
 class SessionContent(Struct, frozen=True):
     """Entries, values, choices, receipts and file names of a session."""
 
-    said: Said
+    said: Transcript
     values: dict[str, tuple[str, str]]
     choices: tuple[str, str] | None
     receipts: list[dict[str, Any]]

@@ -25,8 +25,8 @@ from chatbot.stores.home import without_password
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database_connection import (
     MOST_SKEW_S,
-    PatientConnection,
     Row,
+    TimedConnection,
     check,
     check_clock,
     configure,
@@ -40,13 +40,13 @@ from chatbot.stores.postgres.database_connection import (
     unknown_end,
 )
 from chatbot.stores.postgres.schema import check_version
-from chatbot.stores.postgres.transaction import Returns, Statement, Transaction, answer_of, send
+from chatbot.stores.postgres.transaction import RowResult, Statement, Transaction, answer_of, send
 from chatbot.stores.span import count
 
 MOST_CONNECTIONS = 10
 """Maximum connections of a process, whatever the number of users."""
 _KEPT_FREE = 2
-_PATIENCE_S = 30.0
+_LONGEST_WAIT_S = 30.0
 """Longest wait for a connection, and for a lock."""
 _ATTEMPTS = 6
 _FIRST_PAUSE_S = 0.01
@@ -112,13 +112,13 @@ class Database:
         self._begun: set[tuple[str, str, str]] = set()
 
     @property
-    def patience_s(self) -> float:
+    def longest_wait_s(self) -> float:
         """Longest wait for a connection, and for a lock."""
-        return _PATIENCE_S
+        return _LONGEST_WAIT_S
 
     def begin_values(self, identity: str, *, durable: bool) -> dict[str, str]:
         """Return the values of the first statement of a transaction."""
-        return {"identity": identity, "commit": "on" if durable else "off", "patience": f"{_PATIENCE_S:g}s"}
+        return {"identity": identity, "commit": "on" if durable else "off", "patience": f"{_LONGEST_WAIT_S:g}s"}
 
     @classmethod
     def of(cls, url: str) -> Database:
@@ -300,7 +300,7 @@ class Database:
 
     def retry(self, attempt: Callable[[], T], *, is_safe: bool) -> T:
         """Call `attempt` until it succeeds or fails permanently. `is_safe` says that it may be done twice."""
-        pause, give_up = _FIRST_PAUSE_S, time.monotonic() + _PATIENCE_S
+        pause, give_up = _FIRST_PAUSE_S, time.monotonic() + _LONGEST_WAIT_S
         for left in reversed(range(_ATTEMPTS)):
             try:
                 return attempt()
@@ -316,7 +316,7 @@ class Database:
                 pause *= 2
         raise AssertionError("unreachable")
 
-    def _at_once(self, identity: str, wanted: Sequence[Statement], *, durable: bool, is_safe: bool) -> list[Returns]:
+    def _at_once(self, identity: str, wanted: Sequence[Statement], *, durable: bool, is_safe: bool) -> list[RowResult]:
         """Run statements in one round trip: as one transaction, or within that of this thread."""
         if (held := self.held.get(identity)) is not None:
             with self._translated():
@@ -333,7 +333,7 @@ class Database:
 
     def _send_with_queued(
         self, identity: str, queued: Sequence[QueuedWrite], wanted: Sequence[Statement], *, is_safe: bool
-    ) -> list[Returns] | None:
+    ) -> list[RowResult] | None:
         """Run the queued writes and then the wanted statements in one transaction; return None if it fails.
 
         Then each queued write is made by itself, so that only those that fail report a failure.
@@ -355,7 +355,7 @@ class Database:
                 each.write_alone()
         return answers[len(queued) :]
 
-    def _send(self, identity: str, wanted: Sequence[Statement], *, durable: bool) -> list[Returns]:
+    def _send(self, identity: str, wanted: Sequence[Statement], *, durable: bool) -> list[RowResult]:
         """Run statements as one transaction in one round trip."""
         with self.connection() as connection:
             with connection.pipeline():
@@ -372,11 +372,11 @@ class Database:
                 self._pool = ConnectionPool(
                     self.url.partition("#")[0],
                     min_size=0,
-                    connection_class=PatientConnection,
+                    connection_class=TimedConnection,
                     max_size=MOST_CONNECTIONS,
-                    timeout=_PATIENCE_S,
+                    timeout=_LONGEST_WAIT_S,
                     max_idle=_IDLE_S,
-                    reconnect_timeout=_PATIENCE_S,
+                    reconnect_timeout=_LONGEST_WAIT_S,
                     kwargs=settings_of(self.url),
                     check=check,
                     configure=configure,
@@ -417,7 +417,7 @@ class Database:
             self._is_away = True
             return error
         return StoreBusy(
-            f"{self.shown}: all {MOST_CONNECTIONS} connections of this process were busy for {_PATIENCE_S:g} s"
+            f"{self.shown}: all {MOST_CONNECTIONS} connections of this process were busy for {_LONGEST_WAIT_S:g} s"
         )
 
     @contextmanager

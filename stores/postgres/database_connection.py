@@ -42,7 +42,7 @@ Row = tuple[Any, ...]
 T = TypeVar("T")
 
 
-class PatientConnection(psycopg.Connection[Row]):
+class TimedConnection(psycopg.Connection[Row]):
     """A connection that breaks when the server gives no answer for too long."""
 
     def wait(self, gen: Generator[Any, Any, T], interval: float = _INTERVAL_S, timeout: float | None = None) -> T:

@@ -198,7 +198,7 @@ class PostgresLog(Log):
     @contextmanager
     def _locked_here(self) -> Iterator[None]:
         """Hold the write lock of this process. Raises `StoreBusy`."""
-        longest = self._database.patience_s
+        longest = self._database.longest_wait_s
         if not self._write_lock.acquire(timeout=longest):
             raise StoreBusy(f"{self.name} was being written for {longest:g} s: try again")
         try:

@@ -22,7 +22,7 @@ Statement = tuple[str, dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Returns:
+class RowResult:
     """The rows that a statement returned, and how many it touched."""
 
     rows: list[Row]
@@ -49,8 +49,8 @@ class Transaction:
             return
         database = self._database
         database.write_queued(self._identity)
-        if not database.holding.acquire(timeout=database.patience_s):
-            raise StoreBusy(f"{database.shown}: too many changes at once for {database.patience_s:g} s")
+        if not database.holding.acquire(timeout=database.longest_wait_s):
+            raise StoreBusy(f"{database.shown}: too many changes at once for {database.longest_wait_s:g} s")
         try:
             database.retry(lambda: self._begin(first, values), is_safe=True)
         except BaseException:
@@ -96,7 +96,7 @@ class Transaction:
         """Run a statement; return how many rows it touched."""
         return self._ask(statement, values).touched
 
-    def _ask(self, statement: str, values: dict[str, Any]) -> Returns:
+    def _ask(self, statement: str, values: dict[str, Any]) -> RowResult:
         try:
             return answer_of(send(self.connection, self._identity, (statement, values)))
         except psycopg.Error as error:
@@ -139,6 +139,6 @@ def send(connection: psycopg.Connection[Row], identity: str, wanted: Statement) 
     return connection.execute(encode_statement(statement), values | {"identity": identity})
 
 
-def answer_of(cursor: psycopg.Cursor[Row]) -> Returns:
+def answer_of(cursor: psycopg.Cursor[Row]) -> RowResult:
     """Return the answer to a statement."""
-    return Returns(fetch(cursor), cursor.rowcount)
+    return RowResult(fetch(cursor), cursor.rowcount)

@@ -202,7 +202,7 @@ class _Broken(Lease):
 
 @pytest.mark.parametrize("error", [None, StoreFailed("no PostgreSQL answers there")])
 async def test_without_an_answer_about_the_order_there_is_no_turn(error: StoreError | None) -> None:
-    order = TurnOrder(_Broken(error, is_taken=False), patience_s=0)
+    order = TurnOrder(_Broken(error, is_taken=False), longest_wait_s=0)
     with pytest.raises(type(error or StoreBusy()), match="no PostgreSQL answers" if error else "another process"):
         await order.__aenter__()
     assert not order.locked()

@@ -119,7 +119,7 @@ def test_a_full_disk_is_told_and_all_goes_on_once_there_is_room(small_disk: Path
 
 
 def test_a_dead_database_is_told_in_words_and_waiting_is_bounded(server: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(database, "_LONGEST_WAIT_S", 1.0)
     backend = PostgresBackend(Address(server.url, "ada"))
     backend.lines("usage").append([{"n": 1}])
     server.kill()
@@ -146,7 +146,7 @@ def _asked(backend: PostgresBackend) -> int:
 
 
 def test_a_kept_lock_is_awaited_no_longer_than_allowed(server: Node, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(database, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(database, "_LONGEST_WAIT_S", 1.0)
     backend = PostgresBackend(Address(server.url, "ada"))
     backend.lines("usage").append([{"n": 1}])
     with psycopg.connect(server.url) as other:

@@ -114,7 +114,7 @@ def test_a_database_of_which_no_server_may_be_written_to_says_what_to_do(nodes: 
 
 def test_no_commit_waits_too_long_for_a_standby(nodes: tuple[Node, Node], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(database_connection, "LONGEST_S", 5.0)
-    monkeypatch.setattr(database, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(database, "_LONGEST_WAIT_S", 1.0)
     primary, standby = nodes
     backend = PostgresBackend(Address(several(primary, standby), "ada"))
     backend.lines("usage").append([{"n": 1}])

@@ -86,7 +86,9 @@ _MOST_MADE = 20
 
 
 @router.get("/c/{session_id}/noted")
-async def show_noted(access: AccessHere, session_id: SessionId, at: Annotated[str, Query(max_length=100)]) -> Response:
+async def show_turn_memories(
+    access: AccessHere, session_id: SessionId, at: Annotated[str, Query(max_length=100)]
+) -> Response:
     """Show the memories that a turn recalled and created, each with its actions."""
     session = await access.session(session_id)
     receipts = (await session.receipts_since(parse_time(at)))[::-1]

@@ -39,7 +39,7 @@ def test_health_and_readiness_follow_storage(http: Serve, monkeypatch: pytest.Mo
 
 
 async def test_storage_that_hangs_is_asked_once_and_waited_for_but_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identities, "_PATIENCE_S", 0.01)
+    monkeypatch.setattr(identities, "_LONGEST_WAIT_S", 0.01)
     asked, answer = threading.Semaphore(0), threading.Event()
 
     def look() -> None:
@@ -62,7 +62,7 @@ def test_every_route_says_that_the_database_was_killed_and_answers_once_it_is_ba
     http: Serve, server: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CHATBOT_STORAGE__URL", server.url)
-    monkeypatch.setattr(database, "_PATIENCE_S", 1.0)
+    monkeypatch.setattr(database, "_LONGEST_WAIT_S", 1.0)
     monkeypatch.setattr(Identities, "_check_apart", unchecked)  # it works as the owner of the tables
     served = http(["whole"] * 9)
     with served.client() as client:
