@@ -24,7 +24,7 @@ from chatbot.stores.loops import GroupCommit
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, format_time, parse_time
 from chatbot.stores.transcript import LONGEST_CONTENT, TranscriptFile, transcript_stamp
 
-_WARM_SESSIONS = 256
+_MOST_CACHED = 256
 
 
 class BasicSessionStore(KeyValueStore, TranscriptStore):
@@ -38,7 +38,7 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
         check_caps(kv_cap=kv_cap, transcript_cap=transcript_cap)
         self._kv_cap = kv_cap
         self._transcript_cap = transcript_cap
-        self._warm: OrderedDict[str, _SessionFiles] = OrderedDict()
+        self._cached: OrderedDict[str, _SessionFiles] = OrderedDict()
         self._guard = threading.Lock()
 
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
@@ -82,12 +82,12 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
 
     async def forget_session(self, session: SessionRef) -> None:
         with self._guard:
-            files = self._warm.pop(session.id, None)
+            files = self._cached.pop(session.id, None)
         if files is not None:
             await files.appends.finish()
 
     async def aclose(self) -> None:
-        for files in list(self._warm.values()):
+        for files in list(self._cached.values()):
             await files.appends.finish()
 
     async def _key_values(self, session: SessionRef) -> dict[str, KeyValue]:
@@ -95,18 +95,18 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
 
     def _files(self, session: SessionRef) -> _SessionFiles:
         with self._guard:
-            files = self._warm.get(session.id)
+            files = self._cached.get(session.id)
             if files is None or files.folder != session.folder:
                 files = _SessionFiles(session.folder, self._kv_cap, self._transcript_cap)
-                self._warm[session.id] = files
-            self._warm.move_to_end(session.id)
-            if len(self._warm) > _WARM_SESSIONS:
-                self._cool_one()
+                self._cached[session.id] = files
+            self._cached.move_to_end(session.id)
+            if len(self._cached) > _MOST_CACHED:
+                self._drop_idle()
         return files
 
-    def _cool_one(self) -> None:
-        if (idle := next((key for key, files in self._warm.items() if files.appends.idle), None)) is not None:
-            del self._warm[idle]
+    def _drop_idle(self) -> None:
+        if (idle := next((key for key, files in self._cached.items() if files.appends.idle), None)) is not None:
+            del self._cached[idle]
 
 
 class _SessionFiles:

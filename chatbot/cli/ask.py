@@ -11,7 +11,7 @@ from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.receipts import Receipt, memory_line
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import TINY, printable, read_input, say_json, warn
-from chatbot.cli.run import Exit, end_in_order, until_interrupted
+from chatbot.cli.run import Exit, cancel_on_signals, until_interrupted
 from chatbot.messages import TextDelta
 from chatbot.runtime import Runtime
 from chatbot.stores.errors import InvalidValue
@@ -25,7 +25,7 @@ async def run(args: argparse.Namespace) -> Exit | None:
     if not (text.strip() or args.attach):
         raise InvalidValue("no question: pass it as an argument or on standard input")
     files = [upload_from_file(each) for each in args.attach]
-    end_in_order()
+    cancel_on_signals()
     async with Runtime(options_of(args)) as runtime:
         runtime.warm()
         if not args.json and await runtime.why_missing() == "" and not await runtime.memory.list_sessions(limit=1):

@@ -96,7 +96,7 @@ def exit_code(error: ChatbotError | StoreError) -> Exit:
 T = TypeVar("T")
 
 
-def end_in_order() -> None:
+def cancel_on_signals() -> None:
     """Make SIGTERM and SIGHUP cancel the running task, so that everything is closed and no process is left.
 
     It is cancelled once: a shell repeats the SIGHUP of its terminal, which must not interrupt the closing.

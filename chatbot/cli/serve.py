@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from chatbot.cli.options import setup_of
 from chatbot.cli.output import say, warn
-from chatbot.cli.run import TerminalFormatter, end_in_order
+from chatbot.cli.run import TerminalFormatter, cancel_on_signals
 from chatbot.errors import ConfigError
 from chatbot.options import Options, Setup
 from chatbot.stores.errors import InvalidValue
@@ -68,7 +68,7 @@ async def run_mcp(args: argparse.Namespace) -> None:
         raise InvalidValue(f"{' and '.join(given)} can only be used with --http")
     setup = setup_of(args, project=args.project)
     setup.check()
-    end_in_order()
+    cancel_on_signals()
     with suppress(asyncio.CancelledError):  # a signal ended it, and everything is closed
         async with opened(setup, args) as server:
             await _serve(server, setup, args)

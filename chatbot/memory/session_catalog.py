@@ -305,7 +305,7 @@ _LONGEST_WAIT_S = 600.0
 
 
 class TurnOrder:
-    """Lock held during each turn of a session, in a read-only folder within this process only; and what it answers."""
+    """Lock held during each turn of a session, and the turn's row. In a read-only folder, within this process only."""
 
     def __init__(self, lease: Lease, *, longest_wait_s: float = _LONGEST_WAIT_S) -> None:
         self.in_process = LoopsLock()

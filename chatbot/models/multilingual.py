@@ -109,7 +109,7 @@ class MultilingualEncoder:
         )
 
     def question(self, vector: Vector) -> Vector:
-        """Return the vector to search with: without the direction of questions, in which statements do not lie."""
+        """Return the vector to search with: without the direction of questions, which statements lack."""
         asked, asking = np.asarray(vector, "f4"), heads().asking
         return unit((asked - (asked @ asking) * asking).tolist())
 

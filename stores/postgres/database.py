@@ -108,7 +108,7 @@ class Database:
         self._compared_at, self._offset = time.monotonic(), _offset()
         """When the clocks were last compared, and the setting of the clock here at that time."""
         self.holding = threading.BoundedSemaphore(MOST_CONNECTIONS - _KEPT_FREE)
-        self._own = threading.local()
+        self._of_thread = threading.local()
         self._begun: set[tuple[str, str, str]] = set()
 
     @property
@@ -118,7 +118,7 @@ class Database:
 
     def begin_values(self, identity: str, *, durable: bool) -> dict[str, str]:
         """Return the values of the first statement of a transaction."""
-        return {"identity": identity, "commit": "on" if durable else "off", "patience": f"{_LONGEST_WAIT_S:g}s"}
+        return {"identity": identity, "commit": "on" if durable else "off", "longest_wait": f"{_LONGEST_WAIT_S:g}s"}
 
     @classmethod
     def of(cls, url: str) -> Database:
@@ -213,7 +213,7 @@ class Database:
             return False
         values |= {"session": session, "name": name}
         if self.held.get(identity) is None and (queued := self._queued.get(identity)) is not None:
-            queued.append(QueuedWrite((statement, values), write, self._own.failed))
+            queued.append(QueuedWrite((statement, values), write, self._of_thread.failed))
             return True
         return self.run(identity, statement, **values) == 1
 
@@ -223,7 +223,7 @@ class Database:
         self._queued[identity] = []
         try:
             for number, write in enumerate(writes):
-                self._own.failed = partial(failed.__setitem__, number)
+                self._of_thread.failed = partial(failed.__setitem__, number)
                 try:
                     write()
                 except StoreError as error:
@@ -240,13 +240,13 @@ class Database:
     @property
     def held(self) -> dict[str, Transaction]:
         """The transactions that this thread holds, by identity."""
-        held: dict[str, Transaction] = self._own.__dict__.setdefault("held", {})
+        held: dict[str, Transaction] = self._of_thread.__dict__.setdefault("held", {})
         return held
 
     @property
     def _queued(self) -> dict[str, list[QueuedWrite]]:
         """Writes of this thread that wait for the next operation, by identity."""
-        queued: dict[str, list[QueuedWrite]] = self._own.__dict__.setdefault("queued", {})
+        queued: dict[str, list[QueuedWrite]] = self._of_thread.__dict__.setdefault("queued", {})
         return queued
 
     def note_begun(self, identity: str, session: str, name: str) -> None:
@@ -285,11 +285,11 @@ class Database:
     def connection(self) -> Iterator[psycopg.Connection[Row]]:
         """Borrow a connection, outside of a transaction. Raises `StoreBusy` or `StoreFailed`."""
         pool = self._open_pool()
-        self._look_again()
+        self._check_reachable()
         try:
             connection = pool.getconn()
         except PoolTimeout as error:
-            raise self._why_none() from error
+            raise self._unavailable() from error
         try:
             self._compare_clocks(connection)
             yield connection
@@ -368,7 +368,7 @@ class Database:
             if self._is_closed:
                 raise ClosedResource(f"the connections to {self.shown} are closed")
             if self._pool is None:
-                self._try()
+                self._connect_once()
                 self._pool = ConnectionPool(
                     self.url.partition("#")[0],
                     min_size=0,
@@ -384,18 +384,18 @@ class Database:
                 )
             return self._pool
 
-    def _try(self) -> None:
+    def _connect_once(self) -> None:
         """Connect once without the pool, to report a wrong URL at once, and check versions and clocks."""
         with self._translated(), psycopg.connect(self.url.partition("#")[0], **settings_of(self.url)) as connection:
             check_version(connection, self.shown)
             check_clock(connection, self.shown)
 
-    def _look_again(self) -> None:
+    def _check_reachable(self) -> None:
         """Fail at once while the database is known to be unreachable, instead of waiting each time."""
         if self._is_away:
             with self._looking:
                 if self._is_away:
-                    self._try()
+                    self._connect_once()
                     self._is_away = False
 
     def _compare_clocks(self, connection: psycopg.Connection[Row]) -> None:
@@ -410,9 +410,10 @@ class Database:
         with self._translated(), self.connection() as connection:
             return skew_of(connection)
 
-    def _why_none(self) -> StoreError:
+    def _unavailable(self) -> StoreError:
+        """Return why there is no connection: no database, or all connections are in use."""
         try:
-            self._try()
+            self._connect_once()
         except StoreError as error:
             self._is_away = True
             return error

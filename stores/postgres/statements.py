@@ -10,7 +10,7 @@ from typing import LiteralString
 
 ACT = """
 SELECT set_config('chatbot.identity', %(identity)s, true), set_config('synchronous_commit', %(commit)s, true),
-    set_config('lock_timeout', %(patience)s, true)
+    set_config('lock_timeout', %(longest_wait)s, true)
 """
 """The first statement of each transaction: sets its identity and durability."""
 

@@ -18,7 +18,7 @@ import pytest
 
 from chatbot.chat.ledger import NAME, Call, Ledger
 from chatbot.cli.config import set_values
-from chatbot.cli.run import TerminalFormatter, end_in_order
+from chatbot.cli.run import TerminalFormatter, cancel_on_signals
 from chatbot.memory.scope import utc_now
 from chatbot.messages import Usage
 from chatbot.models import provider as keys
@@ -296,7 +296,7 @@ def test_the_second_hangup_of_a_terminal_that_closes_does_not_interrupt_the_clos
     ended = []
 
     async def work() -> None:
-        end_in_order()
+        cancel_on_signals()
         os.kill(os.getpid(), signal.SIGHUP)
         try:
             await asyncio.sleep(PATIENCE_S)

@@ -24,7 +24,7 @@ from chatbot.cli.repl.actions import Consent, PastedTexts, attach_named
 from chatbot.cli.repl.commands import Commands, show_session
 from chatbot.cli.repl.input import CommandValues, NextStep, SlashCompleter, Typeahead
 from chatbot.cli.repl.screen import Screen
-from chatbot.cli.run import end_in_order, until_interrupted
+from chatbot.cli.run import cancel_on_signals, until_interrupted
 from chatbot.errors import ChatbotError, SessionNotFound
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
@@ -47,7 +47,7 @@ async def run(args: argparse.Namespace) -> None:
     """Chat until the user leaves. Needs a terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidValue('a chat needs a terminal: use chatbot ask "…", or pipe into chatbot ask')
-    end_in_order()
+    cancel_on_signals()
     options: Options | None = options_of(args)
     while options is not None:
         options = await _chat_as(options, args)

@@ -91,7 +91,9 @@ async def show(
         session=_with_title(session.record, part.exchanges),
         part=part,
         **await menu_context(access, session),
-        going=await operations.get_deletion(access.context, session_id) if may(access.memory.caller, "erase") else None,
+        deletion=await operations.get_deletion(access.context, session_id)
+        if may(access.memory.caller, "erase")
+        else None,
         edit=edit,
         shown_from=next((each.at for each in reversed(part.exchanges) if moment and at and each.moment <= moment), ""),
     )
