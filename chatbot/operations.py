@@ -76,7 +76,7 @@ class Context(Struct, frozen=True):
     """The stores of new sessions."""
     progress: Progress | None = None
     """Called with the progress of long work."""
-    leave: Callable[[str], Awaitable[object]] | None = None
+    stop_turns: Callable[[str], Awaitable[object]] | None = None
     """Stops running turns of a session before it is deleted."""
 
     @property
@@ -539,29 +539,29 @@ async def purge_memories(
         raise InvalidValue("select what to purge in one way: ids, a session, a person, a source, or what is expired")
     if expired:
         ids = [row.id for row in await memories.every(sensitivities=SENSITIVITIES, statuses=["expired"])]
-    going = await memories.preview_purge(*ids, **target) if ids or target else None
-    if dry_run or going is None:
-        return PurgeResult(going.ids if going else [], going, dry_run)
+    erasure = await memories.preview_purge(*ids, **target) if ids or target else None
+    if dry_run or erasure is None:
+        return PurgeResult(erasure.ids if erasure else [], erasure, dry_run)
     gone = await (memories.purge_expired() if expired else memories.purge(*ids, **target))
-    return PurgeResult(gone, going, dry_run)
+    return PurgeResult(gone, erasure, dry_run)
 
 
 class PurgeResult(Struct, frozen=True):
     """Ids of the memories and facts that are deleted, or would be."""
 
     ids: Sequence[str]
-    going: memory.Erasure | None
+    erasure: memory.Erasure | None
     dry_run: bool
 
     @property
     def memories(self) -> int:
         """Number of memories, including derived ones."""
-        return len(self.going.observations) if self.going else 0
+        return len(self.erasure.observations) if self.erasure else 0
 
     @property
     def facts(self) -> int:
         """Number of facts."""
-        return len(self.going.facts) if self.going else 0
+        return len(self.erasure.facts) if self.erasure else 0
 
 
 @reads(cli="memory people", http="GET /v1/people", tool="memory_people", gives="people", examples=("people ada",))
@@ -1073,8 +1073,8 @@ async def delete_session(
     """
     session = await context.session(session_id)
     session.check("erase")
-    if context.leave is not None:
-        await context.leave(session.id)
+    if context.stop_turns is not None:
+        await context.stop_turns(session.id)
     await context.sessions.delete_session(session.id, keep_memory=keep_memory)
 
 
@@ -1129,9 +1129,9 @@ async def erase_project(
     Its sessions with their files, its memories and facts, as far as you may see them. An import does not bring them
     back.
     """
-    if context.leave is not None and not dry_run:
+    if context.stop_turns is not None and not dry_run:
         for record in await memory.sessions_of(context.sessions, project):
-            await context.leave(record.id)
+            await context.stop_turns(record.id)
     return await memory.erase_project(context.sessions, project, dry_run=dry_run)
 
 

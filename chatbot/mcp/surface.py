@@ -84,7 +84,7 @@ TEMPLATES = [
 ]
 
 
-class _Offer:
+class _CallerSurface:
     """Tools, prompts and resources as one caller sees them. Raises `ToolError` for unknown ones."""
 
     def __init__(self, memory: MemorySystem, agent: str) -> None:
@@ -233,31 +233,31 @@ def server_for(memory: MemorySystem, agent: str) -> Server[Any]:
 
     It keeps no state, so any number of clients can share it.
     """
-    surface = _Surface(memory, agent)
+    handlers = _Handlers(memory, agent)
     return Server(
         "chatbot",
         title="Memory",
         version=version("chatbot-runtime"),
         instructions=INSTRUCTIONS,
-        on_list_tools=surface.list_tools,
-        on_call_tool=surface.call_tool,
-        on_list_resources=surface.list_resources,
-        on_list_resource_templates=surface.list_templates,
-        on_read_resource=surface.read_resource,
-        on_list_prompts=surface.list_prompts,
-        on_get_prompt=surface.get_prompt,
-        on_completion=surface.complete,
+        on_list_tools=handlers.list_tools,
+        on_call_tool=handlers.call_tool,
+        on_list_resources=handlers.list_resources,
+        on_list_resource_templates=handlers.list_templates,
+        on_read_resource=handlers.read_resource,
+        on_list_prompts=handlers.list_prompts,
+        on_get_prompt=handlers.get_prompt,
+        on_completion=handlers.complete,
     )
 
 
-class _Surface:
+class _Handlers:
     def __init__(self, memory: MemorySystem, agent: str) -> None:
         self._operations = {each.tool: each for each in OPERATIONS if each.tool}
-        self._offer = lru_cache(_MOST_CALLERS)(lambda caller: _Offer(_memory_for(memory, caller), agent))
+        self._surface_of = lru_cache(_MOST_CALLERS)(lambda caller: _CallerSurface(_memory_for(memory, caller), agent))
 
-    def _for(self, context: _Request) -> _Offer:
-        """Return the caller's offer: over HTTP the request has a caller; on a pipe it is the user of this process."""
-        return self._offer(context.request.state.caller if context.request else None)
+    def _for(self, context: _Request) -> _CallerSurface:
+        """Return the caller's surface: over HTTP the request has a caller; on a pipe it is the user of this process."""
+        return self._surface_of(context.request.state.caller if context.request else None)
 
     async def list_tools(self, context: _Request, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
         tools = self._for(context).tools

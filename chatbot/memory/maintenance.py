@@ -192,7 +192,7 @@ class MaintenanceReport(Struct, frozen=True, kw_only=True):
 
 
 class Run:
-    """One run over the rows that `scope` sees. `go` does one round; for a `whole` run its caller repeats it.
+    """One run over the rows that `scope` sees. `do_round` does one round; for a `whole` run its caller repeats it.
 
     `erased_at` is when rows were last erased, as far as is known.
     """
@@ -224,7 +224,7 @@ class Run:
             seconds=time.monotonic() - self._started,
         )
 
-    async def go(self, after: str | None) -> str | None:
+    async def do_round(self, after: str | None) -> str | None:
         """Do what is due in one round, reading rows after the row `after`; return the last row that was read.
 
         Changes of strength and erasing are bounded, retention is not; a dry run does these in its first round only.
@@ -338,13 +338,13 @@ class Run:
         policy = self._policy
         if not policy.similarity:
             return
-        kin: defaultdict[Key, list[Observation]] = defaultdict(list)
+        mergeable: defaultdict[Key, list[Observation]] = defaultdict(list)
         for row in rows:
             if may_be_merged(row) and self._days_old(row) >= policy.compression_min_age_days:
-                kin[*merge_key(row), is_question(row.user_text or row.text())].append(row)
-        for family in kin.values():
-            if len(family) >= _LEAST:
-                found = await asyncio.to_thread(self._alike, family)
+                mergeable[*merge_key(row), is_question(row.user_text or row.text())].append(row)
+        for group in mergeable.values():
+            if len(group) >= _LEAST:
+                found = await asyncio.to_thread(self._alike, group)
                 await self._merge("compress", found, "memories alike", "alike")
 
     async def _summarize(self, rows: Sequence[Observation]) -> None:
@@ -392,9 +392,9 @@ class Run:
         days = self._policy.erase_after_days
         if not days or self._is_late():
             return
-        patience = 0 if self._is_whole else min(max(days, _DAYS_TO_GATHER[0]), _DAYS_TO_GATHER[1])
-        wanted = Filter(statuses=("deleted", "expired"), quiet_since=self._days_ago(days + patience))
-        if self.erased_at is not None and 0 <= _days_since(self.erased_at, self._view.now) < patience:
+        gathered_days = 0 if self._is_whole else min(max(days, _DAYS_TO_GATHER[0]), _DAYS_TO_GATHER[1])
+        wanted = Filter(statuses=("deleted", "expired"), quiet_since=self._days_ago(days + gathered_days))
+        if self.erased_at is not None and 0 <= _days_since(self.erased_at, self._view.now) < gathered_days:
             return
         if not await self._scope.store.states(self._view, wanted, limit=1):
             return
@@ -404,7 +404,7 @@ class Run:
         due = [each for each, past in since.items() if past >= days and each not in self._gone]
         needed = await self._sources_among(due, merged_into)
         ids = tuple(each for each in due if each not in needed)
-        if not ids or max(map(since.__getitem__, ids)) < days + patience:
+        if not ids or max(map(since.__getitem__, ids)) < days + gathered_days:
             return
         why = f"deleted or expired for {days:g} days"
         if not self._dry_run:

@@ -30,7 +30,7 @@ from chatbot.stores.records import format_time
 
 _MADE_OF = "made_of"
 """Metadata key of a summary: the versions of its source rows."""
-_MOST = 8
+_MOST_ROWS = 8
 _NEED = 0.6
 """`Recall.need` of a standing question: its best row needs an evidence of 0.2, which unrelated talk does not reach."""
 _TYPES = tuple(each for each in TYPES if not each.endswith("_summary"))
@@ -100,16 +100,16 @@ class StandingQuestions(Profiles):
             if pinned and not asked.pinned:
                 continue
             need = None if scope.meaning is None else _NEED
-            moment = Recall(
+            wanted = Recall(
                 asked.question,
-                limit=2 * _MOST,
+                limit=2 * _MOST_ROWS,
                 need=need,
                 statements=True,
                 as_of=as_of,
                 known_at=known_at,
                 sensitivities=sensitivities,
             )
-            hits = (await recollect(scope, moment, Filter(types=_TYPES), self._is_said)).hits
+            hits = (await recollect(scope, wanted, Filter(types=_TYPES), self._is_said)).hits
             rows = [hit.observation for hit in hits if hit.observation]
             answers.append(StandingAnswer(asked.question, asked.pinned, asked.model, rows))
         unpinned = [row for each in answers if not each.pinned for row in each.rows]
@@ -156,5 +156,5 @@ class StandingQuestions(Profiles):
 
 def _best(answer: StandingAnswer, stated: Collection[str]) -> list[Observation]:
     """Return the best rows of an answer, newest first; if it is not pinned, only those that are `stated`."""
-    best = [row for row in answer.rows if answer.pinned or row.id in stated][:_MOST]
+    best = [row for row in answer.rows if answer.pinned or row.id in stated][:_MOST_ROWS]
     return sorted(best, key=lambda row: (row.created_at, row.id), reverse=True)

@@ -96,7 +96,7 @@ class Upkeep:
         after = None if options.whole else self._last_run(options.part).place
         run = Run(scope, policy, dry_run=options.dry_run, whole=options.whole, erased_at=self._erased_at)
         while True:
-            done, last = len(run.changes), await run.go(after)
+            done, last = len(run.changes), await run.do_round(after)
             self._erased_at = run.erased_at
             if not options.dry_run:
                 await self._keep(options.part, RunPosition(scope.clock(), last))

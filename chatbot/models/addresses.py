@@ -143,7 +143,7 @@ def server_here(name: str) -> dict[str, str]:
     return {**kind, "api_base": f"http://127.0.0.1:{port}/v1"}
 
 
-def home_of(provider: str) -> str:
+def api_host_of(provider: str) -> str:
     """Return the provider's first known host that begins with `api.`; empty if none does."""
     like = urlsplit(str(openai_like().get(provider, {}).get("base_url", ""))).hostname or ""
     return next((host for host in (*_HOSTS.get(provider, ()), like) if host.startswith("api.")), "")

@@ -167,7 +167,7 @@ LARGEST_REPLY_SHARE = 2
 _MESSAGE_TOKENS = 4
 _IMAGE_TOKENS = 1_100
 """Tokens of an image: about as many as OpenAI counts for a large one at high detail, and others for any."""
-_LONGEST_KEPT = 4_000
+_LONGEST_CACHED = 4_000
 """Characters up to which the tokens of a text are cached."""
 _WEIGHTS = {
     "dense": 0.75,
@@ -192,7 +192,7 @@ _KINDS = (
 
 def estimate_text(text: str) -> int:
     """Estimate the tokens of a text, rather too high than too low."""
-    return _estimate_long(text) if len(text) > _LONGEST_KEPT else _estimate_short(text)
+    return _estimate_long(text) if len(text) > _LONGEST_CACHED else _estimate_short(text)
 
 
 def _estimate(text: str) -> int:

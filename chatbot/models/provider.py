@@ -34,7 +34,7 @@ from chatbot.models.addresses import (
     WITH_KEY,
     WITH_LOGIN,
     WITHOUT_ADDRESS,
-    home_of,
+    api_host_of,
     is_own_address,
     ollama_address,
     server_here,
@@ -250,7 +250,7 @@ class Provider:
     def server(self) -> str:
         """The address or host that is called, as far as it is known; for telemetry, so it raises nothing."""
         try:
-            return self.address() or (ollama_address() if self.kind in OLLAMA else home_of(self.kind))
+            return self.address() or (ollama_address() if self.kind in OLLAMA else api_host_of(self.kind))
         except UnknownModel:
             return ""
 

@@ -93,7 +93,7 @@ class ScriptedModel(Model):
         self.tools.append(tuple(tools))
         self.limits.append(max_output_tokens)
         self.options.append(options or CallOptions())
-        written, reason = "", "stop"
+        written, has_calls = "", False
         async for delta in _deltas(reply):
             yield delta
             if isinstance(delta, Finished):
@@ -104,9 +104,9 @@ class ScriptedModel(Model):
                 written += delta.text
                 await asyncio.sleep(self._delay_s)
             else:
-                written, reason = written + delta.arguments, "tool_calls"
+                written, has_calls = written + delta.arguments, True
         usage = self._usage(estimate(messages, tools), estimate_text(written))
-        yield Finished("tool_calls" if reason == "tool_calls" else "stop", usage, self.name)
+        yield Finished("tool_calls" if has_calls else "stop", usage, self.name)
 
     def _next_reply(self, messages: Sequence[Message]) -> ScriptedReply:
         if not self._replies:

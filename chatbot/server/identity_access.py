@@ -140,7 +140,7 @@ class IdentityAccess(Struct, frozen=True):
             self.memory,
             self.runtime.agent,
             store_types=self.runtime.store_types,
-            leave=self._leave,
+            stop_turns=self._leave,
         )
 
     async def bills(self) -> Mapping[str, Bill]:

@@ -284,7 +284,7 @@ class Replica:
     def close(self) -> None:
         """Save the snapshot and at most one batch of the index, if worthwhile, and close all files."""
         self.save(always=False)
-        self.search.leave()
+        self.search.write_for_next()
         with self.lock:
             self._is_closed = True
             self.search.close()
@@ -367,7 +367,7 @@ class Replica:
             if number is None:
                 continue  # erased meanwhile
             if event.kind in STATUS_AFTER and event.kind != "restore":
-                self._restate(number, event)
+                self._set_status(number, event)
             else:
                 before = self.row(number)
                 after = apply(before, event)
@@ -376,10 +376,10 @@ class Replica:
                 self._keep_body(number, after)
             self.table.later.setdefault(number, []).append(place)
 
-    def _restate(self, number: int, event: Event) -> None:
+    def _set_status(self, number: int, event: Event) -> None:
         """Set the status of a row. Its text is unchanged and need not be read."""
         check_fields(event)
-        self.table.restate(number, event)
+        self.table.set_status(number, event)
         self.search.note(number)
         self._bodies.pop(number, None)
 

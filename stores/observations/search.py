@@ -132,7 +132,7 @@ class TextSearch:
         index = self._index  # others may close it meanwhile
         return index is not None and index.pending + len(self._stale) >= least
 
-    def take_in(self) -> None:
+    def analyse_noted(self) -> None:
         """Analyse a batch of noted rows, a few at a time, so that no search waits for all of it."""
         while len(self._stale) >= _FEW:
             with self._lock:
@@ -161,7 +161,7 @@ class TextSearch:
             logger.warning("the index of %s could not be updated and stays in memory: %s", self._shelf.name, error)
         return False
 
-    def leave(self) -> None:
+    def write_for_next(self) -> None:
         """Write rows that are only in memory for the next process, if they are many. A failure only costs time."""
         if self.has_batch(LEAST_ROWS):
             self.index_batch(LEAST_ROWS, 0)

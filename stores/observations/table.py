@@ -182,7 +182,7 @@ class Table:
         self._link(after.id, after.superseded_by)
         self._refresh_masks(number)
 
-    def restate(self, number: int, event: Event) -> None:
+    def set_status(self, number: int, event: Event) -> None:
         """Set the status of a row, and its successor if it has one; its text is unchanged."""
         self._set_class(number, STATUS_AFTER[event.kind], self.guard(number)[1])
         self.texts[number] = 0

@@ -64,7 +64,7 @@ class Writer:
             writing.release()
             writing.sync()
         with suppress(OSError, StoreError):  # rows that cannot be read now are tried again later
-            self._replica.search.take_in()
+            self._replica.search.analyse_noted()
         return is_due
 
     def compact(self) -> None:

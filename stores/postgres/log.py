@@ -235,7 +235,7 @@ class PostgresLog(Log):
     def note_own(self, line: bytes) -> LinePlace:
         """Count a line of ours as read; return its place."""
         place = (self._position, len(line))
-        self._keep(*place[:1], line)
+        self._keep(place[0], line)
         self._position, self._last = place[0] + len(line) + 1, line
         return place
 

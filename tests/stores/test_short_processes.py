@@ -133,7 +133,7 @@ def test_what_another_purges_then_is_left_by_nobody(place: Short, moment: str, m
 
             async def late() -> None:
                 assert len(await found(store, "unmistak")) == 2
-                store._replica.search.leave()
+                store._replica.search.write_for_next()
                 assert place.holding("unmistak") != []
 
             monkeypatch.setattr(writer, "_rewrite", rewriting)

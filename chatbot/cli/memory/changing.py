@@ -106,7 +106,7 @@ async def purge_memories(run: VerbRun) -> None:
     if args.dry_run:
         show_changed(run, "purged", [planned.ids], dry_run=True)
         return
-    going = planned.going or Erasure()
+    going = planned.erasure or Erasure()
     if not args.yes:
         confirm("purging", "delete permanently?", _NOT_PURGED, lambda: _show_going(going))
     gone: PurgeResult = await operation.run(run.context, "cli", given)

@@ -83,9 +83,9 @@ def _of_form(pattern: str, otherwise: str, code: str = UNSUPPORTED) -> AfterVali
 
 
 _IMAGE = r"data:image/[a-z0-9.+-]+;base64,[A-Za-z0-9+/=\s]+"
-_ALONG = "must be in the request, as data:{}…;base64,…: nothing is fetched from other addresses"
-ImageAddress = Annotated[str, _of_form(_IMAGE, f"an image {_ALONG.format('image/')}")]
-FileAddress = Annotated[str, _of_form("data:.*", f"a file {_ALONG.format('')}")]
+_INLINE = "must be in the request, as data:{}…;base64,…: nothing is fetched from other addresses"
+ImageAddress = Annotated[str, _of_form(_IMAGE, f"an image {_INLINE.format('image/')}")]
+FileAddress = Annotated[str, _of_form("data:.*", f"a file {_INLINE.format('')}")]
 FunctionName = Annotated[
     str,
     WithJsonSchema({"type": "string", "pattern": _NAME}),
