@@ -126,7 +126,7 @@ class Embedder(AsyncResource):
 
 
 def is_finite(vector: Vector) -> bool:
-    """Return whether all numbers are finite; a sum of others is not finite either."""
+    """Return whether all numbers are finite: if not, their sum is not."""
     return math.isfinite(sum(vector))
 
 

@@ -83,7 +83,7 @@ class _Printer:
                 raise asyncio.CancelledError from error
             self.has_written = True
         elif isinstance(event, Notice):
-            if self.has_written and sys.stdout.isatty():  # the notice would stand behind the text
+            if self.has_written and sys.stdout.isatty():  # else the notice would continue the line of the text
                 _write("\n")
                 self.has_written = False
             warn(event.text)

@@ -41,7 +41,7 @@ HEADER = """\
 """The first lines of a new configuration file."""
 
 
-def file_in_force(path: Path | None) -> Path:
+def file_in_use(path: Path | None) -> Path:
     """Return the configuration file in use, or the user's own if there is none yet."""
     return find_file(path, os.environ) or user_config_path("chatbot") / FILE_NAME
 
@@ -49,7 +49,7 @@ def file_in_force(path: Path | None) -> Path:
 def own_file(path: Path | None) -> Path:
     """Return the given file, `$CHATBOT_CONFIG`, or the user's own: never one that was only found."""
     named = path or os.environ.get(FILE_VARIABLE)
-    return file_in_force(path) if named else user_config_path("chatbot") / FILE_NAME
+    return file_in_use(path) if named else user_config_path("chatbot") / FILE_NAME
 
 
 def parse_key(key: str) -> SettingPath:
@@ -210,13 +210,13 @@ async def run(args: argparse.Namespace) -> None:
 
 
 async def _set(args: argparse.Namespace) -> None:
-    path = file_in_force(args.config)
+    path = file_in_use(args.config)
     set_text(path, args.key, args.value)
     _report_written(args, path, f"{args.key} is set")
 
 
 async def _unset(args: argparse.Namespace) -> None:
-    path = file_in_force(args.config)
+    path = file_in_use(args.config)
     unset(path, args.key)
     _report_written(args, path, f"{args.key} is unset")
 
@@ -224,7 +224,7 @@ async def _unset(args: argparse.Namespace) -> None:
 async def _edit(args: argparse.Namespace) -> None:
     """Edit a copy, and write it once it is valid."""
     check_can_ask("editing", "chatbot config set KEY VALUE")
-    path = file_in_force(args.config)
+    path = file_in_use(args.config)
     before = text = current_text(path)
     while True:
         text = await edit_text(text, suffix=".toml")

@@ -113,7 +113,7 @@ async def recollect(
     texts = [asked.texts] if isinstance(asked.texts, str) else list_of(asked.texts, "texts")
     wanted, past = await as_of(scope, view, wanted, asked)
     asks, most = (asked.need or 0.0) > 0, limit + len(exclude)
-    reach = EVERY if asked.known_at else 0  # rows that were written later are left out of them
+    reach = EVERY if asked.known_at else 0  # as rows that were written later are then left out
     ranked = await rows_about(
         scope, view, texts, wanted, profile=profile, limit=most, past=past, reach=reach, asks=asks
     )
@@ -254,8 +254,8 @@ def verdicts_of(
 
     Summaries are left out if other rows have evidence. With `need`, the score of `needs_memory`, it and the best
     evidence decide whether any row is recalled, and the best evidence how much evidence a row needs. Without it, or
-    with cosines to which the thresholds do not apply, no row is recalled if all were found only by meaning and none
-    stands out; if `need` says that the message hardly needs memory, one always has to.
+    with cosines to which the thresholds do not apply, no row is recalled unless one holds words of the question or
+    stands out by meaning; words do not count if `need` is 0 or less.
     """
     eligible = [row for row in rows if row.match.id not in exclude]
     said = [row for row in eligible if row.evidence and not _is_summary(row)]

@@ -65,7 +65,7 @@ class ModelRequest(AsyncResource):
         try:
             async with asyncio.timeout(self._timeout_s):
                 if self.stream is None:
-                    self.stream = _steady(await self._litellm.acompletion(**self._request))
+                    self.stream = _with_one_iterator(await self._litellm.acompletion(**self._request))
                 return await anext(self.stream, None)
         except TimeoutError:
             failure = ModelTimeout(f"{self._name}: no answer for {self._timeout_s:g} s")
@@ -81,7 +81,7 @@ class ModelRequest(AsyncResource):
         await close_quietly(stream)
 
 
-class _Steady:
+class _OneIterator:
     """A stream of chunks that is its own iterator."""
 
     def __init__(self, stream: Any) -> None:
@@ -97,14 +97,14 @@ class _Steady:
         return getattr(self._stream, name)
 
 
-def _steady(stream: Any) -> Any:
+def _with_one_iterator(stream: Any) -> Any:
     """Return LiteLLM's stream over a source that is its own iterator.
 
     LiteLLM calls `aiter` for each chunk; OpenAI's client answers with a new generator, and each needs a task to close.
     """
     source = getattr(stream, "completion_stream", None)
     if hasattr(source, "__anext__") and inspect.isasyncgenfunction(getattr(type(source), "__aiter__", None)):
-        stream.completion_stream = _Steady(source)
+        stream.completion_stream = _OneIterator(source)
     return stream
 
 

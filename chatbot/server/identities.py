@@ -182,7 +182,7 @@ class Identities(AsyncResource):
     async def _leave(self, identity: str) -> None:
         """Drop references to a runtime before it is closed."""
         self._chats.drop(identity)
-        await self.turns.leave(identity)
+        await self.turns.drop_backend(identity)
 
     async def _confirm(self, call: ToolCall) -> bool:
         """Allow only listed tools: HTTP cannot ask a user, as the caller may be a program, or gone."""

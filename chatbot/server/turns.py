@@ -35,7 +35,7 @@ _STOPPED = "the turn was stopped; the text so far is kept, unless the session wa
 _LOOK_EVERY_S = 0.5
 _ENTRIES = 64
 _ROUNDED_S = 0.001
-_REMEMBERED = 64
+_KEPT_TURNS = 64
 
 
 SessionKey = tuple[str, str]
@@ -226,7 +226,7 @@ class Turns(AsyncResource):
 
     def __init__(self) -> None:
         self._running: dict[RunningTurn, SessionKey] = {}
-        self._begun: deque[tuple[SessionKey, RunningTurn]] = deque(maxlen=_REMEMBERED)
+        self._begun: deque[tuple[SessionKey, RunningTurn]] = deque(maxlen=_KEPT_TURNS)
         self._stop_requests: dict[str, StopRequests] = {}
 
     def stop_requests(self, identity: str, backend: Backend) -> StopRequests:
@@ -239,7 +239,7 @@ class Turns(AsyncResource):
             )
         return self._stop_requests[identity]
 
-    async def leave(self, identity: str) -> None:
+    async def drop_backend(self, identity: str) -> None:
         """Drop the backend of an identity before it is closed; later turns and requests open another."""
         if (requests := self._stop_requests.pop(identity, None)) is not None:
             await requests.aclose()

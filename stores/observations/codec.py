@@ -19,7 +19,7 @@ from whoosh.formats import Frequency
 from whoosh.writing import SegmentWriter
 
 from chatbot.stores.observations.lookups import Numbering
-from chatbot.stores.observations.segments import KEY_BYTES, MANY, REPEATED, UNKNOWN, Ints, Segment, SegmentDraft
+from chatbot.stores.observations.segments import KEY_BYTES, MANY, REPEATED, UNKNOWN, Numbers, Segment, SegmentDraft
 from chatbot.stores.text.bm25 import FIELDS, MAX_FREQUENCY, length_to_byte
 
 NUMBERS = {name: number for number, name in enumerate(FIELDS)}
@@ -27,7 +27,7 @@ _FIELD, _DOCUMENT, _TERM = 16, 20, 36
 """Bit offsets of field, document and, for sorting, term in a packed posting."""
 
 Counts = Mapping[str, int]
-Part = tuple[Sequence[bytes], Ints, Ints]
+Part = tuple[Sequence[bytes], Numbers, Numbers]
 """Terms, the number of postings of each, and the postings: `document << 20 | field << 16 | count`."""
 
 
@@ -66,7 +66,7 @@ class Postings:
         self._runs.clear()
         self.parts.clear()
 
-    def arrays(self, codes: Ints) -> dict[str, Ints]:
+    def arrays(self, codes: Numbers) -> dict[str, Numbers]:
         """Return the arrays of a segment but for `codes` and `versions`; `codes` are lengths by field and document."""
         parts = [*self.parts, *([self._gather()] if self._runs else [])]
         if not sum(len(part[2]) for part in parts):
@@ -95,14 +95,14 @@ class Postings:
         return [found[number] for number in order.tolist()], sizes, values[np.argsort(owners, kind="stable")]
 
 
-def _term_arrays(terms: Sequence[bytes]) -> dict[str, Ints]:
+def _term_arrays(terms: Sequence[bytes]) -> dict[str, Numbers]:
     keys = np.frombuffer(b"".join(term[:KEY_BYTES].ljust(KEY_BYTES, b"\0") for term in terms), ">u8")
     rest = [term[KEY_BYTES:] for term in terms]
     rests = np.fromiter(accumulate(map(len, rest), initial=0), "<u4")
     return {"keys": keys, "rest": np.frombuffer(b"".join(rest), "u1"), "rests": rests}
 
 
-def _posting_arrays(packed: Ints, terms: int, codes: Ints) -> dict[str, Ints]:
+def _posting_arrays(packed: Numbers, terms: int, codes: Numbers) -> dict[str, Numbers]:
     """Return arrays of postings, from sorted `term << 36 | field << 32 | document << 16 | count`."""
     entries = packed >> np.uint64(32)
     begins = np.flatnonzero(np.r_[True, entries[1:] != entries[:-1]])
@@ -120,7 +120,7 @@ def _posting_arrays(packed: Ints, terms: int, codes: Ints) -> dict[str, Ints]:
     }
 
 
-def _repeat_flags(packed: Ints, owners: Ints, begins: Ints) -> Ints:
+def _repeat_flags(packed: Numbers, owners: Numbers, begins: Numbers) -> Numbers:
     """Return `REPEATED` for each posting whose row has the term in an earlier field too."""
     flags = np.full(len(packed), 0, "u1")
     sizes = np.diff(np.r_[begins, len(packed)])
@@ -160,7 +160,7 @@ class _Fields(base.FieldWriter):  # type: ignore[misc]
     """Takes all postings at once."""
 
     def __init__(self, documents: _Documents) -> None:
-        self.arrays: dict[str, Ints] = {}
+        self.arrays: dict[str, Numbers] = {}
         self.is_closed = False
         self._documents = documents
 
@@ -254,7 +254,7 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
         return SegmentDraft(self._start, self._end, {**self.fieldwriter.arrays, **lengths, "versions": self._versions})
 
 
-def _part_of(segment: Segment, places: Ints) -> Part:
+def _part_of(segment: Segment, places: Numbers) -> Part:
     """Return the postings of documents at their new `places`, without those of a negative place."""
     firsts, runs = segment.array("firsts", "<u4").astype("i8"), segment.array("runs", "<u4").astype("i8")
     postings = segment.postings

@@ -26,7 +26,7 @@ from chatbot.stores.observations.arrays import Piece, PieceList, Pieces, read_li
 from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import FLUSH_ROWS, FORMAT, Overlay, Text, count_terms
 from chatbot.stores.observations.ranking import RankedRows, Totals
-from chatbot.stores.observations.segments import MAX_ROWS, Ints, Segment
+from chatbot.stores.observations.segments import MAX_ROWS, Numbers, Segment
 from chatbot.stores.query import Corpus
 from chatbot.stores.text.bm25 import Document, average_length
 
@@ -109,13 +109,13 @@ class TextIndex:
             self._use_segments()
 
     def ranked(
-        self, query: Sequence[str], visible: Visible, *, limit: int | None = None, wanted: Ints | None = None
+        self, query: Sequence[str], visible: Visible, *, limit: int | None = None, wanted: Numbers | None = None
     ) -> RankedRows:
         """Return the best of the visible rows that have any of the terms, only `wanted` ones if that is given."""
         totals = self._totals_of(visible)
         return ranking.rank_rows(query, totals, self._overlay, visible, limit=limit, wanted=wanted)
 
-    def holders(self, terms: Sequence[str], visible: Visible) -> list[Ints]:
+    def holders(self, terms: Sequence[str], visible: Visible) -> list[Numbers]:
         """Return for each of the distinct terms the visible rows that hold it, in any field."""
         return ranking.holders(terms, self._totals_of(visible), self._overlay, visible)
 

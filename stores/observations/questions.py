@@ -25,7 +25,7 @@ from chatbot.stores.text.bm25 import BOOSTS, FIELDS, inverse_frequency
 if TYPE_CHECKING:
     from chatbot.stores.observations.index import TextIndex
     from chatbot.stores.observations.row_vectors import Vectors
-    from chatbot.stores.observations.segments import Ints
+    from chatbot.stores.observations.segments import Numbers
 
 
 _REACH = 2
@@ -213,5 +213,5 @@ class Questions:
         kept, value = map(getattr(table, name).__getitem__, numbers), COLUMNS[name].value
         return list(kept if value is None else map(value, kept))
 
-    def _mask(self, wanted: Filter) -> Ints:
+    def _mask(self, wanted: Filter) -> Numbers:
         return ranking.wanted_and_seen(self._table, wanted, self._visible)

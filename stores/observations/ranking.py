@@ -19,7 +19,7 @@ from chatbot.stores.observations import overlay as packing
 from chatbot.stores.observations.filters import always, fitting_rows, predicate, ranges
 from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import Overlay
-from chatbot.stores.observations.segments import LENGTH_OF, MANY, REPEATED, UNKNOWN, Ints, Segment, TermRun
+from chatbot.stores.observations.segments import LENGTH_OF, MANY, REPEATED, UNKNOWN, Numbers, Segment, TermRun
 from chatbot.stores.observations.table import Table
 from chatbot.stores.query import Filter
 from chatbot.stores.text.bm25 import BOOSTS, BS, FIELDS, K1, inverse_frequency
@@ -32,14 +32,14 @@ _NOTHING = np.zeros(0, "i8")
 class RankedRows(NamedTuple):
     """Rows and their scores, best first; of equals, the row added last."""
 
-    rows: Ints
-    scores: Ints
+    rows: Numbers
+    scores: Numbers
 
 
 class _VisiblePart(Struct):
     """Visible part of a segment: its documents (None for all), their number, and the sums of their lengths."""
 
-    documents: Ints | None
+    documents: Numbers | None
     count: int
     lengths: Sequence[int]
 
@@ -56,7 +56,7 @@ class Totals:
         self._changes = changes
         self._horizon = len(visible.flags)
         self._counted: dict[int, tuple[int, ...]] = {}
-        self._norms: Ints | None = None
+        self._norms: Numbers | None = None
         self.seen = [_visible_part(segment, visible, overlay) for segment in segments]
         self.count = sum(each.count for each in self.seen)
         self.lengths = [sum(parts) for parts in zip([0] * len(FIELDS), *(each.lengths for each in self.seen))]  # noqa: B905
@@ -83,7 +83,7 @@ class Totals:
             self._count(row, visible, overlay)
 
     @property
-    def norms(self) -> Ints:
+    def norms(self) -> Numbers:
         """Return the term that BM25 adds to a frequency in its denominator, by `field << 8 | byte of the length`."""
         if self._norms is None:
             averages = np.array([length / self.count if length else 1.0 for length in self.lengths])[:, None]
@@ -135,19 +135,19 @@ class _Postings(Struct):
 
     first: int
     """The row of document 0."""
-    postings: Ints
+    postings: Numbers
     """As in a segment; those of the overlay have the row as document."""
-    counts: Ints
-    owners: Ints
+    counts: Numbers
+    owners: Numbers
     """Of each posting, `number of its term << 4 | number of its field`."""
     terms: int
 
     @property
-    def rows(self) -> Ints:
+    def rows(self) -> Numbers:
         """The rows, from `first` on."""
         return (self.postings >> 16).astype("i8")
 
-    def distinct(self) -> Ints:
+    def distinct(self) -> Numbers:
         """Return for each term how many rows hold it."""
         return np.bincount((self.owners >> 4)[self.postings & REPEATED == 0], minlength=self.terms)
 
@@ -159,7 +159,7 @@ def rank_rows(
     visible: Visible,
     *,
     limit: int | None = None,
-    wanted: Ints | None = None,
+    wanted: Numbers | None = None,
 ) -> RankedRows:
     """Return the best of the visible rows that have any of the terms, only `wanted` ones if that is given."""
     terms = list(dict.fromkeys(query))
@@ -174,7 +174,7 @@ def rank_rows(
     return RankedRows(rows[order], scores[order])
 
 
-def holders(terms: Sequence[str], totals: Totals, overlay: Overlay, visible: Visible) -> list[Ints]:
+def holders(terms: Sequence[str], totals: Totals, overlay: Overlay, visible: Visible) -> list[Numbers]:
     """Return for each distinct term the visible rows that hold it in any field, each once, in no order."""
     parts = _find_postings(terms, totals, overlay, visible, distinct=True)
     rows = [part.rows + part.first for part in parts]
@@ -216,7 +216,7 @@ def _in_segment(terms: Sequence[str], segment: Segment, seen: _VisiblePart, *, d
     return _Postings(segment.start, postings, counts, owners, len(terms))
 
 
-def _set_many(counts: Ints, segment: Segment, runs: Sequence[TermRun]) -> None:
+def _set_many(counts: Numbers, segment: Segment, runs: Sequence[TermRun]) -> None:
     offset = 0
     for _, begin, end in runs:
         for place, count in segment.many(begin, end):
@@ -243,7 +243,7 @@ def _in_overlay(terms: Sequence[str], overlay: Overlay, visible: Visible, *, dis
     return _Postings(0, postings, counts, owners, len(terms))
 
 
-def _scores(part: _Postings, idfs: Ints, norms: Ints) -> tuple[Ints, Ints]:
+def _scores(part: _Postings, idfs: Numbers, norms: Numbers) -> tuple[Numbers, Numbers]:
     """Return rows and their scores, with the exact arithmetic of `bm25.contribution`."""
     fields = part.owners & 15
     worth = part.counts * (K1 + 1)
@@ -259,7 +259,7 @@ def _scores(part: _Postings, idfs: Ints, norms: Ints) -> tuple[Ints, Ints]:
     return rows + part.first, sums[rows]
 
 
-def _best(rows: Ints, scores: Ints, limit: int | None, wanted: Ints | None) -> tuple[Ints, Ints]:
+def _best(rows: Numbers, scores: Numbers, limit: int | None, wanted: Numbers | None) -> tuple[Numbers, Numbers]:
     if wanted is not None:
         fits = wanted[rows]
         rows, scores = rows[fits], scores[fits]
@@ -270,7 +270,7 @@ def _best(rows: Ints, scores: Ints, limit: int | None, wanted: Ints | None) -> t
     return rows, scores
 
 
-def wanted_rows(table: Table, wanted: Filter) -> Ints | None:
+def wanted_rows(table: Table, wanted: Filter) -> Numbers | None:
     """Return a flag for each row, true if it matches `wanted`, ignoring status; None if all rows do."""
     numbers, flags = fitting_rows(table, wanted), None
     if numbers is not None:
@@ -288,14 +288,14 @@ def wanted_rows(table: Table, wanted: Filter) -> Ints | None:
     return flags
 
 
-def wanted_and_seen(table: Table, wanted: Filter, visible: Visible) -> Ints:
+def wanted_and_seen(table: Table, wanted: Filter, visible: Visible) -> Numbers:
     """Return a flag for each row, true if it is visible and matches `wanted`, ignoring status."""
     seen = np.frombuffer(bytes(visible.flags), bool)
     flags = wanted_rows(table, wanted)
     return seen if flags is None else flags & seen
 
 
-def sessions_about(table: Table, held: Sequence[Ints]) -> dict[str, float]:
+def sessions_about(table: Table, held: Sequence[Numbers]) -> dict[str, float]:
     """Score sessions as `chatbot.stores.text.bm25.score_sessions` does, from the rows that hold each of the terms."""
     names = table.sessions
     sessions = np.array(table.session_of, "i8")

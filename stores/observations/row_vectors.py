@@ -31,8 +31,8 @@ _MOST_ROWS = 1 << 12
 _MOST_DIMENSIONS = 1 << 16
 _LONGEST_NAME = 456
 
-Ints = NDArray[Any]
-Rows = tuple[Ints, Ints, Ints]
+Numbers = NDArray[Any]
+Rows = tuple[Numbers, Numbers, Numbers]
 """Numbers, digests, and a table of vectors."""
 
 
@@ -44,9 +44,9 @@ class VectorPart:
         self.model = str(arrays.about["model"])
         self.dimension = int(arrays.about["dimension"])
         self.columns = slice(*arrays.about["columns"])
-        self.numbers: Ints = np.frombuffer(arrays.parts["numbers"], "<u4").astype("i8")
-        self.digests: Ints = np.frombuffer(arrays.parts["digests"], "<i8")
-        self.values: Ints = np.frombuffer(arrays.parts["values"], "<f4")
+        self.numbers: Numbers = np.frombuffer(arrays.parts["numbers"], "<u4").astype("i8")
+        self.digests: Numbers = np.frombuffer(arrays.parts["digests"], "<i8")
+        self.values: Numbers = np.frombuffer(arrays.parts["values"], "<f4")
         """The kept columns of the vectors."""
         width = len(range(self.dimension)[self.columns])
         if len(self) != len(self.digests) or width * len(self) != len(self.values):
@@ -56,7 +56,7 @@ class VectorPart:
     def __len__(self) -> int:
         return len(self.numbers)
 
-    def rows(self, wanted: Ints) -> Rows:
+    def rows(self, wanted: Numbers) -> Rows:
         """Return the wanted rows, with all columns."""
         values = np.zeros((int(np.count_nonzero(wanted)), self.dimension), "<f4")
         values[:, self.columns] = self.values[wanted]
@@ -96,7 +96,7 @@ class Vectors:
                 "configure that model again, or make them again with `chatbot memory reindex --embed`"
             )
 
-    def present(self, digests: array[int]) -> Ints:
+    def present(self, digests: array[int]) -> Numbers:
         """Return for each of these texts, by number of its row, whether its vector exists."""
         now = np.array(digests, "i8")
         count = min(len(now), len(self._digests))
@@ -155,7 +155,7 @@ class Vectors:
                 kept.append(part)
         return kept, taken
 
-    def nearest(self, query: Vector, digests: array[int], wanted: Ints, limit: int) -> tuple[Ints, Ints]:
+    def nearest(self, query: Vector, digests: array[int], wanted: Numbers, limit: int) -> tuple[Numbers, Numbers]:
         """Return numbers and cosines of the closest wanted rows, closest first; of equals, the last row first.
 
         `wanted` is a flag for each row, and `query` has length 1. A query of another dimension matches nothing.
@@ -164,8 +164,8 @@ class Vectors:
         return self._most_alike(query, used if len(query) == self.dimension else used & False, limit)
 
     def later_alike(
-        self, numbers: Sequence[int], digests: array[int], wanted: Ints, limit: int
-    ) -> dict[int, tuple[Ints, Ints]]:
+        self, numbers: Sequence[int], digests: array[int], wanted: Numbers, limit: int
+    ) -> dict[int, tuple[Numbers, Numbers]]:
         """Return for each of these rows with a vector what `nearest` finds for it among the wanted rows after it."""
         used = self._usable_flags(digests, wanted)
         present = self.present(digests)
@@ -174,7 +174,7 @@ class Vectors:
             number: self._most_alike(self._vector_of(number), used & (self._numbers > number), limit) for number in own
         }
 
-    def _most_alike(self, query: Vector, wanted: Ints, limit: int) -> tuple[Ints, Ints]:
+    def _most_alike(self, query: Vector, wanted: Numbers, limit: int) -> tuple[Numbers, Numbers]:
         """Return numbers and cosines as `nearest` does; `wanted` is a flag for each vector."""
         roughly = np.full(len(wanted), np.nan, "f4")
         for part, start in zip(self._known, self._starts, strict=True):
@@ -189,7 +189,7 @@ class Vectors:
         order = np.lexsort((-rows, -scores))[:limit]
         return rows[order], scores[order]
 
-    def _cosines(self, query: Vector, places: Ints) -> Ints:
+    def _cosines(self, query: Vector, places: Numbers) -> Numbers:
         """Return the exact cosines of the vectors at these places, which are in order."""
         ends = np.searchsorted(
             places, [start + len(part) for part, start in zip(self._known, self._starts, strict=True)]
@@ -216,7 +216,7 @@ class Vectors:
         parts = [*self._pieces.all.values()]
         self._known = [part for part in parts if part.model == parts[0].model and len(part)]
         self._starts = list(accumulate((len(part) for part in self._known), initial=0))[: len(self._known)]
-        self._numbers: Ints = np.concatenate([np.zeros(0, "i8"), *(part.numbers for part in self._known)])
+        self._numbers: Numbers = np.concatenate([np.zeros(0, "i8"), *(part.numbers for part in self._known)])
         size = int(self._numbers.max()) + 1 if len(self._numbers) else 0
         self._places = np.full(size, -1, "i8")
         self._places[self._numbers] = np.arange(len(self._numbers))
@@ -224,7 +224,9 @@ class Vectors:
         self._digests = np.zeros(size, "i8")
         self._digests[self._numbers] = np.concatenate([np.zeros(0, "i8"), *(part.digests for part in self._known)])
 
-    def _usable_flags(self, digests: array[int], wanted: Ints | None = None, without: Ints | None = None) -> Ints:
+    def _usable_flags(
+        self, digests: array[int], wanted: Numbers | None = None, without: Numbers | None = None
+    ) -> Numbers:
         """Return a flag for each vector, part by part: 1 if it is its row's last, of the current text, and wanted."""
         usable = self.present(digests)
         if wanted is not None:
@@ -233,7 +235,7 @@ class Vectors:
         if without is not None:
             usable[without] = False
         usable = np.r_[usable, np.zeros(max(0, len(self._places) - len(usable)), bool)]
-        flags: Ints = usable[self._numbers] & self._is_last
+        flags: Numbers = usable[self._numbers] & self._is_last
         return flags
 
 
@@ -256,7 +258,7 @@ def _put_part(writer: ShelfWriter, model: str, dimension: int, rows: Sequence[Ro
     return put(writer, "part", made, durable=True)
 
 
-def _put_without(part: VectorPart, numbers: Ints, writer: ShelfWriter) -> Piece | None:
+def _put_without(part: VectorPart, numbers: Numbers, writer: ShelfWriter) -> Piece | None:
     left = ~np.isin(part.numbers, numbers)
     if left.all():
         return part.piece
@@ -273,7 +275,7 @@ _LONGEST = 1.001
 """Greatest cosine with rounding errors; a greater one comes from an invalid row."""
 
 
-def rough_cosines(query: Vector, rows: Ints) -> Ints:
+def rough_cosines(query: Vector, rows: Numbers) -> Numbers:
     """Return the cosines as sums of 32-bit floats, with errors up to `_ROUGH`; undefined for invalid rows.
 
     `query` and rows are of length 1.
@@ -281,11 +283,11 @@ def rough_cosines(query: Vector, rows: Ints) -> Ints:
     asked, rows = _used_columns(query, rows)
     with np.errstate(all="ignore"):
         # No matrix product: its threads wait by spinning, which costs more than they save.
-        found: Ints = np.vecdot(rows, asked)
+        found: Numbers = np.vecdot(rows, asked)
     return found
 
 
-def likely(roughly: Ints, limit: int) -> Ints:
+def likely(roughly: Numbers, limit: int) -> Numbers:
     """Return the places, in order, of rows that may be among the `limit` most similar, by rough cosines."""
     places = np.flatnonzero((roughly > -_ROUGH) & (roughly < _LONGEST + _ROUGH))
     if len(places) <= limit:
@@ -294,7 +296,7 @@ def likely(roughly: Ints, limit: int) -> Ints:
     return places[roughly[places] >= least - 2 * _ROUGH]
 
 
-def cosines(query: Vector, rows: Ints) -> Ints:
+def cosines(query: Vector, rows: Numbers) -> Numbers:
     """Return the exact cosines of a few rows, from 0 to 1; 0 for dissimilar and for invalid ones."""
     asked, rows = _used_columns(query, rows)
     asked = asked.astype("f8")
@@ -306,7 +308,7 @@ def cosines(query: Vector, rows: Ints) -> Ints:
         return np.where((found > 0) & (found < _LONGEST), np.minimum(found, 1.0), 0.0)
 
 
-def _used_columns(query: Vector, rows: Ints) -> tuple[Ints, Ints]:
+def _used_columns(query: Vector, rows: Numbers) -> tuple[Numbers, Numbers]:
     """Return the query and the rows without the outer columns that are 0 in the query."""
     asked = np.array(query, "f4")
     used = np.flatnonzero(asked)

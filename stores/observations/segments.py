@@ -39,7 +39,7 @@ REPEATED = 128
 MANY = 127
 _KEPT_TERMS = 4_096
 
-Ints = NDArray[Any]
+Numbers = NDArray[Any]
 LENGTH_OF = np.array(LENGTHS, "f8")
 
 
@@ -49,7 +49,7 @@ class SegmentDraft:
 
     start: int
     end: int
-    arrays: Mapping[str, Ints] = field(repr=False)
+    arrays: Mapping[str, Numbers] = field(repr=False)
 
     @property
     def totals(self) -> tuple[int, ...]:
@@ -98,7 +98,7 @@ class Segment:
         return self.end - self.start
 
     @cached_property
-    def codes(self) -> Ints:
+    def codes(self) -> Numbers:
         """For each field and row, the byte of its length."""
         found = np.zeros((len(FIELDS), len(self)), "u1")
         for number, total in enumerate(self.totals):
@@ -110,7 +110,7 @@ class Segment:
         """Return whether the segment holds a text of `row`, possibly an old one."""
         return self.start <= row < self.end and bool(self.versions[row - self.start] != UNKNOWN)
 
-    def lengths(self, documents: Ints) -> list[int]:
+    def lengths(self, documents: Numbers) -> list[int]:
         """Return the sum of the lengths of each field over these documents."""
         return [
             int(LENGTH_OF[self.codes[number, documents]].sum()) if total else 0
@@ -166,15 +166,15 @@ class Segment:
         return bytes(self._parts.get("rest", b""))
 
     @cached_property
-    def _keys(self) -> Ints:
+    def _keys(self) -> Numbers:
         return self.array("keys", ">u8").astype("u8")
 
-    def array(self, name: str, kind: str) -> Ints:
+    def array(self, name: str, kind: str) -> Numbers:
         """Return an array; an empty one if the segment has none of that name."""
         return np.frombuffer(self._parts.get(name, b""), kind)
 
 
-def _total(codes: Ints | None) -> int:
+def _total(codes: Numbers | None) -> int:
     return 0 if codes is None else int(LENGTH_OF[codes].sum())
 
 

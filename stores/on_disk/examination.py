@@ -33,8 +33,8 @@ ASIDE = "set-aside"
 """Folder in an identity's memory to which damaged folders are moved."""
 _NAMED = 3
 
-Understand = Callable[[bytes], object]
-"""A parser that raises `ValueError`, `KeyError` or `TypeError` for an invalid line."""
+LineCheck = Callable[[bytes], object]
+"""A function that raises `ValueError`, `KeyError` or `TypeError` for an invalid line."""
 
 _Found = Mapping[Path, os.stat_result]
 
@@ -43,8 +43,8 @@ def examine(home: Path, sessions: FolderSessions, options: Examination) -> Itera
     """Examine everything below `home`, an identity's memory."""
     yield from _folders(home)
     yield from _sessions(home, sessions, options)
-    for name, (subject, understand) in options.subjects.items():
-        yield from bad_lines(subject, home / f"{name}.jsonl", understand, verify=options.verify)
+    for name, (subject, check) in options.subjects.items():
+        yield from bad_lines(subject, home / f"{name}.jsonl", check, verify=options.verify)
 
 
 def exposed(paths: Iterable[Path]) -> Iterator[Flaw]:
@@ -69,7 +69,7 @@ def unwritable(path: Path) -> OSError | None:
 def bad_lines(
     subject: str,
     path: Path,
-    understand: Understand = record_of,
+    check: LineCheck = record_of,
     *,
     lock: str = files.LOCK_NAME,
     verify: bool = False,
@@ -85,7 +85,7 @@ def bad_lines(
         return
     lines = data.split(b"\n")
     try:
-        bad = [number for number, line in enumerate(lines, 1) if not _is_good(line, understand)]
+        bad = [number for number, line in enumerate(lines, 1) if not _is_good(line, check)]
     except LaterFormat as error:
         yield Flaw(subject, "bad", f"{path}: {error}", is_later=True)
         return
@@ -93,7 +93,7 @@ def bad_lines(
     if bad or is_torn:
         what = f"{path} has {len(bad)} damaged lines (the first is line {bad[0]})"
         what = what if bad else f"the last line of {path} is incomplete"
-        yield Flaw(subject, "bad", what, mend=partial(_remove_bad_lines, path, understand, lock))
+        yield Flaw(subject, "bad", what, mend=partial(_remove_bad_lines, path, check, lock))
     if verify:
         yield from _changed_lines(subject, path, lines, set(bad), lock)
 
@@ -126,21 +126,21 @@ def _seal(line: bytes) -> bytes:
         return line
 
 
-def _remove_bad_lines(path: Path, understand: Understand, lock: str) -> str:
+def _remove_bad_lines(path: Path, check: LineCheck, lock: str) -> str:
     with files.locked(path.parent, name=lock) as folder:
         data = folder.read(path.name, most=files.LARGEST_JOURNAL)
         lines = [line for line in data.split(b"\n") if not is_blank(line)]
-        aside = _put_lines(folder, path.name, [line for line in lines if _is_good(line, understand)])
+        aside = _put_lines(folder, path.name, [line for line in lines if _is_good(line, check)])
     return f"the damaged file is kept as {aside}"
 
 
-def _is_good(line: bytes, understand: Understand) -> bool:
+def _is_good(line: bytes, check: LineCheck) -> bool:
     if not line:
         return True
     if is_blank(line):
         return False
     try:
-        understand(line)
+        check(line)
     except LaterFormat:
         raise
     except (ValueError, KeyError, TypeError, AttributeError):

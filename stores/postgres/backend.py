@@ -213,19 +213,19 @@ def examine(backend: PostgresBackend, options: Examination) -> Iterator[Flaw]:
     yield Flaw("storage", "note" if reason else "ok", reason or f"PostgreSQL: {backend.name}")
     yield Flaw("clock", "ok", f"differs from that of the database by less than {abs(skew) + 0.1:.1f} s")
     yield _sessions(backend, ids)
-    for name, (subject, understand) in options.subjects.items():
-        yield _lines(subject, _texts(backend, name), understand, verify=options.verify)
+    for name, (subject, check) in options.subjects.items():
+        yield _lines(subject, _texts(backend, name), check, verify=options.verify)
 
 
 def examine_events(lines: Iterable[bytes], *, verify: bool) -> list[Flaw]:
     """Examine every line of the log of observations; nothing if it is empty."""
     added = 0
 
-    def understand(line: bytes) -> None:
+    def check(line: bytes) -> None:
         nonlocal added
         added += parse_event(record_of(line)).kind == "add"
 
-    flaw = _lines("memory", lines, understand, verify=verify)
+    flaw = _lines("memory", lines, check, verify=verify)
     if flaw.state == "ok":
         return [Flaw("memory", "ok", f"{how_many(added, 'memory')} added in total, all readable")] if added else []
     return [flaw]
@@ -245,12 +245,12 @@ def _texts(backend: PostgresBackend, name: str) -> Iterator[bytes]:
         before = rows[-1][0]
 
 
-def _lines(subject: str, lines: Iterable[bytes], understand: Callable[[bytes], object], *, verify: bool) -> Flaw:
+def _lines(subject: str, lines: Iterable[bytes], check: Callable[[bytes], object], *, verify: bool) -> Flaw:
     count, wrong = 0, []
     for line in lines:
         count += 1
         try:
-            understand(line)
+            check(line)
             problem = damage_of(line) if verify else ""
         except (ValueError, KeyError, TypeError) as error:
             problem = str(error) or type(error).__name__

@@ -184,13 +184,13 @@ class MemorySlash(Slash):
         The first line is its title. It can be recalled at once, here and in every other session.
         """
         title, _, rest = require(text, "/remember TEXT").partition("\n")
-        became = await self._session().memory.remember(title=title, narrative=rest.strip(), source="user")
-        if became.redacted:
-            self._screen.say(f"secrets were removed before storing: {', '.join(became.redacted)}", "ansiyellow")
-        if became.warning:
-            self._screen.say(became.warning, "ansiyellow")
-        done = "remembered" if became.outcome == "added" else "already remembered"
-        self._screen.say(f"{done} ({became.id[:SHORTEST_ID]}); /forget {became.id[:SHORTEST_ID]} hides it again", "dim")
+        result = await self._session().memory.remember(title=title, narrative=rest.strip(), source="user")
+        if result.redacted:
+            self._screen.say(f"secrets were removed before storing: {', '.join(result.redacted)}", "ansiyellow")
+        if result.warning:
+            self._screen.say(result.warning, "ansiyellow")
+        done = "remembered" if result.outcome == "added" else "already remembered"
+        self._screen.say(f"{done} ({result.id[:SHORTEST_ID]}); /forget {result.id[:SHORTEST_ID]} hides it again", "dim")
 
     async def do_recall(self, text: str) -> None:
         """Search memories: /recall TEXT.

@@ -78,11 +78,11 @@ class MemoryQuery(BaseModel):
     @property
     def is_filtered(self) -> bool:
         """True if anything but a search text is asked for."""
-        return bool(self.model_dump(exclude={"q", *_BESIDE}, exclude_defaults=True))
+        return bool(self.model_dump(exclude={"q", *_NO_FILTERS}, exclude_defaults=True))
 
     def query(self, **more: str) -> dict[str, str]:
         """Return the parameters of an address with the same search and filters, and `more`."""
-        return {name: value for name, value in self.model_dump(exclude=_BESIDE).items() if value} | more
+        return {name: value for name, value in self.model_dump(exclude=_NO_FILTERS).items() if value} | more
 
     def wanted(self) -> dict[str, Any]:
         """Return the filter. Raises `InvalidValue` for an invalid day."""
@@ -95,7 +95,7 @@ class MemoryQuery(BaseModel):
         }
 
 
-_BESIDE = {"after", "done", "hidden"}
+_NO_FILTERS = {"after", "done", "hidden"}
 """Parameters that filter nothing."""
 
 

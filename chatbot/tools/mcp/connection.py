@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 LONGEST_LINE = 16 * 1024 * 1024
 """Maximum bytes of a message; a peer that sends a longer one is considered broken, and the streams end."""
-_LAST_WORDS_S = 1.0
+_FLUSH_S = 1.0
 
 
 class LineWriter(Protocol):
@@ -71,7 +71,7 @@ async def message_streams(
         group.start_soon(write)
         yield incoming, outgoing
         outgoing.close()
-        with anyio.move_on_after(_LAST_WORDS_S):
+        with anyio.move_on_after(_FLUSH_S):
             await all_written.wait()
         group.cancel_scope.cancel()
 
@@ -110,16 +110,16 @@ _SHARED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TE
 _ON_ITS_OWN_S = 1.0
 """Time for a child to end after its input is closed, and again after SIGTERM."""
 _POLL_S = 0.01
-_LAST_WORDS = 2_000
+_STDERR_BYTES = 2_000
 
 
 @asynccontextmanager
 async def running(
-    command: Sequence[str], env: Mapping[str, str], folder: Path, last_words: bytearray
+    command: Sequence[str], env: Mapping[str, str], folder: Path, stderr_end: bytearray
 ) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
     """Start a command in `folder` with `env` and a minimal environment; its whole group is ended afterwards.
 
-    Its standard error is read to the end, so that it never waits for us; `last_words` holds the end of it. Raises
+    Its standard error is read to the end, so that it never waits for us; `stderr_end` holds the end of it. Raises
     `OSError` if it cannot be started.
     """
     shared = {name: os.environ[name] for name in _SHARED if name in os.environ}
@@ -136,8 +136,8 @@ async def running(
 
     async def listen() -> None:
         with suppress(OSError):
-            while process.stderr and (words := await process.stderr.read(_LAST_WORDS)):
-                last_words[:] = (last_words + words)[-_LAST_WORDS:]
+            while process.stderr and (words := await process.stderr.read(_STDERR_BYTES)):
+                stderr_end[:] = (stderr_end + words)[-_STDERR_BYTES:]
 
     try:
         if process.stdin is None or process.stdout is None:
@@ -201,7 +201,7 @@ class Connection(AsyncResource):
         self._opened: asyncio.Future[Client] = asyncio.get_running_loop().create_future()
         self._closing = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
-        self._last_words = bytearray()
+        self._stderr_end = bytearray()
         self.broken = asyncio.Event()
 
     async def open(self) -> Client:
@@ -220,7 +220,7 @@ class Connection(AsyncResource):
             await self.aclose()
             raise
         await self.aclose()
-        said = self._last_words.decode(errors="replace").strip()
+        said = self._stderr_end.decode(errors="replace").strip()
         raise ToolError(
             f"the server {self._name!r} cannot be used: {why}{f'; its output: {said[-300:]}' if said else ''}"
         )
@@ -257,7 +257,7 @@ class Connection(AsyncResource):
         env = {name: self._value(value, f"env {name}") for name, value in settings.env.items()}
         folder = self._folder if self._folder.is_dir() else Path.home()
         async with (
-            running(_command(settings, self._folder), env, folder, self._last_words) as (reader, writer),
+            running(_command(settings, self._folder), env, folder, self._stderr_end) as (reader, writer),
             message_streams(reader, writer, on_end=self.broken.set) as streams,
         ):
             yield streams
