@@ -18,18 +18,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chatbot.chat.ledger import (
-    UNBILLED,
-    Amount,
-    Bill,
-    Call,
-    Ledger,
-    Limit,
-    Payer,
-    Reservation,
-    limits_of,
-    reply_within,
-)
+from chatbot.chat.ledger import UNBILLED, Amount, Bill, Call, Ledger, Limit, Payer, Reservation, limits_of, reply_within
 from chatbot.config import BudgetSettings
 from chatbot.errors import BudgetExceeded, ContextTooLong, ModelError, ModelTimeout, RequestRefused
 from chatbot.memory import SessionHandle

@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from chatbot.attachments import readable
 from chatbot.chat.dialogue import reply_before
 from chatbot.chat.governor import fenced, is_own, line_of
 from chatbot.chat.memory_block import MemoryBlock, build_block
@@ -35,10 +36,12 @@ from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import STATUSES, Observation, Type
 from chatbot.stores.query import Version
-from chatbot.stores.records import format_time, parse_time
+from chatbot.stores.records import KEYED, TranscriptEntry, format_time, parse_time
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import observed, span
 
+NOT_KEPT = "not_kept"
+"""Kind of the record that a message may not be remembered, also if its turn is killed."""
 AUTO = "auto"
 """The source of rows that hooks captured."""
 WITHHELD = "withheld"
@@ -299,16 +302,27 @@ class ConversationMemory:
             return kept if any(row.session_id == scope.session_id for row in rows) else None
         return kept
 
-    async def recover(self, said: Mapping[datetime, str], memorability: Memorability) -> None:
-        """Remember messages of killed turns, by their times. What was remembered, and maybe erased, is left alone."""
-        self._refresh()
-        memory, tombstones = self._memory, self._memory.scope.environment.tombstones
-        session_id, since = memory.scope.session_id, min(said)
-        if await memory.every(session_id=session_id, after=since, sensitivities=SENSITIVITIES, statuses=STATUSES):
+    async def recover(self, lost: Sequence[TranscriptEntry], memorability: Memorability) -> None:
+        """Remember unanswered messages, newest first, if their turns were killed: every other turn left a receipt.
+
+        What was remembered, and maybe erased, is left alone.
+        """
+        if not lost or (session := self._session) is None:
             return
-        for at, text in sorted(said.items()):
+        self._refresh()
+        memory, tombstones, since = self._memory, self._memory.scope.environment.tombstones, lost[-1].at
+        is_copy = session.record.parent or (session.record.origin and not session.record.origin.startswith(KEYED))
+        unkept = {each["at"] for each in await session.records() if each.get("kind") == NOT_KEPT}
+        if (
+            is_copy
+            or await session.receipts_since(since)
+            or await memory.every(session_id=session.id, after=since, sensitivities=SENSITIVITIES, statuses=STATUSES)
+        ):
+            return
+        for at, text in [(each.at, readable(each.content)) for each in reversed(lost)]:
             row, _ = memory.drafted(Draft(type=EXCHANGE, user_text=without_blocks(text)))
-            if tombstones is None or not await asyncio.to_thread(tombstones.barred, list(marks_of(row))):
+            is_barred = tombstones and await asyncio.to_thread(tombstones.barred, list(marks_of(row)))
+            if not (is_barred or format_time(at) in unkept):
                 await self.remember(at, text, memorability=memorability)
 
     def last_changes(self, recalled: PromptMemory, row: str | None, reply: str) -> tuple[list[Event], tuple[str, ...]]:

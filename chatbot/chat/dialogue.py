@@ -211,7 +211,7 @@ class TurnTranscript:
         self.asked = asked
         """The user's entry, with the links of attachments."""
         self.asked_at = clock()
-        """Time of the user's entry, once it is written."""
+        """Time of the user's entry."""
         self.reply_number = 1
         """The number of the reply among those to the same message."""
         self.written = 0
@@ -254,8 +254,7 @@ class TurnTranscript:
 
     async def unfinished(self) -> list[TranscriptEntry]:
         """Return the unanswered messages just before this one, newest first: their turns were killed."""
-        said = [each for each in await self.entries() if each.at < self.asked_at]
-        return list(takewhile(lambda each: each.role == USER, reversed(said)))
+        return unanswered([each for each in await self.entries() if each.at < self.asked_at])
 
     def begin_window(self, exchanges: int) -> bool:
         """Begin the window with the last `exchanges` messages of the user; return whether that moved it."""
@@ -290,14 +289,14 @@ class TurnTranscript:
         if self._session is None or not self.is_kept or self.has_gap:
             self._unsaved.extend(said)
             said = ()
-        entries = [TranscriptEntry(role, content, self._clock()) for role, content in said]
+        clock = self._clock if self.written else lambda: self.asked_at
+        entries = [TranscriptEntry(role, content, clock()) for role, content in said]
         result = await self.write_parts(entries=entries, events=events)
         if (error := result.failed.get("entries")) is not None:
             self.has_gap = True
             self._unsaved.extend(said)
             self._notice(f"this could not be saved, and will be lost: {error}")
         elif entries:
-            self.asked_at = self.asked_at if self.written else entries[0].at
             self.written += len(said)
         return result
 
@@ -313,6 +312,11 @@ class TurnTranscript:
         if "bill" in result.failed:
             self._notice(f"{UNBILLED}: {result.failed['bill']}")
         return result
+
+
+def unanswered(entries: Sequence[TranscriptEntry]) -> list[TranscriptEntry]:
+    """Return the messages at the end that nothing follows, newest first."""
+    return list(takewhile(lambda each: each.role == USER, reversed(entries)))
 
 
 def reply_before(entries: Sequence[TranscriptEntry], asked_at: datetime) -> str | None:

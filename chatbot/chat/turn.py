@@ -19,7 +19,7 @@ from chatbot.attachments import readable, split
 from chatbot.attachments.read import Attachment
 from chatbot.chat.attached import Attachments, with_file_texts
 from chatbot.chat.calls import Calls, Reply
-from chatbot.chat.conversation_memory import RECENT_QUESTIONS, PromptMemory, limit_disclosure
+from chatbot.chat.conversation_memory import NOT_KEPT, RECENT_QUESTIONS, PromptMemory, limit_disclosure
 from chatbot.chat.dialogue import (
     ASSISTANT,
     ERROR,
@@ -66,7 +66,7 @@ from chatbot.memory.scope import new_id
 from chatbot.messages import CallOptions, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.loops import to_its_end
-from chatbot.stores.records import KEYED, format_time
+from chatbot.stores.records import format_time
 from chatbot.stores.row_events import Event
 from chatbot.tools import ToolResult
 
@@ -75,8 +75,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-_NOT_KEPT = "not_kept"
-"""Kind of the record that a message may not be remembered, also if its turn is killed."""
 _MEMORY_SHARE = 6
 """The memory block takes at most one n-th of the model's window."""
 
@@ -184,11 +182,11 @@ class Turn:
         else:
             kept = await self._attached.store(self._files)
             self.receipt.attachments = [record for _, record in kept]
-            await self._transcript.begin([link for link, _ in kept])
             if self._session is not None and not self._client.keeps:
-                mark = {"version": 1, "kind": _NOT_KEPT, "at": format_time(self._transcript.asked_at)}
+                mark = {"version": 1, "kind": NOT_KEPT, "at": format_time(self._transcript.asked_at)}
                 with suppress(StoreError):  # the next writes report it
                     await self._session.receipt_append(mark)
+            await self._transcript.begin([link for link, _ in kept])
         self.receipt.at, self.receipt.reply_number = self._transcript.asked_at, self._transcript.reply_number
         await self._title.set_by_rule(self._typed)  # before the reply: a list shows the session meanwhile
         self._is_begun = True
@@ -414,23 +412,13 @@ class Turn:
         was_before = self.receipt.remembered is not None  # remembered before the client ran its tools
         if self._session is None or was_before or self._chat.publisher.find(EXCHANGE_STEP) is None:
             return
-        await self._recover_words(self._session)
+        if self._memory and self._client.keeps and (lost := await self._transcript.unfinished()):
+            try:
+                await self._memory.recover(lost, self._memorability)
+            except StoreError as error:
+                self._notice(f"an earlier message could not be remembered: {error}")
         await self._remember()
         self._session.turn_order.asked_row = self.receipt.remembered or ""
-
-    async def _recover_words(self, session: SessionHandle) -> None:
-        """Remember the messages of turns that were killed first; every other turn left a receipt."""
-        lost, record = await self._transcript.unfinished(), session.record
-        is_copy = record.parent or (record.origin and not record.origin.startswith(KEYED))
-        if is_copy or not (lost and self._memory and self._client.keeps):
-            return
-        try:
-            unkept = {each["at"] for each in await session.records() if each.get("kind") == _NOT_KEPT}
-            said = {each.at: readable(each.content) for each in lost if format_time(each.at) not in unkept}
-            if said and not await session.receipts_since(lost[-1].at):
-                await self._memory.recover(said, self._memorability)
-        except StoreError as error:
-            self._notice(f"an earlier message could not be remembered: {error}")
 
     @property
     def _memorability(self) -> Memorability:

@@ -35,6 +35,7 @@ from chatbot.cli.sessions.moving import new_file
 from chatbot.config import Config, from_variable
 from chatbot.config_layers import Settings
 from chatbot.errors import ChatbotError, ConfigError, NotTrusted
+from chatbot.hooks.capture import recover_words
 from chatbot.identity import FILE_NAME, check_name
 from chatbot.memory import MemorySystem
 from chatbot.memory.maintenance import MaintenanceReport
@@ -111,6 +112,8 @@ async def run_maintain(args: argparse.Namespace) -> None:
         policy = structs.replace(policy, summarize_after_days=args.summarize_old)
     async with setup.open_memory(observations=setup.observation_store()) as memory:
         with waiting("maintaining memory"):
+            if not args.dry_run:
+                await recover_words(memory, setup.config, setup.agent)
             report = await memory.maintain(policy, dry_run=args.dry_run, whole=True)
     if args.json:
         say_json(report.as_json())

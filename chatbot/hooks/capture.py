@@ -8,24 +8,30 @@ remembered as new.
 from __future__ import annotations
 
 import json
+from asyncio import timeout, to_thread
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from msgspec import Meta, Struct
 
-from chatbot.chat.conversation_memory import AUTO
+from chatbot.chat.conversation_memory import AUTO, ConversationMemory
+from chatbot.chat.dialogue import unanswered
 from chatbot.chat.events import MEMORABILITY, SESSION_END, SESSION_START, TOOL_POST, SessionEnd, SessionStart, ToolPost
 from chatbot.chat.prompt import is_memory_tool
 from chatbot.config import Config
+from chatbot.errors import SessionError
 from chatbot.hooks.hook import Hook, HookContext, PassiveHook, per_session, plan_hook
-from chatbot.memory import Memory, SessionHandle
+from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.memorability import GATE, OTHER_TYPE, TYPE_WEIGHTS, Memorability
+from chatbot.memory.scope import utc_now
 from chatbot.messages import without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
+from chatbot.stores.errors import StoreError
 from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import Type
 from chatbot.tools import ToolResult
@@ -122,6 +128,20 @@ def can_write(session: SessionHandle) -> bool:
     return session.caller.clearance != "public"
 
 
+async def recover_words(memory: MemorySystem, config: Config, agent: str, *, but: str = "") -> None:
+    """Remember the last messages of the agent's sessions, `but` one, whose turns were killed before that."""
+    there = await to_thread(memory.backend.sessions.ids)
+    gate = None if there == [but] else exchange_gate(config, agent)
+    for record in [] if gate is None else await memory.sessions_anywhere():
+        with suppress(SessionError, StoreError, TimeoutError):
+            theirs = memory.cleared_for(namespace=record.namespace, principal=record.principal)
+            session = (await theirs.load_session(record.id, agent)).for_turns()
+            said = ConversationMemory.of(session, config.agents[agent], utc_now)
+            if record.id != but and said and unanswered(await session.transcript_read_last(1)):
+                async with timeout(5), session.hold_turn():  # a turn that still runs needs no help
+                    await said.recover(unanswered(await session.transcript_read_last()), gate)
+
+
 class MemorabilityHook(PassiveHook):
     """Decides what is worth remembering: `memory.memorability`. Without it, everything is."""
 
@@ -158,7 +178,9 @@ class Maintenance(Hook):
     async def handle(self, event: SessionStart | SessionEnd) -> Any:
         """Maintain the memory that the session uses, if it uses one."""
         if event.session.supports(ObservationStore):
-            await self.run(event.session.record.store_types)
+            report = await self.run(event.session.record.store_types)
+            if self.part == "consolidation" and not report.skipped:
+                await recover_words(self.context.memory, self.context.config, self.context.agent, but=event.session.id)
 
     async def run(self, stores: tuple[str, ...]) -> MaintenanceReport:
         """Maintain the first of these stores that keeps observations."""

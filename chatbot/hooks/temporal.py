@@ -171,8 +171,6 @@ PLACES: Mapping[Scale, int] = {"immediate": 1, "task": 2, "session": 1, "project
 MARGIN = 0.02
 """Largest lead in score, from 0 to 1, at which a row still gives up its place."""
 
-Places = Annotated[tuple[int, ...], Meta(min_length=4, max_length=4)]
-
 
 class Temporal(PassiveHook):
     """Gives each scale of time its places among injected rows, as a tie-break: `memory.temporal`."""
@@ -183,7 +181,7 @@ class Temporal(PassiveHook):
         self,
         context: HookContext,
         *,
-        places: Places = (1, 2, 1, 1),
+        places: Annotated[tuple[int, ...], Meta(min_length=4, max_length=4)] = (1, 2, 1, 1),
         margin: Annotated[float, Meta(ge=0, le=1)] = MARGIN,
     ) -> None:
         super().__init__(context)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from chatbot.config import MaintenanceSettings
 from chatbot.memory.maintenance import MaintenanceReport, Part, Run, policy_of_part
 from chatbot.memory.scope import Scope
-from chatbot.stores.backend import Document, Place
+from chatbot.stores.backend import Place
 
 logger = logging.getLogger(__name__)
 
@@ -72,14 +72,15 @@ class Upkeep:
 
     async def run(self, scope: Scope, options: MaintenanceOptions) -> MaintenanceReport:
         """Run once, or as often as needed, unless another process runs it or ran it; see `MemorySystem.maintain`."""
-        if not await self._is_due(scope, options):
+        await asyncio.to_thread(self._read)
+        if not self.may_be_due(options, scope.clock()):
             return options.skipped("not due")
         lease = self._place.lease(_LEASE)
-        taking = asyncio.ensure_future(asyncio.to_thread(lease.take))
+        taking = asyncio.ensure_future(asyncio.to_thread(lambda: lease.take() and self._read()))
         try:
             if not await asyncio.shield(taking):
                 return options.skipped("under way")
-            if not await self._is_due(scope, options):  # another process may just have run
+            if not self.may_be_due(options, scope.clock()):  # another process may just have run
                 return options.skipped("not due")
             return await self._run_leased(scope, options)
         finally:
@@ -87,9 +88,13 @@ class Upkeep:
                 await asyncio.wait([taking])
             await asyncio.to_thread(lease.release)
 
-    async def _is_due(self, scope: Scope, options: MaintenanceOptions) -> bool:
-        self._known = await asyncio.to_thread(_read, self._document)
-        return self.may_be_due(options, scope.clock())
+    def _read(self) -> bool:
+        try:
+            self._known = msgspec.json.decode(self._document.read() or b"{}", type=_File)
+        except (OSError, ValueError, RecursionError) as error:
+            self._known = _File()
+            logger.warning("%s cannot be read, so maintenance begins again at the oldest row: %s", NAME, error)
+        return True
 
     async def _run_leased(self, scope: Scope, options: MaintenanceOptions) -> MaintenanceReport:
         policy = policy_of_part(options.policy or MaintenanceSettings(), options.part)
@@ -120,11 +125,3 @@ class Upkeep:
 
 def _parts(part: Part) -> tuple[Part, ...]:
     return (part,) if part else ("consolidation", "compression")
-
-
-def _read(document: Document) -> _File:
-    try:
-        return msgspec.json.decode(document.read() or b"{}", type=_File)
-    except (OSError, ValueError, RecursionError) as error:
-        logger.warning("%s cannot be read, so maintenance begins again at the oldest row: %s", document.name, error)
-        return _File()

@@ -181,6 +181,14 @@ async def test_a_message_whose_turn_was_killed_before_it_was_remembered_is_remem
         assert len(await exchanges(runtime)) == 3 - was_erased
 
 
+async def test_a_message_of_a_session_that_nobody_continues_is_remembered(runtime_of: Callable[..., Runtime]) -> None:
+    async with runtime_of("How nice.") as runtime:
+        await (await begun(runtime))[0].transcript_append("user", SAID)  # all that such a kill leaves
+        await (await begun(runtime))[1].turn("I decided to learn the cello this year")
+        await runtime.hooks.settle()
+        assert (SAID, "") in await exchanges(runtime)
+
+
 async def test_a_message_not_to_be_remembered_stays_so_though_its_turn_dies(runtime_of: Callable[..., Runtime]) -> None:
     class Killed(BaseException):
         """An end after which nothing is written."""

@@ -160,10 +160,8 @@ def _fact(table: dict[str, Any]) -> ExtractedFact | None:
     if len(content) < _SHORTEST_FACT or not terms(content):
         return None
     kind = table.get("type")
-    subject, category, key, value = (
-        _line(table.get(name), _LONGEST_NAME) for name in ("subject", "category", "key", "value")
-    )
-    return ExtractedFact(content, subject, category, kind if kind in FACT_TYPES else "note", key, value)
+    names = {name: _line(table.get(name), _LONGEST_NAME) for name in ("subject", "category", "key", "value")}
+    return ExtractedFact(content, type=kind if kind in FACT_TYPES else "note", **names)
 
 
 def _line(value: object, longest: int) -> str:

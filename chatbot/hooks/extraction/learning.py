@@ -16,15 +16,7 @@ from msgspec import structs
 
 from chatbot.chat.calls import Calls
 from chatbot.config import ExtractionSettings
-from chatbot.hooks.extraction.facts import (
-    FACT_TYPES,
-    ExtractedFact,
-    FactList,
-    MemoryCandidates,
-    candidates_for,
-    extract,
-    reconcile,
-)
+from chatbot.hooks.extraction.facts import FACT_TYPES, ExtractedFact, FactList, candidates_for, extract, reconcile
 from chatbot.memory import SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_lines import is_proposable
@@ -140,7 +132,7 @@ async def plan(
         fresh = _comparable(steps, origin)
         candidates = await candidates_for([steps[at].fact for at in fresh], memories, **place)
         if not calls.discloses(candidates.rows):
-            candidates = MemoryCandidates()
+            candidates = replace(candidates, rows=())
         decisions = await reconcile(calls, [steps[at].fact for at in fresh], candidates)
         for at, decision in zip(fresh, decisions, strict=True):
             if decision.memory is not None:
@@ -206,10 +198,7 @@ async def _is_known(fact: ExtractedFact, memories: Memory, origin: Origin) -> bo
     if not fact.subject:
         return False
     page = await memories.list_observations(
-        subject=fact.subject,
-        agent_id=origin.agent_id,
-        visibilities=(origin.guard.visibility,),
-        limit=_SAME_SUBJECT,
+        subject=fact.subject, agent_id=origin.agent_id, visibilities=(origin.guard.visibility,), limit=_SAME_SUBJECT
     )
     return any(fold(row.title) == fold(fact.content) for row in page.rows)
 
@@ -228,15 +217,12 @@ async def _outdated_by(
     no fact has a subject.
     """
     wanted = Filter(types=FACT_TYPES, agent_id=agent_id, visibilities=(visibility,))
-    asked = {
-        at: (fact.content, structs.replace(wanted, subject=fact.subject))
-        for at, fact in enumerate(facts)
-        if fact.subject
-    }
-    found = await memories.like(list(asked.values()), limit=_MOST_ALIKE)
+    about = {at: fact for at, fact in enumerate(facts) if fact.subject}
+    asked = [(fact.content, structs.replace(wanted, subject=fact.subject)) for fact in about.values()]
+    found = await memories.like(asked, limit=_MOST_ALIKE)
     outdated: list[Observation | None] = [None] * len(facts)
     taken: set[str] = set()
-    for at, hits in zip(asked, found, strict=True):
+    for at, hits in zip(about, found, strict=True):
         best = next((hit for hit in hits if not is_proposable(hit.observation)), None)
         if best is not None and best.score >= _ALIKE and best.observation.id not in taken:
             taken.add(best.observation.id)

@@ -122,14 +122,10 @@ async def summarize_by_model(entries: Sequence[TranscriptEntry], calls: Calls) -
 def parse_summary(reply: str) -> SessionSummary | None:
     """Read the summary in a reply; None if it is empty, or reads like an instruction. Never raises."""
     given = next(iter(objects_in(reply)), {})
-    summary = SessionSummary(
-        _line(given.get("request")),
-        _line(given.get("outcome")),
-        _lines(given.get("decisions")),
-        _lines(given.get("open_items")),
-    )
-    texts = [summary.request, summary.outcome, *summary.decisions, *summary.open_items]
-    return summary if (summary.request or summary.outcome) and not form_in(texts) else None
+    request, outcome = (_line(given.get(name)) for name in ("request", "outcome"))
+    decisions, open_items = (_lines(given.get(name)) for name in ("decisions", "open_items"))
+    is_usable = (request or outcome) and not form_in([request, outcome, *decisions, *open_items])
+    return SessionSummary(request, outcome, decisions, open_items) if is_usable else None
 
 
 async def sum_up(answer: StandingAnswer, memory: Memory, calls: Calls) -> list[str]:
