@@ -47,7 +47,7 @@ class SessionTerms:
         """Open the terms for `home`, cached below `root` or in the user's folder; without a home, none are kept."""
         return cls(None if home is None else Cache(home, root))
 
-    def look(self, terms: Sequence[str]) -> TermCounts:
+    def find(self, terms: Sequence[str]) -> TermCounts:
         """Return for each known session the version that was read, and how many entries contain each of the terms."""
         if self._cache is None:
             return {}
@@ -83,7 +83,7 @@ class SessionTerms:
                 data = b"".join([_first_line(), *lines])
                 has_draft = any(name.startswith(f".{NAME}.") for name in names)  # of a killed process
                 if has_draft or (data != old and (NAME in names or lines)):
-                    if not old:  # there may be anything in its place
+                    if not old:  # damaged or missing: there may even be a folder
                         erase(folder.path / NAME)
                     folder.replace(NAME, data, durable=not new)
         except (StoreError, OSError) as error:

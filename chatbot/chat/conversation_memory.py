@@ -202,7 +202,7 @@ class ConversationMemory:
             profile=[line for line in lines if line.id not in withheld],
             standing=[row for row, _ in pinned if row.id not in withheld],
             orders=await self._orders(given, view),
-            note=disclosure.note(len(withheld)) if withheld and disclosure.memory else "",
+            last_line=disclosure.note(len(withheld)) if withheld and disclosure.memory else "",
         )
         # Rows shown in the conversation are listed as considered only if they would have been recalled.
         considered = [each for each in recollection.considered if each.id not in in_window or each.verdict == SEEN]

@@ -140,7 +140,7 @@ class KeptExchange(Struct, frozen=True):
 
 
 class TurnEnd(Struct, frozen=True, kw_only=True):
-    """A turn has its reply, in the transcript; a model's title and the receipt follow. Not published for a failed turn.
+    """The transcript has the reply; a title by a model and the receipt follow. Not published for a failed turn.
 
     A listener may answer with `KeptExchange`: the first one goes into the receipt.
     """
@@ -158,7 +158,7 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
     memory: ConversationMemory | None
     notice: Callable[[str], None]
     answers: tuple[object, ...] = ()
-    """The answers of the listeners that were waited for; set for those in the background."""
+    """The answers of the listeners that were waited for; only listeners in the background see them."""
 
     @property
     def kept(self) -> str | None:
@@ -184,7 +184,7 @@ class Step(Struct, frozen=True):
 
 
 class Publisher:
-    """The receiver of a conversation's events. This one has no listeners: turns recall, and keep what is worth it."""
+    """The receiver of a conversation's events. This one has no listeners: turns recall and remember."""
 
     async def begin(self, session: SessionHandle, at: datetime) -> None:
         """Note that a turn of the session has begun, with the message of that time."""

@@ -92,7 +92,7 @@ def build_block(
     profile: Sequence[ProfileLine] = (),
     standing: Sequence[Observation] = (),
     orders: Mapping[str, int] | None = None,
-    note: str = "",
+    last_line: str = "",
 ) -> MemoryBlock:
     """Return the block of the first `most` of `hits`, best first, that the governor passes and fit `budget_tokens`.
 
@@ -101,13 +101,13 @@ def build_block(
     `profile`, after them titles of rows of `index`, as far as they fit. Rows of `standing` are taken before `hits`,
     in at most 200 tokens.
     `asks_the_bot` says that the question is about what the bot said. `orders` are levels of the head `orders_a_model`,
-    by ids of rows; see `chatbot.chat.governor`. `note` is a last line, by the program itself.
+    by ids of rows; see `chatbot.chat.governor`. `last_line` is by the program itself.
     `nonce` must be new for each prompt, 8 to 64 letters and digits; another is derived from it if a text contains it.
     The same arguments give the same block. Raises `ValueError` for an invalid nonce.
     """
     if not _NONCE.fullmatch(nonce):
         raise ValueError(f"{nonce!r:.80} cannot be a nonce: it must be 8 to 64 letters and digits")
-    last = [note] if note else []
+    last = [last_line] if last_line else []
     room = budget_tokens - count(fenced(FENCE, last, nonce))
     lines = _profile(profile, view, room, count)
     room -= sum(count(f"{note}\n") for note in lines.values())

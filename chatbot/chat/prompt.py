@@ -33,7 +33,7 @@ from chatbot.stores.text.analysis import terms
 
 _LEFT_OUT = "…"
 _MOST_READ = 200_000
-"""Characters of a row that are read."""
+"""Characters of a text that are read."""
 _LONGEST = 200
 """Characters at which a passage ends with its sentence; one without an end is cut at twice as many."""
 _LONGEST_TITLE = 200
@@ -159,7 +159,7 @@ async def fit(
     most = await model.context_window() // _EARLIER_SHARE
     asked = _question(exchanges[-1])
     earlier = [
-        await asyncio.to_thread(_cut_all, each, most, f"{_question(each)}\n{asked}", typed=False)
+        await asyncio.to_thread(_cut_all, each, most, f"{_question(each)}\n{asked}", with_user=False)
         for each in exchanges[:-1]
     ]
     last = await asyncio.to_thread(_cut_last, exchanges[-1], costs[-1], room, asked)
@@ -186,9 +186,9 @@ def _question(exchange: Sequence[Message]) -> str:
 def _cut_last(exchange: list[Message], cost: int, room: int, asked: str) -> tuple[list[Message], list[Cut]]:
     if cost <= room:
         return exchange, []
-    sizes = [estimate_text(each.content) for each in exchange if _is_long(each, typed=True)]
+    sizes = [estimate_text(each.content) for each in exchange if _may_be_cut(each, with_user=True)]
     cap = _cap(sizes, int(room * _SHARE_OF_ROOM) - (cost - sum(sizes)))
-    return _cut_all(exchange, cap, asked, typed=True) if cap >= _LEAST else (exchange, [])
+    return _cut_all(exchange, cap, asked, with_user=True) if cap >= _LEAST else (exchange, [])
 
 
 def _cap(sizes: Iterable[int], room: int) -> int:
@@ -201,18 +201,18 @@ def _cap(sizes: Iterable[int], room: int) -> int:
     return sizes[-1] if sizes else 0
 
 
-def _is_long(message: Message, *, typed: bool) -> bool:
-    return bool(message.source) or message.role == "tool" or (typed and message.role == "user")
+def _may_be_cut(message: Message, *, with_user: bool) -> bool:
+    return bool(message.source) or message.role == "tool" or (with_user and message.role == "user")
 
 
-def _cut_all(exchange: list[Message], most: int, asked: str, *, typed: bool) -> tuple[list[Message], list[Cut]]:
+def _cut_all(exchange: list[Message], most: int, asked: str, *, with_user: bool) -> tuple[list[Message], list[Cut]]:
     """Cut each long message of an exchange to `most` tokens; the exchange itself if none is longer."""
     names = {call.id: call.name for message in exchange for call in message.tool_calls}
     cuts: list[Cut] = []
     fitted: list[Message] = []
     for message in exchange:
         tokens = estimate_text(message.content)
-        if tokens <= most or not _is_long(message, typed=typed):
+        if tokens <= most or not _may_be_cut(message, with_user=with_user):
             fitted.append(message)
             continue
         text = _passages(message, most, tokens, question_words([asked]))
@@ -304,14 +304,14 @@ async def build_prompt(
     exchanges = _exchanges([_unmarked(each) for each in dialogue])
     costs = [await model.count_tokens(exchange) for exchange in exchanges]
     texts = {"summary": summary, "earlier memory": earlier_block if len(exchanges) > 1 else "", "memory": block}
-    beside = {name: await model.count_tokens([Message("user", text)]) if text else 0 for name, text in texts.items()}
+    extras = {name: await model.count_tokens([Message("user", text)]) if text else 0 for name, text in texts.items()}
     room = window - reply - persona_tokens
     dropped = []
     for name in texts:
-        if beside[name] and costs and costs[-1] + sum(beside.values()) > room:
-            beside[name], texts[name] = 0, ""
+        if extras[name] and costs and costs[-1] + sum(extras.values()) > room:
+            extras[name], texts[name] = 0, ""
             dropped.append(name)
-    room -= sum(beside.values())
+    room -= sum(extras.values())
     exchanges, costs, cuts = await fit(exchanges, costs, room, model)
     first = _first_shown(costs, room)
     if first >= len(exchanges):
@@ -326,16 +326,16 @@ async def build_prompt(
     if earlier:
         earlier[-1] = _with_block(earlier[-1], texts["earlier memory"])
     else:
-        beside["earlier memory"] = 0
+        extras["earlier memory"] = 0
     before = [Message("user", texts["summary"])] if texts["summary"] else []
     return PromptBundle(
         messages=(system, *before, *chain.from_iterable(earlier), *last),
         parts={
             "persona": persona_tokens - tool_tokens,
             "tools": tool_tokens,
-            "summary": beside["summary"],
+            "summary": extras["summary"],
             "window": sum(costs[first:]) - files,
-            "memory": beside["memory"] + beside["earlier memory"],
+            "memory": extras["memory"] + extras["earlier memory"],
             **({"attachments": files} if files else {}),
         },
         reply_tokens=reply,
@@ -419,15 +419,15 @@ def withheld_tools(disclosure: Disclosure) -> frozenset[str]:
     return frozenset(name for name in names if name.startswith("session_"))
 
 
-async def fitting_tools(model: Model, specs: Sequence[ToolSpec], *, keeps: bool) -> tuple[tuple[ToolSpec, ...], str]:
+async def fitting_tools(model: Model, specs: Sequence[ToolSpec], *, memory: bool) -> tuple[tuple[ToolSpec, ...], str]:
     """Return the tools that do not take too much of the model's window, in their order, and a notice of the others.
 
-    Without `keeps`, the tools of memory are left out. The largest other tools are left out first, as a server may have
-    any number of them; then the tools of memory, from the last: searching and reading come first.
+    Without `memory`, the tools of memory are left out. The largest other tools are left out first, as a server
+    may have any number of them; then the tools of memory, from the last: searching and reading come first.
     """
     window = await model.context_window()
     room = window // _LARGEST_TOOLS_SHARE
-    specs = [spec for spec in specs if keeps or not is_memory_tool(spec.name)]
+    specs = [spec for spec in specs if memory or not is_memory_tool(spec.name)]
     if not specs or await model.count_tokens([], specs) <= room:
         return tuple(specs), ""
     sizes = {spec.name: await model.count_tokens([], [spec]) for spec in specs}

@@ -347,7 +347,7 @@ class Turn:
             for complaint in await self._tools.complete():
                 self._notice(complaint)
             specs = self._client.beside(self._tools.specs)
-            fitting, notice = await fitting_tools(self._model, specs, keeps=self._client.keeps)
+            fitting, notice = await fitting_tools(self._model, specs, memory=self._client.keeps)
             self._notice(notice)
             self._offered = (*fitting, *self._client.tools)
         return self._offered

@@ -71,10 +71,10 @@ def first_word(argv: Sequence[str]) -> int:
 
 def _action_in(words: Sequence[str] | None) -> str | None:
     """Return the action after the command; None if there is none, or an unknown option before it may take a value."""
-    behind = (words or ())[1:]
-    first = first_word(behind)
-    is_plain = all(each in _WITH_VALUE or not each.startswith("-") for each in behind[:first])
-    return behind[first] if is_plain and first < len(behind) else None
+    rest = (words or ())[1:]
+    first = first_word(rest)
+    is_plain = all(each in _WITH_VALUE or not each.startswith("-") for each in rest[:first])
+    return rest[first] if is_plain and first < len(rest) else None
 
 
 _DEFAULTS = {
@@ -211,9 +211,9 @@ def _serve(parser: argparse.ArgumentParser) -> None:
     _namespace(parser)
 
 
-def _add_address(parser: argparse.ArgumentParser, usual: int) -> None:
+def _add_address(parser: argparse.ArgumentParser, default: int) -> None:
     option(parser, "--host", "ADDRESS", "address to listen on (default 127.0.0.1)")
-    option(parser, "--port", "N", f"port (default {usual}; 0: any free port)", type=port)
+    option(parser, "--port", "N", f"port (default {default}; 0: any free port)", type=port)
 
 
 def _users(parser: argparse.ArgumentParser) -> None:
@@ -241,12 +241,12 @@ def _quota(parser: argparse.ArgumentParser, name: str, whose: str) -> None:
 
 def _token(parser: argparse.ArgumentParser) -> None:
     actions = _actions(parser)
-    tokens = (
+    examples = (
         "token add phone --for ada --clearance familiar --rate 30",
         "token add shop --for ada --clearance full --namespace shop",
         "token add prometheus --metrics",
     )
-    add = add_action(actions, "add", "create a token, shown only once", *tokens)
+    add = add_action(actions, "add", "create a token, shown only once", *examples)
     add.add_argument("label", help="label, such as its owner or purpose")
     option(add, "--for", "NAME", "identity that the token opens; repeat for more", dest="identities", action="append")
     opens = add.add_mutually_exclusive_group(required=True)
@@ -258,8 +258,8 @@ def _token(parser: argparse.ArgumentParser) -> None:
     add.add_argument("--users", choices=["apart", "shared"], default="apart", help="memory of users, default: apart")
     add.add_argument("--memory", choices=["on", "off"], default="off", help="remember without a session, default: off")
     option(add, "--rate", "N", "requests per minute (default: from [server])", type=count, default=0)
-    phone = ("token limit phone --day-usd 0.50", "token limit shop --user-day-tokens 100000")
-    limit = add_action(actions, "limit", "change the daily limits of a token", *phone)
+    examples = ("token limit phone --day-usd 0.50", "token limit shop --user-day-tokens 100000")
+    limit = add_action(actions, "limit", "change the daily limits of a token", *examples)
     add_action(actions, "list", "list tokens without their secrets", "token list --json")
     revoke = add_action(actions, "revoke", "revoke a token at once", "token revoke phone")
     for each in (limit, revoke):
@@ -274,9 +274,9 @@ def _storage(parser: argparse.ArgumentParser) -> None:
     create = add_action(actions, "create", "create the tables of [storage] url", "storage create --role server")
     option(create, "--url", "URL", "database, as its owner, or env:VARIABLE (default: [storage] url)")
     option(create, "--role", "NAME", "role of the servers, which gets access to the tables", default="")
-    there = "storage copy identities/ada/memory env:DATABASE_URL"
-    back = "storage copy 'postgresql://db.example.org/chatbot#ada' backup/ada"
-    copy = add_action(actions, "copy", "copy an identity between files and a database", there, back)
+    to_database = "storage copy identities/ada/memory env:DATABASE_URL"
+    to_files = "storage copy 'postgresql://db.example.org/chatbot#ada' backup/ada"
+    copy = add_action(actions, "copy", "copy an identity between files and a database", to_database, to_files)
     copy.add_argument("source", metavar="FROM", help="memory folder, or URL with #identity, or env:VARIABLE")
     copy.add_argument("target", metavar="TO", help="the same; existing data is compared, never deleted")
 

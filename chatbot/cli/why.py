@@ -120,11 +120,11 @@ async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[st
         }
     rows: list[tuple[str, ...]] = []
     for each, outcome in found.items():
-        row, looked_at = known.get(each), scores.get(each)
+        row, details = known.get(each), scores.get(each)
         text = row.headline if row else f"({each[:SHORTEST_ID]}… is gone, hidden or in another project)"
         figures = (
-            [f"{looked_at['score']:.2f}", *(f"{looked_at['parts'].get(name, 0):.1f}" for name in _PARTS)]
-            if looked_at
+            [f"{details['score']:.2f}", *(f"{details['parts'].get(name, 0):.1f}" for name in _PARTS)]
+            if details
             else [""] * (1 + len(_PARTS))
         )
         rows.append((*figures, outcome, " ".join(text.split())))
@@ -180,7 +180,7 @@ async def run_usage(args: argparse.Namespace) -> None:
     """Print the bill of one session, or of the identity."""
     setup = setup_of(args)
     if args.session is None:
-        await _over_time(setup, args)
+        await _print_days(setup, args)
         return
     async with setup.open_memory() as memory:
         session = await memory.load_session((await memory.find_session(args.session)).id, any_agent=True)
@@ -205,7 +205,7 @@ def _file_tokens(kept: Mapping[str, int], receipts: Iterable[Mapping[str, Any]])
     return {"files": len(kept), "bytes": sum(kept.values()), "tokens": tokens}
 
 
-async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
+async def _print_days(setup: Setup, args: argparse.Namespace) -> None:
     days = await Ledger(setup.home).by_day(args.days, utc_now())
     bill = sum_of(days.values())
     if args.json:
@@ -213,20 +213,20 @@ async def _over_time(setup: Setup, args: argparse.Namespace) -> None:
     elif not bill.calls:
         say("No model calls yet")
     else:
-        cost = _over_days(days, "cost", lambda bill: bill.cost_usd, _cost)
-        tokens = _over_days(days, "tokens", lambda bill: bill.tokens, lambda bill: f"{bill.tokens:,}")
+        cost = _sum_line(days, "cost", lambda bill: bill.cost_usd, _cost)
+        tokens = _sum_line(days, "tokens", lambda bill: bill.tokens, lambda bill: f"{bill.tokens:,}")
         say("\n".join([*cost, *tokens, ""]))
         show_bill(bill)
 
 
-def _over_days(
-    days: Mapping[date, Bill], title: str, figure: Callable[[Bill], float], written: Callable[[Bill], str]
+def _sum_line(
+    days: Mapping[date, Bill], title: str, figure: Callable[[Bill], float], as_text: Callable[[Bill], str]
 ) -> list[str]:
     """Return the sum of a figure and its highest day as a line; no line if the sum is 0."""
     if not any(map(figure, days.values())):
         return []
     most = max(days, key=lambda day: figure(days[day]))
-    return [f"{title} in {len(days)} days: {written(sum_of(days.values()))}, most on {most}: {written(days[most])}"]
+    return [f"{title} in {len(days)} days: {as_text(sum_of(days.values()))}, most on {most}: {as_text(days[most])}"]
 
 
 def _cost(bill: Bill) -> str:

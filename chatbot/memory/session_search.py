@@ -122,7 +122,7 @@ async def _candidates(
     unread: dict[str, Exception],
 ) -> dict[str, _Candidate]:
     """Return the sessions whose entries or titles contain any of the terms, with their scores."""
-    looked = await asyncio.to_thread(known.look, asked)
+    looked = await asyncio.to_thread(known.find, asked)
     counts: dict[str, tuple[int, ...]] = {}
     changed: list[tuple[SessionHandle, str]] = []
     for session in sessions:

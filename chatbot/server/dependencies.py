@@ -79,7 +79,7 @@ SessionId = Annotated[str, Path(max_length=100, description="The session's id.")
 class Page(BaseModel, Generic[Item]):
     """A part of a list."""
 
-    # Described without docstrings: for each `Page[Item]` pydantic would look for their source in the whole stack.
+    # Its fields have no docstrings: for each `Page[Item]` pydantic would look for their source in the whole stack.
     model_config = ConfigDict(json_schema_extra={"description": "A part of a list."})
 
     data: list[Item] = Field(description="Items of this page.")

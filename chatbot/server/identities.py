@@ -88,7 +88,7 @@ class Identities(AsyncResource):
         self._backend = open_backend(self.setup.home)
         self.storage = StorageProbe(self._backend.is_there)
         self.runtimes = OpenRuntimes(
-            self._open, is_busy=lambda identity: bool(self.turns.of_identity(identity)), leave=self._leave
+            self._open, is_busy=lambda identity: bool(self.turns.of_identity(identity)), on_close=self._drop
         )
         self._chats = Chats()
         self._tidying: asyncio.Task[None] | None = None
@@ -179,7 +179,7 @@ class Identities(AsyncResource):
             except (ChatbotError, StoreError) as error:
                 logger.warning("an idle session or identity could not be closed: %s", error)
 
-    async def _leave(self, identity: str) -> None:
+    async def _drop(self, identity: str) -> None:
         """Drop references to a runtime before it is closed."""
         self._chats.drop(identity)
         await self.turns.drop_backend(identity)

@@ -30,7 +30,7 @@ from chatbot.stores.errors import UnsafePath, UnsupportedOperation
 
 IDLE_S = 1_800.0
 """A conversation without a turn for this long counts as ended."""
-_MOST = 512
+_MOST_CHATS = 512
 
 Key = tuple[str, str, str, str, frozenset[Right]]
 
@@ -60,8 +60,8 @@ class Chats:
         self._chats[key] = (self._clock(), runtime, chat)
         return chat
 
-    async def leave(self, runtime: Runtime, session_id: str) -> None:
-        """Close the conversation of a session before its deletion, so that nothing is written afterwards."""
+    async def end(self, runtime: Runtime, session_id: str) -> None:
+        """End the conversation of a session before its deletion, so that nothing is written afterwards."""
         for key in [each for each in self._chats if each[:2] == (runtime.setup.identity.name, session_id)]:
             del self._chats[key]
         await runtime.hooks.end(session_id)
@@ -78,16 +78,16 @@ class Chats:
         Those for which `is_busy` returns True have a running turn and stay.
         """
         since = self._clock() - IDLE_S
-        surplus = len(self._chats) - _MOST
+        surplus = len(self._chats) - _MOST_CHATS
         unused = [
             key
             for at, (key, (used, _, _)) in enumerate(self._chats.items())
             if (used < since or at < surplus) and not is_busy(*key[:2])
         ]
-        leaving = [self._chats.pop(key) for key in unused]
-        for _, runtime, chat in leaving:
+        idle = [self._chats.pop(key) for key in unused]
+        for _, runtime, chat in idle:
             await runtime.leave(chat.session)
-        return len(leaving)
+        return len(idle)
 
     def clear(self) -> None:
         """Drop all conversations; closing the runtimes ends their sessions."""
@@ -95,7 +95,7 @@ class Chats:
 
 
 class IdentityAccess(Struct, frozen=True):
-    """View of a caller on an identity. A session that is hidden from the caller is treated as missing."""
+    """What one caller may do with one identity. A session that is hidden from the caller is treated as missing."""
 
     caller: ServerCaller
     runtime: Runtime
@@ -140,7 +140,7 @@ class IdentityAccess(Struct, frozen=True):
             self.memory,
             self.runtime.agent,
             store_types=self.runtime.store_types,
-            stop_turns=self._leave,
+            stop_turns=self._prepare_deletion,
         )
 
     async def bills(self) -> Mapping[str, Bill]:
@@ -181,7 +181,7 @@ class IdentityAccess(Struct, frozen=True):
         check_erases(memory.caller)
         for record in await memory.sessions_anywhere():
             if record.namespace == memory.caller.namespace:
-                await self._leave(record.id)
+                await self._prepare_deletion(record.id)
         return await erase_user(memory)
 
     async def chat(self, session_id: str) -> Chat:
@@ -206,9 +206,9 @@ class IdentityAccess(Struct, frozen=True):
     ) -> RunningTurn:
         """Start a turn in a session. It continues to its end without listeners."""
         chat = await self.chat(session_id)
-        said = TurnRequest(text, attachments, max_output_tokens, replace(client, payers=await self.payers()))
+        request = TurnRequest(text, attachments, max_output_tokens, replace(client, payers=await self.payers()))
         await self._stop_requests.listen()
-        return self.turns.begin((self.identity, session_id), chat, said, then=then)
+        return self.turns.begin((self.identity, session_id), chat, request, then=then)
 
     async def kept_turn(self, session_id: str, turn: str) -> KeptTurn:
         """Return an ended turn by its id. Raises like `session`, and `TurnGone` if it was taken back."""
@@ -216,7 +216,7 @@ class IdentityAccess(Struct, frozen=True):
 
     async def forget_new(self, session: SessionHandle) -> None:
         """Delete a session that was created for a request that failed."""
-        await self.chats.leave(self.runtime, session.id)
+        await self.chats.end(self.runtime, session.id)
         with suppress(SessionNotFound):
             memory = self.runtime.memory.cleared_for(namespace=session.record.namespace)
             await memory.delete_session(session.id)
@@ -256,10 +256,10 @@ class IdentityAccess(Struct, frozen=True):
         (await self.session(session_id)).check("chat")
         return await self._stop_turns(session_id)
 
-    async def _leave(self, session_id: str) -> None:
+    async def _prepare_deletion(self, session_id: str) -> None:
         """Stop the turns of a session, and wait for what they still do in the background: then it can be deleted."""
         await self._stop_turns(session_id)
-        await self.chats.leave(self.runtime, session_id)
+        await self.chats.end(self.runtime, session_id)
 
     async def _stop_turns(self, session_id: str) -> int:
         return await self.turns.stop((self.identity, session_id)) or await self._stop_requests.ask_to_stop(session_id)

@@ -36,7 +36,7 @@ class OpenRuntime:
 class OpenRuntimes(AsyncResource):
     """The open runtimes, the longest unused first. `open_one` opens one by the name of its identity.
 
-    `is_busy` returns whether an identity must stay open. `leave` is called before a runtime is closed, to drop other
+    `is_busy` returns whether an identity must stay open. `on_close` is called before a runtime is closed, to drop other
     references to it.
     """
 
@@ -45,11 +45,11 @@ class OpenRuntimes(AsyncResource):
         open_one: Callable[[str], Coroutine[Any, Any, Runtime]],
         *,
         is_busy: Callable[[str], bool],
-        leave: Callable[[str], Awaitable[None]],
+        on_close: Callable[[str], Awaitable[None]],
     ) -> None:
         self._open_one = open_one
         self._is_busy = is_busy
-        self._leave = leave
+        self._on_close = on_close
         self._all: OrderedDict[str, OpenRuntime] = OrderedDict()
         self._opening: dict[str, asyncio.Lock] = {}
         self._users: Counter[str] = Counter()
@@ -69,7 +69,7 @@ class OpenRuntimes(AsyncResource):
         async with self._opening.setdefault(identity, asyncio.Lock()):
             former = self._all.get(identity)
             await self._open(identity)
-            await self._leave(identity)
+            await self._on_close(identity)
         if former is not None:
             await former.runtime.aclose()
 
@@ -113,7 +113,7 @@ class OpenRuntimes(AsyncResource):
             return False
         del self._all[identity]
         del self._opening[identity]
-        await self._leave(identity)
+        await self._on_close(identity)
         await opened.runtime.aclose()
         return True
 

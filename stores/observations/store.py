@@ -323,7 +323,7 @@ class ObservationFileStore(LoggedObservations):
         return await asyncio.to_thread(examine, self.home, self._cache, self._replica.reindex, verify=verify)
 
 
-_BEHIND = 4096
+_MOST_MISSING = 4096
 """Rows that may be missing in the index without a report: searches find them anyway."""
 _REINDEX = "chatbot memory reindex"
 
@@ -359,7 +359,7 @@ def _examine_index(cache: Cache, rows: int, reindex: Callable[[], int]) -> Flaw:
         return Flaw("index", "bad", str(error), command, renew if os.path.lexists(cache.folder) else None)
     known = read_list(FolderShelf.of(cache, search.NAME), FORMAT).pieces
     covered = known[-1].end if known else 0
-    if rows - covered > _BEHIND:
+    if rows - covered > _MOST_MISSING:
         what = f"the index in {cache.folder} holds {covered:,} of {how_many(rows, 'row')}" if known else "no index yet"
         return Flaw("index", "note", f"{what}: the next search builds it", _REINDEX, again)
     return Flaw("index", "ok", f"in {cache.folder}")

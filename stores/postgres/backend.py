@@ -159,7 +159,7 @@ class PostgresBackend(PostgresPlace, Backend):
     def __init__(self, address: Address) -> None:
         super().__init__(address, Database.of(address.url))
         self._address = address
-        self._leave = weakref.finalize(self, self.database.leave)
+        self._release = weakref.finalize(self, self.database.release)
         self.sessions: PostgresSessions = PostgresSessions(self)
 
     def place_of(self, session: SessionRef) -> PostgresPlace:
@@ -193,7 +193,7 @@ class PostgresBackend(PostgresPlace, Backend):
         return {"sessions": int(self.rows(statements.SIZE_OF_SESSIONS)[0][0])}
 
     def close(self) -> None:
-        self._leave()
+        self._release()
 
 
 _PAGE = 1_024

@@ -33,7 +33,7 @@ from chatbot.stores.postgres.database_connection import (
     encode_statement,
     explain,
     is_broken,
-    is_passing,
+    is_conflict,
     is_read_only,
     settings_of,
     skew_of,
@@ -90,7 +90,7 @@ class Database:
 
     _known: ClassVar[dict[str, Database]] = {}
     _guard = threading.Lock()
-    _left: ClassVar[SimpleQueue[Database]] = SimpleQueue()
+    _released: ClassVar[SimpleQueue[Database]] = SimpleQueue()
     """Databases, one entry for each user that left."""
 
     def __init__(self, url: str) -> None:
@@ -131,18 +131,18 @@ class Database:
         cls._close_unused()
         return database
 
-    def leave(self) -> None:
-        """Leave the pool: the last one to leave closes the connections.
+    def release(self) -> None:
+        """Give up one use of the database: the last one closes its connections.
 
         Never waits for `_guard`, as the garbage collector may call this in the thread that holds it; its holder closes
-        what was left meanwhile.
+        what was released meanwhile.
         """
-        self._left.put(self)
+        self._released.put(self)
         self._close_unused()
 
     @classmethod
     def _close_unused(cls) -> None:
-        while not cls._left.empty() and cls._guard.acquire(blocking=False):
+        while not cls._released.empty() and cls._guard.acquire(blocking=False):
             try:
                 unused = cls._without_users()
             finally:
@@ -154,8 +154,8 @@ class Database:
     def _without_users(cls) -> list[Database]:
         """Return the databases without users. Needs `_guard`."""
         unused = []
-        while not cls._left.empty():
-            database = cls._left.get_nowait()
+        while not cls._released.empty():
+            database = cls._released.get_nowait()
             database._users -= 1  # noqa: SLF001 - it is one of us
             if not database._users:  # noqa: SLF001
                 unused.append(database)
@@ -306,7 +306,7 @@ class Database:
                 return attempt()
             except psycopg.Error as error:
                 is_moving = self._is_one_of_several and isinstance(error, psycopg.errors.ReadOnlySqlTransaction)
-                may_repeat = is_passing(error) or (is_broken(error) and is_safe) or is_moving
+                may_repeat = is_conflict(error) or (is_broken(error) and is_safe) or is_moving
                 if is_broken(error) and not is_safe:
                     raise unknown_end(error, self.shown) from error
                 if not (left and may_repeat and time.monotonic() < give_up):

@@ -124,16 +124,16 @@ def encode_statement(statement: str) -> bytes:
 
 
 CREATE = "chatbot storage create"
-_PASSING = (errors.SerializationFailure, errors.DeadlockDetected)
+_CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected)
 _TOO_BUSY = (errors.LockNotAvailable, errors.QueryCanceled, errors.TooManyConnections)
 _OF_CONNECTIONS = "08"
 """Class of connection errors, also used by PgBouncer if it reaches no server."""
 _NO_ROOM = (errors.DiskFull, errors.OutOfMemory, errors.ConfigurationLimitExceeded)
 
 
-def is_passing(error: psycopg.Error) -> bool:
+def is_conflict(error: psycopg.Error) -> bool:
     """Return True for a conflict between transactions: nothing was done, and all can be retried."""
-    return isinstance(error, _PASSING)
+    return isinstance(error, _CONFLICTS)
 
 
 def is_broken(error: psycopg.Error) -> bool:
@@ -158,7 +158,7 @@ def unknown_end(error: psycopg.Error, where: str) -> StoreError:
 
 def explain(error: psycopg.Error, where: str) -> StoreError:
     """Return the error with what happened at `where`, a URL without its password, and what to do."""
-    if isinstance(error, _TOO_BUSY) or is_passing(error):
+    if isinstance(error, _TOO_BUSY) or is_conflict(error):
         return StoreBusy(f"{where}: the database is busy, try again ({_short(error)})")
     if isinstance(error, _NO_ROOM):
         return StoreFailed(f"{where}: the database has no room, nothing was written ({_short(error)})")
@@ -167,29 +167,29 @@ def explain(error: psycopg.Error, where: str) -> StoreError:
     if fault := _fault(error):
         return StoreFailed(f"{where}{fault}")
     if is_broken(error):
-        return StoreAway(f"{where}: {_hint_for(_ABSENCES, error) or _short(error)}")
+        return StoreAway(f"{where}: {_hint_for(_TEMPORARY_FAULTS, error) or _short(error)}")
     return StoreFailed(f"{where}: {_short(error)}")
 
 
-_FAULTS = {
+_PERMANENT_FAULTS = {
     "password authentication failed": "the password is wrong: correct url in [storage]",
     "no password supplied": "a password is needed: put it into url in [storage], PGPASSWORD or ~/.pgpass",
     "no pg_hba.conf entry": "the server refuses connections from here: see its pg_hba.conf",
 }
 """Permanent connection errors."""
 _NO_PRIMARY = "no server that answers accepts writes: wait until one is promoted, or promote one (pg_ctl promote)"
-_NOBODY = "no PostgreSQL answers there: start it, or correct url in [storage]"
+_NO_SERVER = "no PostgreSQL answers there: start it, or correct url in [storage]"
 _NO_HOST = "host not found: correct url in [storage]"
 _FULL = "the database has no connection left: raise max_connections, or put PgBouncer in front"
-_ABSENCES = {
+_TEMPORARY_FAULTS = {
     "session is read-only": _NO_PRIMARY,
     "server is in hot standby mode": _NO_PRIMARY,
     "could not translate host name": _NO_HOST,
     "failed to resolve host": _NO_HOST,
     "Name or service not known": _NO_HOST,
-    "Connection refused": _NOBODY,
-    "No such file or directory": _NOBODY,
-    "timeout expired": _NOBODY,
+    "Connection refused": _NO_SERVER,
+    "No such file or directory": _NO_SERVER,
+    "timeout expired": _NO_SERVER,
     "too many clients": _FULL,
     "too many connections": _FULL,
     "remaining connection slots": _FULL,
@@ -206,8 +206,8 @@ def _fault(error: psycopg.Error) -> str:
     if isinstance(error, (errors.UndefinedTable, errors.InvalidSchemaName, errors.UndefinedColumn)):
         return f" has no tables of chatbot: run `{CREATE}`"
     if isinstance(error, errors.InsufficientPrivilege):
-        whole = "for database" in str(error)
-        remedy = "--url` with the owner of the database" if whole else "--role NAME` as the owner of the tables"
+        is_database = "for database" in str(error)
+        remedy = "--url` with the owner of the database" if is_database else "--role NAME` as the owner of the tables"
         return f": {_short(error)}: run `{CREATE} {remedy}"
     hint = _hint(error)
     return hint and f": {hint}"
@@ -221,7 +221,7 @@ def _hint(error: psycopg.Error) -> str:
         return "the database does not exist: create it with createdb, or correct url in [storage]"
     if "role" in text and "does not exist" in text:
         return "the role does not exist: create it with createuser, or correct url in [storage]"
-    return _hint_for(_FAULTS, error)
+    return _hint_for(_PERMANENT_FAULTS, error)
 
 
 def _hint_for(hints: Mapping[str, str], error: psycopg.Error) -> str:

@@ -62,7 +62,7 @@ class PostgresLog(Log):
         """Time up to which all writes are known to be read."""
         self._unsure: threading.Event | None = None
         """Set once it is known whether lines that count as read were written."""
-        self._leave = weakref.finalize(self, self._database.leave)
+        self._release = weakref.finalize(self, self._database.release)
 
     @property
     def position(self) -> int:
@@ -230,7 +230,7 @@ class PostgresLog(Log):
 
     def close(self) -> None:
         self._lines.clear()
-        self._leave()
+        self._release()
 
     def note_own(self, line: bytes) -> LinePlace:
         """Count a line of ours as read; return its place."""

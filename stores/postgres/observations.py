@@ -37,7 +37,7 @@ class PostgresObservations(LoggedObservations):
     def __init__(self, home: Address, *, max_observations: int = 0, ttl_days: float = 0, cache: str = "") -> None:
         self._address = home
         self._place = PostgresPlace(home, Database.of(home.url))
-        self._leave = weakref.finalize(self, self._place.database.leave)
+        self._release = weakref.finalize(self, self._place.database.release)
         self._log = PostgresLog(home)
         self._shelves: dict[str, PostgresShelf] = {}
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days, cache=cache)
@@ -69,7 +69,7 @@ class PostgresObservations(LoggedObservations):
 
     async def aclose(self) -> None:
         await super().aclose()
-        await asyncio.to_thread(self._leave)
+        await asyncio.to_thread(self._release)
 
     @in_thread
     def examine(self, *, verify: bool = False) -> list[Flaw]:

@@ -51,7 +51,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         self._kv_cap = kv_cap
         self._home = home
         self._database = Database.of(home.url)
-        self._leave = weakref.finalize(self, self._database.leave)
+        self._release = weakref.finalize(self, self._database.release)
         self._most_read = _READ_AHEAD
         self._turns: dict[str, _TurnReads] = {}
 
@@ -127,7 +127,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         self._turns.pop(session.id, None)
 
     async def aclose(self) -> None:
-        await asyncio.to_thread(self._leave)
+        await asyncio.to_thread(self._release)
 
     def _current_reads(self, session: SessionRef) -> _TurnReads | None:
         """Return the reads of the current turn; None if they must be repeated."""

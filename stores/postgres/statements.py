@@ -289,4 +289,4 @@ SELECT r.rolsuper, r.rolbypassrls, EXISTS (
 ) FROM pg_roles AS r WHERE r.rolname = current_user
 """,
 }
-"""The exceptions: they read no row of any identity."""
+"""Statements without an identity: they read no row of one."""

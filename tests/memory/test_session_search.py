@@ -207,12 +207,12 @@ def test_ranges_always_lie_in_the_line(text: str, wanted: list[str]) -> None:
 def test_what_was_kept_of_other_terms_is_thrown_away(tmp_path: Path) -> None:
     known = SessionTerms(Cache(tmp_path / "memory", tmp_path / "cache"))
     known.put([("a", "-", {"giraffe": 1})])
-    assert known.look(["giraffe"]) == {"a": (version_of("-"), (1,))}
+    assert known.find(["giraffe"]) == {"a": (version_of("-"), (1,))}
     [path] = (tmp_path / "cache").rglob(NAME)
     path.write_text(path.read_text("utf-8").replace('"sessions ', '"other '), "utf-8")
-    assert known.look(["giraffe"]) == {}
+    assert known.find(["giraffe"]) == {}
     known.put([("a", "-", {"🦒": 2})])
-    assert known.look(["🦒"]) == {"a": (version_of("-"), (2,))}
+    assert known.find(["🦒"]) == {"a": (version_of("-"), (2,))}
 
 
 def test_a_byte_that_changed_in_any_chunk_costs_sessions_and_no_search(tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_a_byte_that_changed_in_any_chunk_costs_sessions_and_no_search(tmp_path:
         data[share * len(data) // 100] ^= 0x41
         path.write_bytes(data)
         known = opened()
-        assert known.look(["word70"]).items() <= expected.items()
+        assert known.find(["word70"]).items() <= expected.items()
         known.forget("session 3".__eq__)
         assert b'"session 3"' not in path.read_bytes()
 
@@ -248,8 +248,8 @@ def test_what_is_kept_is_counted_as_it_was_last(history: list[tuple[dict[str, di
             for session, counts in spoken.items():
                 kept[session] = (version_of(f"{number}"), tuple(counts.get(term, 0) for term in "twz"))
             kept = {session: each for session, each in kept.items() if session not in gone}
-            assert known.look(["t", "w", "z"]) == kept
-        assert SessionTerms(cache).look(["t", "w", "z"]) == kept
+            assert known.find(["t", "w", "z"]) == kept
+        assert SessionTerms(cache).find(["t", "w", "z"]) == kept
 
 
 def _settle(memory: MemorySystem) -> None:

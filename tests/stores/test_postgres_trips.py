@@ -195,13 +195,13 @@ def test_who_leaves_a_database_waits_for_no_lock() -> None:
     """The garbage collector lets go of stores at any moment, also while this thread opens another one."""
     database = Database.of("postgresql://nobody@localhost:1/nothing")
     with Database._guard:
-        database.leave()
+        database.release()
     another = Database.of(database.url)
     assert another.url == database.url
-    another.leave()
+    another.release()
     third = Database.of(database.url)
     assert third is not another
-    third.leave()
+    third.release()
 
 
 @pytest.fixture

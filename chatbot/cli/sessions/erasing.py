@@ -60,14 +60,14 @@ async def prune(run: VerbRun) -> None:
 async def erase_project(run: VerbRun) -> None:
     """Delete all of a project permanently, once confirmed."""
     args, name = run.args, run.args.project
-    going = await operations.erase_project(run.context, name, dry_run=True)
+    content = await operations.erase_project(run.context, name, dry_run=True)
     if not (args.yes or args.dry_run):
-        what = _content(going, name)
+        what = _content(content, name)
         confirm(f"deleting {what}", f"delete {what} permanently?", "nothing was deleted")
     if not args.dry_run:
-        going = await operations.erase_project(run.context, name)
+        content = await operations.erase_project(run.context, name)
     done = "would be deleted permanently" if args.dry_run else "deleted permanently"
-    run.say_result({"project": name, "dry_run": args.dry_run, **asdict(going)}, f"{done}: {_content(going, name)}")
+    run.say_result({"project": name, "dry_run": args.dry_run, **asdict(content)}, f"{done}: {_content(content, name)}")
 
 
 def _content(content: ProjectContent, name: str) -> str:
@@ -80,12 +80,12 @@ async def delete(run: VerbRun) -> None:
     records = await chosen_sessions(memory, args)
     keep_memory = bool(records) and _keeps_memory(args)
     is_asked = not (args.yes or args.dry_run)
-    going = [await memory.preview_delete(record.id) for record in records if is_asked or args.dry_run]
+    previews = [await memory.preview_delete(record.id) for record in records if is_asked or args.dry_run]
     if records:
         if is_asked and sys.stdin.isatty():
-            _warn_of(going, keep_memory=keep_memory)
+            _warn_of(previews, keep_memory=keep_memory)
         _confirm(records, args, "deleting", "delete permanently?")
-    erased = going if args.dry_run else []
+    erased = previews if args.dry_run else []
     gone: list[SessionRecord] = []
     with reporting(gone, lambda: _report_deleted(gone, erased, args, keep_memory=keep_memory)):
         for record in records:
@@ -122,9 +122,9 @@ def _keeps_memory(args: argparse.Namespace) -> bool:
     return bool(args.keep_memory)
 
 
-def _warn_of(going: Sequence[Erasure], *, keep_memory: bool) -> None:
+def _warn_of(previews: Sequence[Erasure], *, keep_memory: bool) -> None:
     """Report the memories of the sessions, and what forks keep."""
-    memories, facts, forks = _count(going, keep_memory=False)
+    memories, facts, forks = _count(previews, keep_memory=False)
     if memories or facts:
         stay, are = ("stays", "is") if memories + facts == 1 else ("stay", "are")
         what = stay if keep_memory else f"{are} deleted too; --keep-memory keeps them"

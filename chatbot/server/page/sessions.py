@@ -56,7 +56,7 @@ async def show(
     if project:
         access = replace(access, caller=access.caller.in_project(project))
     if q.strip():
-        found = await _about(access, q)
+        found = await _search(access, q)
     else:
         page = await list_sessions(
             access.context, limit=_ON_A_PAGE, cursor=before or None, archived=archived, with_archived=False
@@ -80,7 +80,7 @@ async def show(
     )
 
 
-async def _about(access: IdentityAccess, q: str) -> list[SessionMatch]:
+async def _search(access: IdentityAccess, q: str) -> list[SessionMatch]:
     """Return sessions whose title contains the text, which may be part of a word; then those whose messages match."""
     wanted = q.strip().casefold()
     titled = await access.memory.list_sessions(
