@@ -30,7 +30,7 @@ FILE_NAME = "config.toml"
 FILE_VARIABLE = "CHATBOT_CONFIG"
 OF_IDENTITY = frozenset({"persona", "description", "clearance", "sensitivity"})
 """Keys of `identity.toml` that are not settings."""
-_BENEATH = ("model", "providers", "aliases", "budget")
+_APPLY_BELOW = ("model", "providers", "aliases", "budget")
 """Tables of the user's own file that apply below a file found in the current folder, which overrides them.
 
 An untrusted one lifts no limit of [budget].
@@ -80,17 +80,17 @@ class Settings:
         """
         found = find_file(path, environ)
         file = read_toml(found) if found else {}
-        own, beneath = user_config_path("chatbot") / FILE_NAME, {}
+        own, below = user_config_path("chatbot") / FILE_NAME, {}
         is_asked_for = path is not None or bool(environ.get(FILE_VARIABLE))
         is_chosen = True
         if found == Path(FILE_NAME) and not is_asked_for and Path.cwd() != own.parent.resolve():
             check_found(found, file, f"review it, then run `chatbot config trust`, or pass --config {found}")
             is_chosen = allowed.is_trusted(found, file)
             mine = read_toml(own) if is_there(own) else {}
-            beneath = {name: mine[name] for name in _BENEATH if name in mine}
-            file = file if is_chosen else _within_limits(file, beneath)
+            below = {name: mine[name] for name in _APPLY_BELOW if name in mine}
+            file = file if is_chosen else _within_limits(file, below)
         settings = cls(found, file, _from_environment(environ), is_chosen=is_chosen)
-        settings._own = (own, beneath)
+        settings._own = (own, below)
         return settings
 
     def with_flags(self, flags: Table) -> Settings:
@@ -140,7 +140,7 @@ class Settings:
         """Return the file or variable that sets the value at `place`; empty if none does."""
         return _source(self._layers, place)
 
-    def wrong(self, table: tuple[str, ...], message: str) -> ConfigError:
+    def error_for(self, table: tuple[str, ...], message: str) -> ConfigError:
         """Return the error for a table such as `("memory", "observations")`, with the source of the setting."""
         found = [_value_at(layer, table) for layer in self._layers.values()]
         inner = [key for each in found if isinstance(each, dict) for key in each]
@@ -167,8 +167,8 @@ def find_file(path: Path | str | None, environ: Mapping[str, str]) -> Path | Non
         if not is_there(asked):
             raise ConfigError(f"configuration file not found: {asked}")
         return asked
-    usual = (Path(FILE_NAME), user_config_path("chatbot") / FILE_NAME)
-    return next((candidate for candidate in usual if is_there(candidate)), None)
+    candidates = (Path(FILE_NAME), user_config_path("chatbot") / FILE_NAME)
+    return next((candidate for candidate in candidates if is_there(candidate)), None)
 
 
 def is_there(path: Path) -> bool:
@@ -354,7 +354,7 @@ def _holds(layer: Any, place: Iterable[str]) -> bool:
         if isinstance(layer, dict) and part in layer:
             layer = layer[part]
         else:
-            return not isinstance(layer, dict)
+            return not isinstance(layer, dict)  # a value in the place of a table sets all of it
     return True
 
 

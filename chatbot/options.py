@@ -107,7 +107,7 @@ class Setup(Struct, frozen=True):
         try:
             check_providers(config.providers)
         except ConfigError as error:
-            raise settings.wrong(("providers",), str(error)) from error
+            raise settings.error_for(("providers",), str(error)) from error
         _check_agent(options.agent, config)
         project = config.agents[options.agent].project or None if options.project is None else options.project
         return cls(settings, config, owners, identity, root, options.agent, Caller(project=project).project)
@@ -143,7 +143,7 @@ class Setup(Struct, frozen=True):
         try:
             return parse_address(url).of(name) if url else folder
         except StoreError as error:
-            raise self._wrong(("storage", "url"), error) from error
+            raise self._error_for(("storage", "url"), error) from error
 
     def check(self) -> None:
         """Raise the first of the `mistakes`, if there are any."""
@@ -172,7 +172,7 @@ class Setup(Struct, frozen=True):
         try:
             check()
         except (StoreError, ConfigError) as error:
-            yield self._wrong(table, error)
+            yield self._error_for(table, error)
 
     @property
     def observations(self) -> str | None:
@@ -211,11 +211,11 @@ class Setup(Struct, frozen=True):
             raise ConfigError(f"the identity {self.identity.name!r} allows {allowed}, and {asked} is more than that")
         return asked or allowed
 
-    def _wrong(self, place: tuple[str, ...], error: Exception) -> ConfigError:
+    def _error_for(self, place: tuple[str, ...], error: Exception) -> ConfigError:
         message = str(error)
         if not self.settings.is_chosen and "not found: it should have" in message:
             message += "; plug-ins next to a file that was only found are loaded after `chatbot config trust`"
-        return self.settings.wrong(place, message)
+        return self.settings.error_for(place, message)
 
     def open_memory(
         self,

@@ -24,7 +24,7 @@ from urllib.parse import quote
 
 from chatbot.stores.fields import texts_in
 
-_LOCKED = ("door", "gate", "alarm", "lock", "locker", "access", "safe", "entry", "security", "unlock")
+_LOCKABLE = ("door", "gate", "alarm", "lock", "locker", "access", "safe", "entry", "security", "unlock")
 _WHOLE = frozenset({"jwt-base64", "microsoft-teams-webhook"})
 """Rules whose groups are only parts of the secret."""
 _TRANSLATED = {
@@ -43,7 +43,7 @@ _NAME = re.compile(r'^id = "([^"]+)"$', re.MULTILINE)
 _KEYWORDS = re.compile(r"^keywords = \[(.*?)\]", re.MULTILINE | re.DOTALL)
 _QUOTED = re.compile(r'"([^"]+)"')
 _SHORT = 3
-"""Characters of keywords that most texts hold, such as `ey`."""
+"""Longest of the keywords that most texts contain, such as `ey`."""
 
 _KEY_OF_A_PROVIDER = (
     r"(?:sk|pk|rk)-(?=[\w-]{0,150}?(?=[A-Za-z]{0,40}(?:\d|[a-z][A-Z]))[A-Za-z0-9]{12})[\w-]{16,}"
@@ -66,7 +66,7 @@ _PASSWORD = r"(?:pass(?:word|wd|phrase|code|wort)|(?<![a-z])pwd|(?<=_)pass\b)"  
 _MARK = r"""["'`*_]{0,3}"""
 _NESTED = r"""(?:[\[{]\s*(?:["']?[\w.-]{1,40}["']?\s*:\s*)?){0,3}"""
 _PLACEHOLDER = r"(?!\$\{|\$[A-Z_]+\b|\{\{|<|%[A-Z]|\*{3}|\[redacted)"
-_SPOKEN_OF = (
+_NOT_DESCRIBED = (
     r"(?!\d[\d-]*\W+(?:or\s\w+\s)?(?:char|digit|letter|symbol|day|week|month|year|bit|time))"
     r"(?!(?:sha|md|base|aes|argon|utf)-?\d)"
 )
@@ -115,8 +115,8 @@ _OURS: tuple[Mapping[str, Any], ...] = (
     },
     {
         "id": "pin",
-        "keywords": ["pin", "puk", *(f"{of} {what}" for of in _LOCKED for what in ("code", "combination"))],
-        "regex": rf"(?i)\b(?:(?:pin|puk)(?:\s?(?:code|number))?|(?:{'|'.join(_LOCKED)}) (?:code|combination))"
+        "keywords": ["pin", "puk", *(f"{of} {what}" for of in _LOCKABLE for what in ("code", "combination"))],
+        "regex": rf"(?i)\b(?:(?:pin|puk)(?:\s?(?:code|number))?|(?:{'|'.join(_LOCKABLE)}) (?:code|combination))"
         rf"{_FOR_WHAT}"
         r"\s*(?:\bis\b|\bwas\b|[:=])"
         r"(?:\snow)?\s*(\d(?:[ -]?\d){3,9})(?![\w-])",
@@ -126,7 +126,7 @@ _OURS: tuple[Mapping[str, Any], ...] = (
         "keywords": ["passw", "passp", "passc", "pwd", "_pass"],
         "regex": rf"(?i){_PASSWORD}\b{_FOR_WHAT}\s(?:is|was|ist)(?:\snow)?\s+"
         rf"""(?:["'`“]([^"'`”\n]{{4,80}})["'`”]"""
-        rf"""|{_SPOKEN_OF}(?=\S*(?:\d|\w[!@#$%^&*+=~]\w)|\w{{18}})([^\s"'`,;]{{3,}}[^\s"'`,;.!?)]))""",
+        rf"""|{_NOT_DESCRIBED}(?=\S*(?:\d|\w[!@#$%^&*+=~]\w)|\w{{18}})([^\s"'`,;]{{3,}}[^\s"'`,;.!?)]))""",
     },
     {
         "id": "password",
@@ -270,8 +270,8 @@ _BEGINS_LIKE_A_KEY = (
     r"(?=[A-Za-z_.-]{0,200}+[\d*])[\w.*-]{8,}"  # short, or masked in part
     r"|(?<![\w-])[\w-]{2,}\*{3,}[\w*-]*"
 )
-_SURELY_MEANT = 8
-_MOST_SOUGHT = 100
+_LONG_SECRET = 8
+_MOST_REPEATED = 100
 """Maximum secrets of one kind, the longest ones, that are looked for in the rest of a text: each costs a pass."""
 _NAMED_ABOVE = 3
 """Keys above a value, the nearest ones, that may name it as a secret."""
@@ -311,8 +311,8 @@ def _without(text: str, places: Sequence[tuple[int, int]], mark: str) -> str:
     """Replace the secrets at these places, and wherever they recur, by the mark; a short one only as a whole word."""
     borders = [0, *chain(*places), len(text)]
     left = _HOLE.join(text[begin:end] for begin, end in zip(borders[::2], borders[1::2], strict=True))
-    for secret in sorted({text[begin:end] for begin, end in places}, key=len, reverse=True)[:_MOST_SOUGHT]:
-        if len(secret) >= _SURELY_MEANT:
+    for secret in sorted({text[begin:end] for begin, end in places}, key=len, reverse=True)[:_MOST_REPEATED]:
+        if len(secret) >= _LONG_SECRET:
             left = left.replace(secret, _HOLE)
         else:
             left = re.sub(rf"(?<!\w){re.escape(secret)}(?!\w)", _HOLE, left)

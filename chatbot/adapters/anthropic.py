@@ -150,7 +150,7 @@ def _safe_path(name: str) -> PurePosixPath:
 
 
 def _is_plain(name: object) -> TypeGuard[str]:
-    """Return whether a name can be listed: one printable line without our marks, which no other name is stored as."""
+    """Return whether a name can be listed: one printable line without our marks, which is stored unchanged."""
     if not isinstance(name, str) or not name.isprintable() or len(name) > LONGEST_LINE:
         return False
     return without_tokens(" ".join(name.split())) == name

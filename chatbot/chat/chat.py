@@ -255,9 +255,9 @@ class Chat:
         if memory is not None and any(each.get("remembered") for each in receipts):
             said = "\n\n".join(content for role, content in reply if role == ASSISTANT)
             gate = Memorability(gate=0)  # it was judged when the message came
-            words = await memory.remember(asked.at, readable(asked.content), memorability=gate)
-            if words is not None:
-                result = await session.write_turn(events=memory.last_changes(PromptMemory(), words.id, said)[0])
+            row = await memory.remember(asked.at, readable(asked.content), memorability=gate)
+            if row is not None:
+                result = await session.write_turn(events=memory.last_changes(PromptMemory(), row.id, said)[0])
                 for error in result.failed.values():
                     raise error
                 kept = await memory.report_completed(result.outcomes[-1])

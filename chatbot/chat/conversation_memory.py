@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from chatbot.attachments import readable
 from chatbot.chat.dialogue import reply_before
-from chatbot.chat.governor import fenced, is_own, line_of
+from chatbot.chat.governor import fenced, is_readers_own, line_of
 from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.chat.prompt import withheld_tools
 from chatbot.chat.receipts import as_unsent
@@ -245,7 +245,7 @@ class ConversationMemory:
     async def _orders(self, rows: Sequence[Observation], view: View) -> dict[str, int]:
         """Return the level of `orders_a_model` of each row that is not the user's own; empty without heads."""
         meaning = self._memory.scope.meaning
-        others = [] if meaning is None else [row for row in rows if not is_own(row, view)]
+        others = [] if meaning is None else [row for row in rows if not is_readers_own(row, view)]
         if meaning is None or not others:
             return {}
         judged = zip(others, await meaning.judge([line_of(row) for row in others]), strict=True)

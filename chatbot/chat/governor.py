@@ -109,8 +109,8 @@ def _without_prefix(line: str) -> str:
 def _end_of_prefix(start: str) -> int:
     """Return where the role mark in the start of a line ends, recognised even in look-alike letters; 0 if none."""
     if start.isascii():
-        plainly = _PREFIX.match(start)
-        return plainly.end() if plainly else 0
+        found = _PREFIX.match(start)
+        return found.end() if found else 0
     folded, ends = "", []
     for at, char in enumerate(start):
         piece = skeleton(char)
@@ -134,7 +134,7 @@ _SURE = 2
 _OWN_SOURCES = frozenset({"chat", "user", CATEGORY})
 """Sources of rows that the principal said, typed or stated, unlike rows of tools, models, imports and files."""
 _LONGEST_SOURCE = 40
-_LINE = 400
+_LONGEST_FOR_HEAD = 400
 """Maximum characters of a row that the head judges."""
 
 Label = Literal["title", "subtitle", "fact", "text", "person said", "bot asked", "bot replied", "task"]
@@ -163,25 +163,25 @@ def judge(row: Observation, view: View, part: Sequence[tuple[Label, str]] | None
     """
     shown = tuple(labelled_texts(row) if part is None else part)
     written = [text for _, text in shown]
-    beside = list(_beside(row))
+    unshown = list(_unshown_texts(row))
     if not may_see(row, view) or not row.is_current(view.now):
         return Verdict(STALE if may_see(row, view) else HIDDEN)
-    if sum(map(len, chain(written, beside))) > LONGEST_JUDGED:
+    if sum(map(len, chain(written, unshown))) > LONGEST_JUDGED:
         return Verdict(TOO_LONG)
     cleaned = ((label, without_role_marks(visible(text)).strip("\n")) for label, text in shown)
     texts = tuple((label, text) for label, text in cleaned if text.strip())
     if not texts:
         return Verdict(EMPTY)
-    if is_own(row, view):
+    if is_readers_own(row, view):
         return Verdict(texts=texts)
-    found = next(filter(None, map(form_in, ([text for _, text in texts], written, beside))), None)
+    found = next(filter(None, map(form_in, ([text for _, text in texts], written, unshown))), None)
     if found or orders >= _SURE:
         return Verdict(found or ORDERS)
-    is_quoted = orders > 0 or len(_whole_text(row)) > _LINE
+    is_quoted = orders > 0 or len(_whole_text(row)) > _LONGEST_FOR_HEAD
     return Verdict(texts=texts, quoted=_origin(row, view) if is_quoted else "")
 
 
-def is_own(row: Observation, view: View) -> bool:
+def is_readers_own(row: Observation, view: View) -> bool:
     """Return whether the principal of the view said, typed or stated the row: such words are never dropped."""
     return row.principal == view.principal and row.source in _OWN_SOURCES
 
@@ -189,7 +189,7 @@ def is_own(row: Observation, view: View) -> bool:
 def line_of(row: Observation) -> str:
     """Return the text by which the head judges a row; empty for one that is too long for it."""
     said = unicodedata.normalize("NFKC", visible(_whole_text(row)))
-    return said if len(said) <= _LINE else ""
+    return said if len(said) <= _LONGEST_FOR_HEAD else ""
 
 
 def judge_tool(spec: ToolSpec) -> str | None:
@@ -235,11 +235,11 @@ def _whole_text(row: Observation) -> str:
     return "\n".join(text for _, text in labelled_texts(row) if text)
 
 
-def _beside(row: Observation) -> Iterator[str]:
+def _unshown_texts(row: Observation) -> Iterator[str]:
     """Yield texts that are not shown, but can make a row suspect."""
-    for name in _BESIDE:
+    for name in _UNSHOWN:
         value = getattr(row, name)
         yield from (value,) if isinstance(value, str) else value
 
 
-_BESIDE = [name for name in CONTENT if name not in SPOKEN and FIELDS[name].default in ("", ())]
+_UNSHOWN = [name for name in CONTENT if name not in SPOKEN and FIELDS[name].default in ("", ())]

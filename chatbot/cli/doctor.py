@@ -403,7 +403,7 @@ def _fix_command(error: ChatbotError, options: Options) -> str:
     try:
         file = find_file(options.config, os.environ)
     except ConfigError as unusable:
-        if unusable.at:  # it is there
+        if unusable.at:  # the file exists
             return f"ls -ld {shell_word(unusable.at)}"
         return f"chatbot init --config {shlex.quote(str(options.config or os.environ[FILE_VARIABLE]))}"
     if isinstance(error, IdentityError) and options.identity:

@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.memory.people import other_names
-from chatbot.memory.scope import Scope, ScopedOperations, bar
+from chatbot.memory.scope import Scope, ScopedOperations, bar_import
 from chatbot.memory.writing import changes_of_topic
 from chatbot.stores import backend
 from chatbot.stores.access import SENSITIVITIES, fold
@@ -183,7 +183,7 @@ async def erase(scope: Scope, target: Target) -> Erasure:
     marks = [mark for row in going.observations for mark in marks_of(row)]
     marks += [mark for fact in going.facts for mark in marks_of_fact(fact)]
     marks += await _marks_of_derived(scope, [*target.ids, *(row.id for row in going.observations)])
-    await bar(scope.environment.tombstones, marks, scope.clock())
+    await bar_import(scope.environment.tombstones, marks, scope.clock())
     asked = dict.fromkeys([*target.ids, *(each for each in going.ids if each not in going.derived)])
     gone = []
     with suppress(*() if target.ids else (UnknownObservation,)):  # another process was faster

@@ -358,7 +358,7 @@ def embedded_text(row: Observation) -> str:
     """Return the text that is embedded; for an exchange the bot's question, the user's line and the reply.
 
     The reply is cut to the length of the user's line, which a longer one would outweigh. What the user stated besides
-    questions stands there twice: later questions are about that.
+    questions is included twice: later questions are about that.
     """
     question, reply = str(row.metadata.get(QUESTION, "")), row.assistant_text
     reply = reply[: len(row.user_text)] if row.user_text else reply
@@ -419,7 +419,7 @@ async def vectors_of(meaning: Meaning, asked: Sequence[Sequence[str]], *, asks: 
 def _questions(message: str, whole: str, *, asks: bool) -> list[str]:
     """Return the parts that get their own vector: questions with a topic; without any question, a message that `asks`.
 
-    A question stands with the other sentences of its message, which often say what it is about, unless they are long.
+    A question comes with the other sentences of its message, which often say what it is about, unless they are long.
     A part that is all of `whole` is left out.
     """
     said, questions = split_questions(message)
@@ -430,7 +430,7 @@ def _questions(message: str, whole: str, *, asks: bool) -> list[str]:
 
 
 def _lean(whole: Sequence[Vector], part: Sequence[Vector]) -> list[Vector]:
-    """Return a part's vectors at their lengths, each moved towards the whole's of that encoder, or its last."""
+    """Return a part's vectors, each moved towards the whole's of the same encoder, or its last; lengths stay."""
     around = [*whole, *[whole[-1]] * len(part)] if whole else []
     return [
         unit([_LEANING * own + other for own, other in zip(each, beside, strict=True)], length=math.hypot(*each))

@@ -448,7 +448,7 @@ def raise_first(outcomes: Iterable[Outcome]) -> None:
             raise outcome.error
 
 
-async def bar(tombstones: Tombstones | None, marks: Sequence[PurgeMark], at: datetime) -> None:
+async def bar_import(tombstones: Tombstones | None, marks: Sequence[PurgeMark], at: datetime) -> None:
     """Keep rows with these marks out of imports. Durable on return; a full disk only warns, as erasing makes room."""
     try:
         if tombstones is not None and marks:

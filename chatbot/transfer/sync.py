@@ -42,7 +42,7 @@ from chatbot.stores.query import Progress
 from chatbot.stores.records import ID, chunks, format_time
 from chatbot.stores.row_events import Event
 from chatbot.transfer import sync_place, union, untrusted
-from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, RefusedFile, SyncPlace, SyncReport
+from chatbot.transfer.sync_place import NAME, ParcelPlace, RefusedFile, SyncPlace, SyncReport, Visitor
 from chatbot.transfer.sync_storage import Entries, SessionUnion, Storage, unite_lines
 from chatbot.transfer.union import Journal, PlaceState, SyncState, canonical, digest_of
 from chatbot.transfer.untrusted import (
@@ -167,7 +167,7 @@ class Sync:
     def _arrive(self) -> list[str]:
         """Introduce this machine to the place, and return the names of the files there."""
         taken = sorted(self.known.taken)
-        self.place.meet(Meeting(self.state.identity, self.state.machine, taken, is_trial=self.dry_run))
+        self.place.meet(Visitor(self.state.identity, self.state.machine, taken, is_trial=self.dry_run))
         return self.place.names()
 
     def _check_identity(self, names: Sequence[str]) -> None:
@@ -508,12 +508,12 @@ async def sync(
 
 
 async def exchange(
-    memory: MemorySystem, meeting: Meeting, files: dict[str, bytes], *, now: Callable[[], datetime]
+    memory: MemorySystem, visitor: Visitor, files: dict[str, bytes], *, now: Callable[[], datetime]
 ) -> sync_place.ServerAnswer:
     """Take in the files of another machine; without any, return the files that are new to it. Raises like `sync`."""
     async with Storage.opened(memory.where) as storage:
-        place, takes = ParcelPlace(meeting, files), bool(files) and not meeting.is_trial
-        done = Sync(memory, storage, place, now=now, takes=takes, gives=not files, is_trial=meeting.is_trial)
+        place, takes = ParcelPlace(visitor, files), bool(files) and not visitor.is_trial
+        done = Sync(memory, storage, place, now=now, takes=takes, gives=not files, is_trial=visitor.is_trial)
         report = await done.run()
         new = {name: data for name, data in place.new.items() if name != NAME}
         aside = [each for each in report.aside if each.file in files]

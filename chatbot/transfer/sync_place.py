@@ -40,7 +40,7 @@ _LONGEST_WAIT_S = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class Meeting:
+class Visitor:
     """The visitor of a place: its identity, if known, its machine, and the files that it has taken in already."""
 
     identity: str = ""
@@ -123,7 +123,7 @@ class SyncPlace(ABC):
     keeps = False
     """True if written files stay; False if they go to another machine, which takes them in."""
 
-    def meet(self, meeting: Meeting) -> None:  # noqa: B027 - nothing to do where nobody answers
+    def meet(self, visitor: Visitor) -> None:  # noqa: B027 - nothing to do where nobody answers
         """Introduce the visitor, before anything else."""
 
     @abstractmethod
@@ -224,10 +224,10 @@ class ArchivePlace(SyncPlace):
 class ParcelPlace(SyncPlace):
     """Files from another machine, and `new` ones for it, which it takes in at once."""
 
-    def __init__(self, meeting: Meeting, files: Mapping[str, bytes]) -> None:
-        self.key = f"machine {meeting.machine}"
+    def __init__(self, visitor: Visitor, files: Mapping[str, bytes]) -> None:
+        self.key = f"machine {visitor.machine}"
         self.new: dict[str, bytes] = {}
-        self._receive(meeting.identity, files, meeting.taken)
+        self._receive(visitor.identity, files, visitor.taken)
 
     def _receive(self, identity: str, files: Mapping[str, bytes], taken: Sequence[str]) -> None:
         self.identity, self._files, self._taken = identity, dict(files), taken
@@ -263,23 +263,23 @@ class ServerPlace(ParcelPlace):
             raise ConfigError(
                 f"{url} is neither a folder nor the address of a server, such as https://chat.example.org"
             )
-        super().__init__(Meeting(), {})
+        super().__init__(Visitor(), {})
         self.key = url
         self._address = urlunsplit((split.scheme, split.netloc, split.path.rstrip("/") + "/v1/sync", split.query, ""))
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
 
-    def meet(self, meeting: Meeting) -> None:
+    def meet(self, visitor: Visitor) -> None:
         """Ask for the server's new files."""
-        self._meeting = meeting
-        said = self._ask({}, meeting.identity)
+        self._visitor = visitor
+        said = self._ask({}, visitor.identity)
         self._receive(said.identity, said.files, said.taken)
 
     def write(self, name: str, data: bytes) -> None:
         """Send a file. Raises `StoreFailed` if it is refused."""
-        self._ask({name: data}, self._meeting.identity or self.identity)
+        self._ask({name: data}, self._visitor.identity or self.identity)
 
     def _ask(self, files: Mapping[str, bytes], identity: str) -> ServerAnswer:
-        said = self._answer(asdict(self._meeting) | {"identity": identity, "files": files})
+        said = self._answer(asdict(self._visitor) | {"identity": identity, "files": files})
         for each in said.aside:
             raise StoreFailed(f"{self.key} refused a file of ours: {each.why}")
         return said

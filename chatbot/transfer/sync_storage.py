@@ -53,7 +53,7 @@ _WITHOUT_CAPS = {"kv_cap": GREATEST, "transcript_cap": GREATEST}
 Entries = dict[str, TranscriptEntry]
 
 
-def _short(value: object) -> str:
+def _digest(value: object) -> str:
     return digest_of(canonical(value)).hex()
 
 
@@ -243,7 +243,7 @@ class SessionUnion:
     def _blobs(self, session_id: str) -> Blobs:
         return self.storage.backend.place_of(self._sessions.ref(session_id)).blobs(ATTACHMENTS)
 
-    def _order(self, session_id: str) -> TurnOrder:
+    def _turn_lock(self, session_id: str) -> TurnOrder:
         """Return the lock of a session, which turns hold too; to be held while the session is changed."""
         lease = self.storage.backend.place_of(self._sessions.ref(session_id)).lease("turn")
         return TurnOrder(lease, longest_wait_s=_LONGEST_WAIT_S)
@@ -252,7 +252,7 @@ class SessionUnion:
         """Return a stamp that changes with the session, without reading it; empty if there is none."""
         if not (files := self._sessions.files(ref)):
             return ""
-        return _short([union.portable(record), [[each.name, each.size, each.modified] for each in files],
+        return _digest([union.portable(record), [[each.name, each.size, each.modified] for each in files],
                        [*self._blobs(record.id).sizes()]])  # fmt: skip
 
     async def _note(self, record: SessionRecord, *, is_merged: bool = False) -> SessionContent | None:
@@ -277,7 +277,7 @@ class SessionUnion:
             last = parse_time(times[name]) if name in times else record.created_at
             times[name] = format_time(max(now, last + _STEP))
         state = union.SessionState(portable, times, ids, content.files, sorted(cut), sorted(content.values), dead)
-        digest = _short([to_builtins(state), content.values, content.receipts])
+        digest = _digest([to_builtins(state), content.values, content.receipts])
         self.state.sessions[record.id] = replace(state, stamp=stamp, digest=digest)
         return content
 
@@ -298,7 +298,7 @@ class SessionUnion:
                 return None
             await self._make(parse_record(own.record if own else given.session), theirs, is_own=bool(own))
         ref = self._sessions.ref(session_id)
-        async with self._order(session_id):
+        async with self._turn_lock(session_id):
             await self._note(await self._record(session_id))
             state = self.state.sessions[session_id]
             state.cut = list(dict.fromkeys([*state.cut, *given.cut]))
@@ -390,7 +390,7 @@ class SessionUnion:
             await self._make(replace(record, origin="", pinned_at=None, archived_at=None).renamed(title), said)
             await asyncio.to_thread(self._copy_files, session_id, fork_id, said)
             self.report.forks.append(fork_id)
-        async with self._order(fork_id):
+        async with self._turn_lock(fork_id):
             await self._note(await self._record(fork_id))
             ours = union.with_ids(await self.storage.store.transcript_read_all(self._sessions.ref(fork_id)))
             await self._unite_transcript(fork_id, ours, said)

@@ -76,7 +76,7 @@ class Table:
         parts = parts or {}
         self._unparsed = {name: bytes(parts[name]) for name in _LATE if name in parts}
         self.ids = lookups.Ids()
-        self.classes: list[tuple[str, Guard]] = []
+        self.classes: list[tuple[str, Guard]] = []  # each status with each guard; `class_of` has their indexes
         for name, column in lookups.COLUMNS.items():
             setattr(self, name, lookups.numbers(column.code, parts.get(name, b"")))
         self.twin_keys = bytearray(parts.get("twin_keys", b""))
@@ -328,7 +328,7 @@ class Table:
         wanted = self._active_classes()
         return [number for number, found in enumerate(self.class_of) if found in wanted]
 
-    def counting(self, without: AbstractSet[int] = frozenset()) -> list[Event]:
+    def count_events(self, without: AbstractSet[int] = frozenset()) -> list[Event]:
         """Return events that restore the uses and strength of all rows `without` these.
 
         Rows with the same count and time share one event, and so do rows of the same consolidation.

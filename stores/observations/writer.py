@@ -165,7 +165,7 @@ class Writer:
         self, writing: Writing, change: LineChange = lambda line, _: line, without: AbstractSet[int] = frozenset()
     ) -> None:
         """Rewrite the log, with the uses and strengths of rows merged into fewer lines."""
-        counts = self._replica.table.counting(without)
+        counts = self._replica.table.count_events(without)
         self._replica.note_rewritten(writing.rewrite(without_counts(change), counts), len(counts))
 
     @contextmanager

@@ -161,7 +161,7 @@ class FolderSessions(Sessions):
             self.drop_former()  # or the journal of the index would still hold the title
 
     def reorder(self) -> None:
-        """Rebuild the index: a stale one has every list read all folders until the next change."""
+        """Rebuild the index: with a stale one, each list reads all folders until the next change."""
         if self._sessions.is_dir():
             with files.locked(self._home) as home:
                 self.index.distrust()

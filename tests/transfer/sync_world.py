@@ -22,7 +22,7 @@ from chatbot.stores.home import Home
 from chatbot.stores.observation import STATUSES
 from chatbot.transfer.backups import backup, restore
 from chatbot.transfer.sync import exchange, sync
-from chatbot.transfer.sync_place import FolderPlace, Meeting, ServerAnswer, ServerPlace, SyncReport
+from chatbot.transfer.sync_place import FolderPlace, ServerAnswer, ServerPlace, SyncReport, Visitor
 from chatbot.transfer.sync_storage import Storage, digest_of_storage
 from tests.clock import Clock
 from tests.talk import chat_of
@@ -77,8 +77,8 @@ class Beside(ServerPlace):
     def _answer(self, body: dict[str, Any]) -> ServerAnswer:
         async def answered() -> ServerAnswer:
             async with self._machine.opened() as memory:
-                meeting = Meeting(body["identity"], body["machine"], body["taken"], is_trial=body["is_trial"])
-                return await exchange(memory, meeting, body["files"], now=self._machine.now)
+                visitor = Visitor(body["identity"], body["machine"], body["taken"], is_trial=body["is_trial"])
+                return await exchange(memory, visitor, body["files"], now=self._machine.now)
 
         return asyncio.run(answered())
 

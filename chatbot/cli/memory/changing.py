@@ -106,15 +106,15 @@ async def purge_memories(run: VerbRun) -> None:
     if args.dry_run:
         show_changed(run, "purged", [planned.ids], dry_run=True)
         return
-    going = planned.erasure or Erasure()
+    erasure = planned.erasure or Erasure()
     if not args.yes:
-        confirm("purging", "delete permanently?", _NOT_PURGED, lambda: _show_going(going))
+        confirm("purging", "delete permanently?", _NOT_PURGED, lambda: _show_erasure(erasure))
     gone: PurgeResult = await operation.run(run.context, "cli", given)
     if args.json:
         run.say_result({"purged": gone.ids, "dry_run": False}, "")
         return
     for each in gone.ids:
-        say(f"purged {each}" + (", derived from the others" if each in going.derived else ""))
+        say(f"purged {each}" + (", derived from the others" if each in erasure.derived else ""))
     say_marked("transcripts are unchanged: `chatbot sessions delete` deletes sessions with their memory")
 
 
@@ -195,14 +195,14 @@ async def _session_id(run: VerbRun, text: str) -> str:
         raise
 
 
-def _show_going(going: Erasure) -> None:
+def _show_erasure(erasure: Erasure) -> None:
     """Show everything that would be deleted."""
-    say_observations(going.observations)
-    if going.derived:
-        went = "goes too because it was" if len(going.derived) == 1 else "go too because they were"
-        say(f"{len(going.derived)} of these {went} derived from the others")
-    if going.facts:
-        say(f"{how_many(len(going.facts), 'fact')} {'goes' if len(going.facts) == 1 else 'go'} with them")
+    say_observations(erasure.observations)
+    if erasure.derived:
+        went = "goes too because it was" if len(erasure.derived) == 1 else "go too because they were"
+        say(f"{len(erasure.derived)} of these {went} derived from the others")
+    if erasure.facts:
+        say(f"{how_many(len(erasure.facts), 'fact')} {'goes' if len(erasure.facts) == 1 else 'go'} with them")
 
 
 _LONGEST = 1_000_000
@@ -224,8 +224,8 @@ async def extract(run: VerbRun) -> None:
             with progress("extracting") as advance:
                 async for extracted in extract_facts(calls, text):
                     kept = await _remember_facts(run, calls, extracted) if run.args.add else ()
-                    became = [each.as_json() for each in kept] or [{} for _ in extracted.facts]
-                    facts += [asdict(fact) | more for fact, more in zip(extracted.facts, became, strict=True)]
+                    outcomes = [each.as_json() for each in kept] or [{} for _ in extracted.facts]
+                    facts += [asdict(fact) | more for fact, more in zip(extracted.facts, outcomes, strict=True)]
                     dropped += [{"content": content, "reason": reason} for content, reason in extracted.dropped]
                     done += 1
                     if advance is not None:

@@ -28,7 +28,7 @@ from chatbot.transfer.exports import SUFFIXES, SessionExport, export_loose, rend
 
 _FORMS = {suffix: form for form, suffix in SUFFIXES.items()} | {".markdown": "markdown"}
 _SHOWN = 20
-_ODD = re.compile(r"[^\w]+")
+_NON_WORDS = re.compile(r"[^\w]+")
 
 
 async def export(run: VerbRun) -> None:
@@ -41,11 +41,11 @@ async def export(run: VerbRun) -> None:
     if not records:
         raise InvalidValue("no sessions match: nothing was written")
     if args.dry_run:
-        _report(records, [], form, args)
+        _say_exported(records, [], form, args)
     elif args.output is None:
         await _print(memory, records, form, args)
     elif form == "jsonl" and args.output.suffix.lower() in _FORMS and not args.output.is_dir():
-        _report(records, [await _bundle(memory, records, args)], form, args)
+        _say_exported(records, [await _bundle(memory, records, args)], form, args)
     else:
         await _write(memory, records, form, args)
 
@@ -54,7 +54,7 @@ async def import_(run: VerbRun) -> None:
     """Import each path and report the result."""
     setup, args, beside = run.setup, run.args, run.setup.settings.plugins_beside
     reports: list[ImportReport] = []
-    with reporting(reports, lambda: say_results(args, reports, _say_report)):
+    with reporting(reports, lambda: say_results(args, reports, _say_imported)):
         for path in args.paths:
             with progress(f"importing {path.name}") as advance:
                 importer = Importer(
@@ -83,7 +83,7 @@ async def _write(memory: MemorySystem, records: Sequence[SessionRecord], form: s
     """Write a file for each session: the named file, or files in the named folder."""
     written: list[Path] = []
     paths = _targets(records, args.output.expanduser(), SUFFIXES[form])
-    with reporting(written, lambda: _report(records, written, form, args)):
+    with reporting(written, lambda: _say_exported(records, written, form, args)):
         for record, path in zip(records, paths, strict=True):
             exported = await _export(memory, record, args)
             with new_file(path, force=args.force) as file:
@@ -147,7 +147,7 @@ def _targets(records: Sequence[SessionRecord], output: Path, suffix: str) -> lis
 
 def _name(record: SessionRecord, suffix: str) -> str:
     """Return a file name that identifies the session, whatever its title."""
-    title = _ODD.sub("-", record.title).strip("-")[:60]
+    title = _NON_WORDS.sub("-", record.title).strip("-")[:60]
     return f"{record.used_at:%Y-%m-%d}-{title or 'untitled'}-{record.id[-6:]}{suffix}"
 
 
@@ -159,7 +159,7 @@ def _say_export(render: Callable[[str], str], form: str, args: argparse.Namespac
         (say if sys.stdout.isatty() else say_as_it_is)(render(form).removesuffix("\n"))
 
 
-def _report(records: Sequence[SessionRecord], paths: Sequence[Path], form: str, args: argparse.Namespace) -> None:
+def _say_exported(records: Sequence[SessionRecord], paths: Sequence[Path], form: str, args: argparse.Namespace) -> None:
     if args.json:
         say_json(
             {
@@ -183,7 +183,7 @@ async def _export(memory: MemorySystem, record: SessionRecord, args: argparse.Na
     return exported
 
 
-def _say_report(report: ImportReport) -> None:
+def _say_imported(report: ImportReport) -> None:
     would = "would be imported" if report.dry_run else "imported"
     say(f"{report.path}: {report.kind}")
     for count, what, done in (

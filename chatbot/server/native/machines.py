@@ -23,7 +23,7 @@ from chatbot.stores.access import RIGHTS
 from chatbot.stores.errors import AccessDenied, InvalidValue, UnsupportedOperation
 from chatbot.transfer.backups import BACKUP_NAME, backup
 from chatbot.transfer.sync import exchange
-from chatbot.transfer.sync_place import Meeting
+from chatbot.transfer.sync_place import Visitor
 
 router = APIRouter(prefix="/v1", tags=["machines"], responses=OF_MEMORY)
 _CHUNK = 1 << 20
@@ -99,9 +99,9 @@ async def sync(given: Annotated[SyncRequest, Body()], access: AccessHere) -> Syn
         files = {name: b64decode(each, validate=True) for name, each in given.files.items()}
     except ValueError as error:
         raise InvalidValue(f"files: {error}") from error
-    meeting = Meeting(given.identity, given.machine, given.taken, is_trial=given.is_trial)
+    visitor = Visitor(given.identity, given.machine, given.taken, is_trial=given.is_trial)
     try:
-        done = await exchange(access.runtime.memory, meeting, files, now=utc_now)
+        done = await exchange(access.runtime.memory, visitor, files, now=utc_now)
     except ConfigError as error:  # the client's: it has another identity
         raise UnsupportedOperation(str(error)) from error
     return SyncAnswer.model_validate(msgspec.to_builtins(done))

@@ -65,7 +65,7 @@ def unknown_model(name: str) -> Problem:
 
 
 async def access_of(identities: Identities, caller: ServerCaller, asked: IdentityRequest) -> IdentityAccess:
-    """Return the identity that a request names in `identity`, else in `model`."""
+    """Return the access to the identity that a request names in `identity`, else in `model`."""
     caller = named_in(caller, user=asked.user, safety_identifier=asked.safety_identifier)
     name = asked.model if asked.identity is None else asked.identity
     if asked.identity is not None or identities.knows(caller, name):

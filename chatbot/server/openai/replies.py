@@ -98,16 +98,16 @@ async def answer_to(
     caller: ServerCaller,
     writing: IdempotentWrite,
     *,
-    keeps: bool = False,
+    remembers: bool = False,
 ) -> PendingReply:
     """Begin to answer, or repeat an earlier answer.
 
-    With `keeps` the exchange is remembered unless the request says otherwise.
+    With `remembers` the exchange is remembered unless the request says otherwise.
     """
     session, memory = places.session_in_headers(headers)
     access = await access_of(identities, caller, asked)
     request = asked.parsed(session, memory)
-    if keeps and request.memory is None:
+    if remembers and request.memory is None:
         request = replace(request, memory="on")
     if writing.before:
         return await answered_before(access, writing.before, writing)

@@ -159,7 +159,7 @@ async def respond(
     `store: true`. `previous_response_id` continues from it, and forks the session if it has continued since.
     """
     completion = asked.as_completion()
-    answer = await answer_to(completion, request.headers, identities, caller, writing, keeps=bool(asked.store))
+    answer = await answer_to(completion, request.headers, identities, caller, writing, remembers=bool(asked.store))
     response = _Response(asked, answer)
     if asked.stream:
         return await answer.streamed(response.events, response.failed)
@@ -254,8 +254,7 @@ class _Response:
 
     def _event(self, name: str, /, **data: Any) -> bytes:
         self._number += 1
-        name = f"response.{name}"
-        return sse.event({"type": name, "sequence_number": self._number, **data}, name)
+        return sse.event({"type": f"response.{name}", "sequence_number": self._number, **data}, f"response.{name}")
 
     def _take(self, delta: Delta) -> Iterator[bytes]:
         if isinstance(delta, TextDelta):

@@ -19,7 +19,7 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.scope import utc_now
 from chatbot.stores.errors import StoreError, StoreFailed
 from chatbot.transfer.sync import sync
-from chatbot.transfer.sync_place import NAME, Meeting, ParcelPlace, ServerPlace, SyncReport
+from chatbot.transfer.sync_place import NAME, ParcelPlace, ServerPlace, SyncReport, Visitor
 from chatbot.transfer.sync_storage import Storage, digest_of_storage
 from tests import process
 from tests.clock import Clock
@@ -182,7 +182,7 @@ async def test_a_trial_changes_nothing_whatever_it_brings(http: Serve, laptop: M
     await _synced(laptop, ServerPlace(served.url, served.token("ada")))
     async with laptop.opened() as memory:
         await memory.memory("chat").remember("Ada keeps bees")
-        given = ParcelPlace(Meeting(machine="ab"), {})
+        given = ParcelPlace(Visitor(machine="ab"), {})
         await sync(memory, given, now=laptop.now)
     [(name, data)] = [each for each in given.new.items() if each[0] != NAME]
     with served.client(served.token("ada")) as client:
