@@ -63,7 +63,7 @@ def test_weights_with_another_digest_are_refused_and_leave_nothing(weights: Weig
 
 
 def test_an_installer_that_takes_too_long_is_given_up(weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chatbot.models.weights._LIMIT_S", 0.001)
+    monkeypatch.setattr("chatbot.models.weights._LONGEST_INSTALL_S", 0.001)
     with pytest.raises(MissingModel, match="within"):
         weights.get()
 
