@@ -289,6 +289,8 @@ class Candidates(Struct):
     """How much each session is about the terms."""
     similar: Mapping[str, float] = field(default_factory=dict)
     """Cosines of the most similar rows."""
+    density: Mapping[str, float] = field(default_factory=dict)
+    """Mean cosine of each of the first of them with the ten that are nearest to it among them; empty if unknown."""
     dated: Mapping[str, float] = field(default_factory=dict)
     """Share of the asked dates that a row names."""
     weight: float = 0.0

@@ -4,13 +4,15 @@ The match is a sum of three parts, none of which depends on other results:
 
     words     WORDS * (own + spread * (spill + session)) / (weight of the question + ROOM)
     dates     spread * DATED * share of the asked dates that the row names
-    meaning   weight * cosine of the question and the row, together with the rows beside it
+    meaning   weight * (cosine of the question and the row, together with the rows beside it - DENSE * density)
 
 `own` is the row's BM25 score, `spill` that of the rows beside it, `session` that of its session. The weight of a
 question is the sum of its terms' inverse frequencies: meaning decides for a question of one common word, words decide
 for one of ten rare words (at the weight `ROOM` words count half of their maximum). `spread` falls with the average
-length of rows: a long row needs no context and holds words and dates by chance. The match, scaled to between 0 and 1,
-is then weighed with the rest by a profile; age and mentions break ties:
+length of rows: a long row needs no context and holds words and dates by chance. A row among many similar ones is near
+many questions by chance (Radovanović et al. 2010, "Hubs in space"; the remedy is that of Conneau et al. 2018, "Word
+translation without parallel data"). The match, scaled to between 0 and 1, is then weighed with the rest by a profile;
+age and mentions break ties:
 
     search   0.96 match, 0.02 recency by days, 0.02 mentions; without a text 0.7 recency, 0.3 mentions
     inject   0.90 match, 0.01 recency by half-lives, 0.06 importance, 0.03 credibility, and floors
@@ -25,6 +27,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 from operator import mul
+from statistics import fmean
 
 from msgspec import Struct
 from msgspec.structs import asdict
@@ -42,6 +45,8 @@ SESSION_SHARE = 1.5
 """Share of its session's score that each row gets."""
 WINDOW = {1: 0.1, 2: 0.05}
 """Weight of the neighbouring rows in the meaning of a row."""
+DENSE = 0.25
+"""Share of a row's density, above or below the mean one, that is taken away from its cosine."""
 SHORT = 60.0
 """The average length of rows, in terms, at which context counts half."""
 HALF_MATCH = 0.5
@@ -49,7 +54,7 @@ HALF_MATCH = 0.5
 CONFIRMATION = 5.0
 _LEAST_NEAR, _AHEAD = 0.35, 0.05
 """Minimum cosine of an outstanding row, and its minimum lead over the next."""
-_NEEDED, _DOUBT = 0.43, 0.45
+_NEEDED, _DOUBT = 0.46, 0.45
 """A row belongs in a prompt if its evidence plus `_DOUBT` times its share of the best evidence reaches `_NEEDED`: near
 a logistic regression over the rows that answer questions about lives."""
 _CHANCE, _A_NEED = 0.3, 0.16
@@ -190,6 +195,7 @@ def score_rows(found: Candidates, profile: ScoringProfile, now: datetime, *, unk
     raises = raise_scores(found.rows, found.neighbours, found.sessions)
     spread = 1 / (1 + found.average_length / SHORT)
     windows = window_means(found.rows, found.neighbours, found.similar, unknown, spread) if found.similar else {}
+    usual = fmean(found.density.values()) if found.density else 0.0
     scale = WORDS / (found.weight + ROOM)
     weights = tuple(getattr(profile, name) for name in WEIGHTS)
     rows = []
@@ -197,7 +203,8 @@ def score_rows(found: Candidates, profile: ScoringProfile, now: datetime, *, unk
         own, dated = raises[each], found.dated.get(each, 0.0) if found.dated else 0.0
         evidence = scale * (own.lexical + spread * own.spill) + spread * DATED * dated
         if windows:
-            evidence += profile.meaning * windows.get(each, 0.0)
+            dense = found.density.get(each, usual) - usual
+            evidence += profile.meaning * (windows.get(each, 0.0) - DENSE * dense)
         weighed = (
             saturate(evidence + scale * spread * own.session),
             recency(candidate, profile, now) if profile.recency else 0.0,  # not computed if it has no weight

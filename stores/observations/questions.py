@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _REACH = 2
 """Rows on each side of a row that are its neighbours."""
+_COMPARED = 100
+"""Number of most similar rows whose density is computed: about 1 ms."""
 
 
 class Questions:
@@ -138,6 +140,7 @@ class Questions:
             found.rows.setdefault(match.id, match)
         alike = zip(similar, cosines.values(), strict=True)
         found.similar = {match.id: cosine for match, cosine in alike if match.id != question.without}
+        found.density = self._densities(list(cosines)[:_COMPARED], question)
         found.rows.pop(question.without, None)
         self._add_beside(wanted, question, found)
         if any(each.session_id for each in found.rows.values()):
@@ -151,6 +154,12 @@ class Questions:
             return []
         numbers, cosines = self._vectors.nearest(unit(vector), self._table.texts, self._mask(wanted), limit)
         return list(zip(numbers.tolist(), cosines.tolist(), strict=True))
+
+    def _densities(self, numbers: Sequence[int], question: Question) -> dict[str, float]:
+        if not numbers:
+            return {}
+        found = self._vectors.densities(numbers, question.vectors).tolist()
+        return dict(zip(map(self._table.ids.__getitem__, numbers), found, strict=True))
 
     def _weigh(self, words: Sequence[str], corpus: Corpus, most: int) -> Mapping[str, float]:
         """Return the distinct words with their inverse frequencies; of more than `most`, the rarest that rows hold."""

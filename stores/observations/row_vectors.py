@@ -174,6 +174,19 @@ class Vectors:
             number: self._most_alike(self._vector_of(number), used & (self._numbers > number), limit) for number in own
         }
 
+    def densities(self, numbers: Sequence[int], queries: Sequence[Vector]) -> Numbers:
+        """Return for each of these rows its mean cosine with the ten of them that are nearest to it.
+
+        Rows missing to ten count 0, so that few rows are never dense. Only the columns that every query uses count.
+        """
+        used = np.all([np.asarray(each) for each in queries], axis=0)
+        rows = np.array([self._vector_of(number) for number in numbers], "f8")[:, used]
+        rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), _ROUGH)
+        alike = np.vecdot(rows[:, None], rows)
+        np.fill_diagonal(alike, 0.0)
+        found: Numbers = np.sort(alike, axis=1)[:, -_NEIGHBOURS:].sum(axis=1) / _NEIGHBOURS
+        return np.round(found, _DECIMALS)
+
     def _most_alike(self, query: Vector, wanted: Numbers, limit: int) -> tuple[Numbers, Numbers]:
         """Return numbers and cosines as `nearest` does; `wanted` is a flag for each vector."""
         roughly = np.full(len(wanted), np.nan, "f4")
@@ -267,6 +280,8 @@ def _put_without(part: VectorPart, numbers: Numbers, writer: ShelfWriter) -> Pie
 
 _DECIMALS = 6
 """Digits of a cosine: further ones depend on the machine."""
+_NEIGHBOURS = 10
+"""Number of rows around a row whose cosines make its density."""
 _AT_ONCE = 512
 """Rows converted to 64-bit floats at a time."""
 _ROUGH = 1e-4

@@ -12,8 +12,10 @@ from msgspec.structs import replace
 
 from chatbot.memory.recall import NOT_NEEDED, verdicts_of
 from chatbot.memory.scoring import (
+    DENSE,
     PROFILES,
     ROOM,
+    WEIGHT,
     WORDS,
     RowScore,
     ScoringProfile,
@@ -98,6 +100,16 @@ def test_what_meaning_alone_finds_has_to_stand_out_from_the_rest_of_the_memory(
     found = score_rows(Candidates(rows, similar=similar), weighed, NOW)
     verdicts = verdicts_of(found, weighed, 5, frozenset(), need=need, is_calibrated=False)
     assert {row.match.id: each for row, each in verdicts}["07"] == verdict
+
+
+def test_a_row_among_many_similar_ones_needs_a_greater_cosine() -> None:
+    rows = {each: candidate(each, lexical=0.0) for each in "abc"}
+    similar, density = {"a": 0.6, "b": 0.58, "c": 0.2}, {"a": 0.8, "b": 0.2}
+    assert [row.match.id for row in ranked(rows, SEARCH, similar=similar)] == ["a", "b", "c"]
+    found = ranked(rows, SEARCH, similar=similar, density=density)
+    assert [row.match.id for row in found] == ["b", "a", "c"]
+    weighed = [0.58 + 0.3 * DENSE, 0.6 - 0.3 * DENSE, 0.2]
+    assert [row.evidence for row in found] == pytest.approx([WEIGHT * each for each in weighed])
 
 
 @pytest.mark.parametrize(

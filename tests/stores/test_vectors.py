@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations.store import ObservationFileStore
-from chatbot.stores.query import Filter
+from chatbot.stores.query import Filter, Question
 from chatbot.stores.records import unit
 from chatbot.stores.row_events import Event
 from chatbot.stores.testing.observation_machine import NOW, OWNER, adding, observation
@@ -79,6 +79,19 @@ async def test_a_changed_byte_costs_its_part_and_mixes_nothing(tmp_path: Path, n
         assert await mend(store) in {0, 4}
     async with Place(tmp_path).open() as store:
         assert await mend(store) == 0
+
+
+async def test_the_density_of_candidates_counts_the_columns_that_all_vectors_use(tmp_path: Path) -> None:
+    await fill(tmp_path)
+    async with Place(tmp_path).open() as store:
+        for asked, columns in ((((1.0, 1.0, 1.0),), slice(3)), (((1.0, 1.0, 1.0), (0.0, 1.0, 1.0)), slice(1, 3))):
+            vectors = tuple(unit(each) for each in asked)
+            found = await store.candidates(OWNER, Question(vectors=vectors, model=MODEL), Filter())
+            parts = [unit(each[columns]) for each in VECTORS]
+            around = [sum(sum(map(mul, own, each)) for each in parts) - 1 for own in parts]
+            assert found.density == pytest.approx(
+                {each: one / 10 for each, one in zip(ALL, around, strict=True)}, abs=1e-5
+            )
 
 
 async def test_an_erased_row_leaves_no_vector_behind_and_others_stay(tmp_path: Path) -> None:
