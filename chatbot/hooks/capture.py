@@ -129,10 +129,15 @@ def can_write(session: SessionHandle) -> bool:
 
 
 async def recover_words(memory: MemorySystem, config: Config, agent: str, *, but: str = "") -> None:
-    """Remember the last messages of the agent's sessions, `but` one, whose turns were killed before that."""
-    there = await to_thread(memory.backend.sessions.ids)
-    gate = None if there == [but] else exchange_gate(config, agent)
-    for record in [] if gate is None else await memory.sessions_anywhere():
+    """Remember the last messages of the agent's sessions, `but` one, whose turns were killed before that.
+
+    Only of sessions of the last 30 days: maintenance has seen the others.
+    """
+    gate = exchange_gate(config, agent)
+    if gate is None or await to_thread(memory.backend.sessions.ids) == [but]:
+        return
+    begin = utc_now() - timedelta(days=30)
+    for record in (each for each in await memory.sessions_anywhere() if each.used_at >= begin):
         with suppress(SessionError, StoreError, TimeoutError):
             theirs = memory.cleared_for(namespace=record.namespace, principal=record.principal)
             session = (await theirs.load_session(record.id, agent)).for_turns()
