@@ -205,12 +205,13 @@ FinishReason = Literal["stop", "length", "tool_calls", "content_filter"]
 
 
 class Finished(Struct, frozen=True):
-    """The end of a reply that arrived whole."""
+    """The end of a reply that arrived whole; `notices` are about its turn, such as what could not be stored."""
 
     reason: FinishReason
     usage: Usage
     model: str
     """The model that answered, as the provider names it."""
+    notices: tuple[str, ...] = ()
 
 
 Delta = TextDelta | ReasoningDelta | ToolCallDelta | Finished

@@ -19,9 +19,7 @@ _JSON = "application/json"
 _FORM = "application/x-www-form-urlencoded"
 _MEDIA_TYPES = {"/v1/": _JSON, "/mcp": _JSON, "/i/": _FORM, "/log": _FORM}
 """Required media types by start of the path."""
-_WITH_FILES = re.compile(
-    r"/v1/(chat/completions|responses|sync|sessions/[^/]+/chat)|/i/[^/]+/(say|c/[^/]+/say)",
-)
+_WITH_FILES = re.compile(r"/v1/(chat/completions|responses|sync|sessions/[^/]+/chat)|/i/[^/]+/(say|c/[^/]+/say)")
 """Paths to which files may be sent."""
 _FILE = re.compile(rb"data(?::|%3A)[\w.+/%;= -]{0,200}?base64(?:,|%2C)[\w+/=%-]*", re.IGNORECASE)
 """A `data:` URL in JSON or in a form; text that only begins like one counts as text."""

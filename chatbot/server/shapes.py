@@ -178,9 +178,7 @@ _derive(projects.Project, "Project", "name memories sessions used_at")
 User: Any = _derive(users.User, "User", "namespace user memories sessions used_at")
 _derive(projects.ProjectContent, "ProjectContent", "memories sessions")
 _derive(
-    profile_lines.ProfileLine,
-    "Line",
-    "id key value title valid_from valid_to said_at pinned by sources sensitivity",
+    profile_lines.ProfileLine, "Line", "id key value title valid_from valid_to said_at pinned by sources sensitivity"
 )
 _derive(standing.StandingAnswer, "StandingAnswer", "question pinned rows sentence")
 _derive(standing.Profile, "Profile", "standing proposals", data="lines")

@@ -100,6 +100,8 @@ class RunningTurn:
                 max_output_tokens=request.max_output_tokens,
                 client=request.client,
             )
+            if self._receipt.lost:
+                logger.error("turn %s could not be stored: %s", self._receipt.turn, "; ".join(self._receipt.notices))
             if self._then is not None:
                 await self._follow(self._then)
         except (ChatbotError, StoreError) as error:
@@ -233,9 +235,7 @@ class Turns(AsyncResource):
         """Return the requests between servers to stop turns, which `backend` stores."""
         if identity not in self._stop_requests:
             self._stop_requests[identity] = StopRequests(
-                backend,
-                lambda session_id: self.stop((identity, session_id)),
-                lambda: bool(self.of_identity(identity)),
+                backend, lambda session_id: self.stop((identity, session_id)), lambda: bool(self.of_identity(identity))
             )
         return self._stop_requests[identity]
 

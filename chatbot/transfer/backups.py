@@ -130,11 +130,7 @@ def verify(file: BinaryIO, key: str) -> Backup:
 
 
 async def restore(
-    file: BinaryIO,
-    key: str,
-    home: Home,
-    progress: Progress | None = None,
-    now: Callable[[], datetime] = utc_now,
+    file: BinaryIO, key: str, home: Home, progress: Progress | None = None, now: Callable[[], datetime] = utc_now
 ) -> RestoreReport:
     """Restore a verified backup into a storage that is empty, or that only holds what the backup holds.
 

@@ -63,12 +63,7 @@ class RefusedFile(msgspec.Struct):
     why: str
 
 
-_WORDS = {
-    "memories": ("memory",),
-    "sessions": ("session",),
-    "calls": ("billed call",),
-    "erased": ("erasure",),
-}
+_WORDS = {"memories": ("memory",), "sessions": ("session",), "calls": ("billed call",), "erased": ("erasure",)}
 
 
 @dataclass(slots=True)

@@ -31,6 +31,8 @@ class Completion(Lenient):
     """One choice, with the `message`."""
     usage: dict[str, Any]
     session_id: str | None = None
+    notices: tuple[str, ...] = ()
+    """What you should know about the turn, such as that it could not be stored."""
 
 
 @router.post(
@@ -79,6 +81,7 @@ class _Completion:
     async def whole(self) -> dict[str, Any]:
         """Return the complete reply."""
         reply, end = await self._answer.whole()
+        self._head["notices"] = end.notices
         calls = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
             for call in reply.tool_calls()
@@ -104,6 +107,7 @@ class _Completion:
             elif isinstance(delta, ToolCallDelta):
                 yield self._chunk({"tool_calls": [_call(delta)]})
             else:
+                self._head["notices"] = delta.notices
                 yield self._chunk({}, reason=delta.reason)
                 if self._with_usage:
                     yield self._frame([], usage=_usage(delta.usage))

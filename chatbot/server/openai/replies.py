@@ -134,10 +134,7 @@ async def answered_before(access: IdentityAccess, made: Mapping[str, str], writi
 
 
 async def _begin_or_forget(
-    access: IdentityAccess,
-    place: ReplyPlace,
-    begin: Callable[[], Awaitable[RunningTurn]],
-    note: Callable[..., None],
+    access: IdentityAccess, place: ReplyPlace, begin: Callable[[], Awaitable[RunningTurn]], note: Callable[..., None]
 ) -> AsyncGenerator[Delta, None]:
     """Begin a turn and yield its reply; if it fails, delete a new session: the client will ask again."""
     try:
@@ -249,4 +246,4 @@ async def _deltas_of(turn: RunningTurn | KeptTurn, note: Callable[..., None]) ->
     reason: FinishReason = finish if finish in {"length", "content_filter", "tool_calls"} else "stop"
     bill = bill_of(calls_in([ended.receipt]))
     usage = Usage(bill.input_tokens, bill.output_tokens, bill.cached_tokens)
-    yield Finished(reason, usage, str(ended.receipt["model"]))
+    yield Finished(reason, usage, str(ended.receipt["model"]), tuple(ended.receipt["notices"]))

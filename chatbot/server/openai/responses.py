@@ -138,6 +138,7 @@ class ResponseObject(wire.Lenient):
     output: list[dict[str, Any]]
     """Messages and calls of your tools."""
     session_id: str | None = None
+    notices: tuple[str, ...] = ()
 
 
 @router.post(
@@ -332,6 +333,7 @@ class _Response:
             "status": status,
             "incomplete_details": {"reason": reason} if reason else None,
             "output": self._items,
+            "notices": end.notices,
             "usage": {
                 "input_tokens": end.usage.input_tokens,
                 "input_tokens_details": {"cached_tokens": end.usage.cached_tokens, "cache_write_tokens": 0},

@@ -98,9 +98,7 @@ def _id_in(value: object) -> object:
 
 
 Unsupported = Annotated[
-    None,
-    only(otherwise="not supported: leave it out"),
-    Field(description="Not supported: it would change the reply."),
+    None, only(otherwise="not supported: leave it out"), Field(description="Not supported: it would change the reply.")
 ]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Penalty = Annotated[Number, Field(ge=-2, le=2)]

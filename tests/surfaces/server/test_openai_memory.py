@@ -259,13 +259,22 @@ def test_a_first_request_that_fails_leaves_no_session(http: Serve) -> None:
         assert [each["id"] for each in _sessions(client)] == [answer["session_id"]]
 
 
-def test_a_reply_that_cannot_be_noted_is_given_and_stays(client: httpx.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fail(*_: object) -> None:
+@pytest.mark.parametrize(("failing", "is_lost"), [("note_history", False), ("write_turn", True)])
+def test_a_reply_that_cannot_be_stored_is_given_with_notices(
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch, failing: str, *, is_lost: bool
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
         raise StoreFailed("the disk is full")
 
-    monkeypatch.setattr(SessionHandle, "note_history", fail)
+    monkeypatch.setattr(SessionHandle, failing, fail)
     answer = _chat(client, _user("hi"))
     assert [each["id"] for each in _sessions(client)] == [answer["session_id"]]
+    response = client.post("/v1/responses", json={"model": "ada", "input": "hi"}).json()
+    body = {"model": "ada", "messages": [_user("hi")], "stream": True}
+    with client.stream("POST", "/v1/chat/completions", json=body) as stream:
+        *_, last = [data for _, data in events(stream) if data != "[DONE]"]
+    for answered in (answer, response, last):
+        assert ("the disk is full" in str(answered["notices"])) is is_lost
 
 
 def test_users_of_one_token_never_meet_whatever_they_send(served: Served, client: httpx.Client) -> None:
