@@ -258,8 +258,8 @@ def _token(parser: argparse.ArgumentParser) -> None:
     add.add_argument("--users", choices=["apart", "shared"], default="apart", help="memory of users, default: apart")
     add.add_argument("--memory", choices=["on", "off"], default="off", help="remember without a session, default: off")
     option(add, "--rate", "N", "requests per minute (default: from [server])", type=count, default=0)
-    examples = ("token limit phone --day-usd 0.50", "token limit shop --user-day-tokens 100000")
-    limit = add_action(actions, "limit", "change the daily limits of a token", *examples)
+    limits = ("token limit phone --day-usd 0.50", "token limit shop --user-day-tokens 100000")
+    limit = add_action(actions, "limit", "change the daily limits of a token", *limits)
     add_action(actions, "list", "list tokens without their secrets", "token list --json")
     revoke = add_action(actions, "revoke", "revoke a token at once", "token revoke phone")
     for each in (limit, revoke):

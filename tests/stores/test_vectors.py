@@ -84,10 +84,10 @@ async def test_a_changed_byte_costs_its_part_and_mixes_nothing(tmp_path: Path, n
 async def test_the_density_of_candidates_counts_the_columns_that_all_vectors_use(tmp_path: Path) -> None:
     await fill(tmp_path)
     async with Place(tmp_path).open() as store:
-        for asked, columns in ((((1.0, 1.0, 1.0),), slice(3)), (((1.0, 1.0, 1.0), (0.0, 1.0, 1.0)), slice(1, 3))):
-            vectors = tuple(unit(each) for each in asked)
+        whole, part = unit([1.0, 1.0, 1.0]), unit([0.0, 1.0, 1.0])
+        for vectors, columns in (((whole,), slice(3)), ((whole, part), slice(1, 3))):
             found = await store.candidates(OWNER, Question(vectors=vectors, model=MODEL), Filter())
-            parts = [unit(each[columns]) for each in VECTORS]
+            parts = [unit(list(each)[columns]) for each in VECTORS]
             around = [sum(sum(map(mul, own, each)) for each in parts) - 1 for own in parts]
             assert found.density == pytest.approx(
                 {each: one / 10 for each, one in zip(ALL, around, strict=True)}, abs=1e-5
