@@ -19,32 +19,10 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from chatbot.stores import errors, query
 from chatbot.stores.access import View
-from chatbot.stores.errors import (
-    BrokenStore,
-    ClosedResource,
-    InvalidSettings,
-    StoreError,
-    StoreFailed,
-    UnsupportedOperation,
-)
 from chatbot.stores.home import Home
 from chatbot.stores.observation import Observation, RowState, Triple
-from chatbot.stores.query import (
-    Candidates,
-    Facet,
-    FactFilter,
-    Filter,
-    Labelled,
-    Match,
-    Order,
-    Page,
-    Progress,
-    Question,
-    Stats,
-    VectorStats,
-    Version,
-)
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import NOTHING, Observer, Span
@@ -90,7 +68,7 @@ class Closable(AsyncResource):
     def check_open(self) -> None:
         """Raise `ClosedResource` after `aclose`."""
         if self.is_closed:
-            raise ClosedResource(CLOSED)
+            raise errors.ClosedResource(CLOSED)
 
     @classmethod
     def _guard_operation(cls, operation: Method) -> Method:
@@ -135,10 +113,12 @@ class Store(Closable):
             with work:
                 try:
                     return await operation(self, *args, **named)
-                except StoreError:
+                except errors.StoreError:
                     raise
                 except Exception as error:
-                    failure: type[StoreError] = StoreFailed if isinstance(error, OSError) else BrokenStore
+                    failure: type[errors.StoreError] = (
+                        errors.StoreFailed if isinstance(error, OSError) else errors.BrokenStore
+                    )
                     what = f"the store {type(self).__name__} failed in {operation.__name__}"
                     raise failure(f"{what}: {type(error).__name__}: {error}") from error
 
@@ -226,7 +206,7 @@ class TranscriptStore(SessionStore):
         `instead` takes their place in one step: a kill leaves the old entries or the new ones. If archived entries are
         dropped too, they may remain, before the new ones.
         """
-        raise UnsupportedOperation(f"{type(self).__name__} cannot remove the last {n} entries of {session.id}")
+        raise errors.UnsupportedOperation(f"{type(self).__name__} cannot remove the last {n} entries of {session.id}")
 
     async def transcript_clear(self, session: SessionRef) -> int:
         """Erase all entries permanently, archived ones too; return how many there were. Durable on return.
@@ -250,11 +230,11 @@ class ObservationStore(Store):
     def __init__(self, home: Home, *, max_observations: int = 0, ttl_days: float = 0) -> None:
         super().__init__(home)
         if max_observations < 0 or ttl_days < 0:
-            raise InvalidSettings("max_observations and ttl_days cannot be negative")
+            raise errors.InvalidSettings("max_observations and ttl_days cannot be negative")
         self.max_observations = max_observations
         self.ttl_days = ttl_days
 
-        self.progress: Progress | None = None
+        self.progress: query.Progress | None = None
         """Called with the progress while a cache is rebuilt before a search."""
 
     @abstractmethod
@@ -279,13 +259,13 @@ class ObservationStore(Store):
     async def find(
         self,
         view: View,
-        wanted: Filter,
+        wanted: query.Filter,
         *,
-        order: Order = "updated",
+        order: query.Order = "updated",
         ascending: bool = False,
         limit: int = 20,
         after: str | None = None,
-    ) -> Page:
+    ) -> query.Page:
         """Return the rows that match, by time; the page starts after the row with the id `after`, current or not.
 
         At most 1,000 rows a page. Raises `UnknownObservation` for an `after` that does not exist, or that the caller
@@ -293,14 +273,16 @@ class ObservationStore(Store):
         """
 
     @abstractmethod
-    async def states(self, view: View, wanted: Filter, *, limit: int, after: str | None = None) -> list[RowState]:
+    async def states(self, view: View, wanted: query.Filter, *, limit: int, after: str | None = None) -> list[RowState]:
         """Return the states of the rows that match, oldest first, at most `limit`, after the row `after`.
 
         Raises as `find` does. Much cheaper than `find`, because no row is read.
         """
 
     @abstractmethod
-    async def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[Match]:
+    async def match(
+        self, view: View, terms: Sequence[str], wanted: query.Filter, *, limit: int = 200
+    ) -> list[query.Match]:
         """Return the current rows that hold any of the analysed `terms`, best score first: `chatbot.stores.text.bm25`.
 
         Only current rows are searched: nothing is found if `wanted.statuses` lacks `active`.
@@ -308,8 +290,8 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def nearest(
-        self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int = 200
-    ) -> list[Match]:
+        self, view: View, vector: Sequence[float], wanted: query.Filter, *, model: str, limit: int = 200
+    ) -> list[query.Match]:
         """Return the current rows whose vectors, made by `model`, are closest to `vector`; their score is the cosine.
 
         Only those with a cosine above 0. Rows without a vector are not found, nor is any for a vector that is zero or
@@ -317,8 +299,8 @@ class ObservationStore(Store):
         """
 
     async def later_alike(
-        self, view: View, ids: Sequence[str], wanted: Filter, *, model: str, limit: int = 8
-    ) -> dict[str, list[Match]]:
+        self, view: View, ids: Sequence[str], wanted: query.Filter, *, model: str, limit: int = 8
+    ) -> dict[str, list[query.Match]]:
         """Return for each of `ids` the current rows added after it that `nearest` finds for its own vector.
 
         Rows without a vector are left out. A store without this returns nothing.
@@ -326,7 +308,7 @@ class ObservationStore(Store):
         return {}
 
     @abstractmethod
-    async def candidates(self, view: View, question: Question, wanted: Filter) -> Candidates:
+    async def candidates(self, view: View, question: query.Question, wanted: query.Filter) -> query.Candidates:
         """Return the rows that may answer a question, with the data for ranking; raises as `nearest` does."""
 
     @abstractmethod
@@ -349,11 +331,11 @@ class ObservationStore(Store):
         """Delete all vectors, so that another model can make them."""
 
     @abstractmethod
-    async def vector_stats(self, view: View) -> VectorStats:
+    async def vector_stats(self, view: View) -> query.VectorStats:
         """Return the vectors' model, and how many current rows have one."""
 
     @abstractmethod
-    async def history(self, view: View, observation_id: str) -> list[Version]:
+    async def history(self, view: View, observation_id: str) -> list[query.Version]:
         """Return the line of succession of the observation, oldest first, whatever the status.
 
         Empty if there is no such observation. Cycles, as after a broken import, are walked once.
@@ -364,11 +346,11 @@ class ObservationStore(Store):
         """Return when these observations were written, by their histories: read at once, by id, any status."""
 
     @abstractmethod
-    async def facets(self, view: View, name: Labelled, *, limit: int = 100) -> list[Facet]:
+    async def facets(self, view: View, name: query.Labelled, *, limit: int = 100) -> list[query.Facet]:
         """Return the values of a field among current rows, the most frequent first, then by value."""
 
     @abstractmethod
-    async def facts(self, view: View, wanted: FactFilter, *, limit: int = 100) -> list[Triple]:
+    async def facts(self, view: View, wanted: query.FactFilter, *, limit: int = 100) -> list[Triple]:
         """Return matching triples, newest first. One with a source is visible while its source is current and visible.
 
         A view that erases also sees retracted ones, and those whose source is damaged or not current.
@@ -391,10 +373,10 @@ class ObservationStore(Store):
         """
 
     @abstractmethod
-    async def stats(self, view: View) -> Stats:
+    async def stats(self, view: View) -> query.Stats:
         """Return counts of what is stored."""
 
-    async def reindex(self, progress: Progress | None = None) -> int:
+    async def reindex(self, progress: query.Progress | None = None) -> int:
         """Rebuild all caches; return the number of rows. Does nothing for a store without caches."""
         return 0
 
@@ -403,7 +385,7 @@ def check_caps(**caps: int) -> None:
     """Raise `InvalidSettings` for a cap below 1."""
     for name, cap in caps.items():
         if cap < 1:
-            raise InvalidSettings(f"{name} is {cap}: it must be at least 1")
+            raise errors.InvalidSettings(f"{name} is {cap}: it must be at least 1")
 
 
 CONTRACTS: dict[type[Store], str] = {

@@ -16,16 +16,9 @@ from typing import TYPE_CHECKING, Any, get_type_hints
 
 from msgspec import Struct, ValidationError, convert
 
+from chatbot.stores import errors
 from chatbot.stores.backend import Backend, Place
 from chatbot.stores.base import Store, contracts_of
-from chatbot.stores.errors import (
-    BrokenStore,
-    InvalidSettings,
-    StoreError,
-    UnknownStore,
-    UnsupportedOperation,
-    did_you_mean,
-)
 from chatbot.stores.fields import in_words
 from chatbot.stores.home import Address, Home
 from chatbot.stores.on_disk.place import FileBackend, FilePlace
@@ -75,7 +68,7 @@ class PluginPoint(Struct, frozen=True):
     def _entry_point(self, name: str) -> str:
         points = self.installed()
         if name not in points:
-            raise self.unknown(f"unknown {self.noun} {name!r}{did_you_mean(name, points)}")
+            raise self.unknown(f"unknown {self.noun} {name!r}{errors.did_you_mean(name, points)}")
         return points[name].value
 
 
@@ -119,7 +112,7 @@ def convert_settings(
     known = settings_of(plugin)
     for key in settings:
         if key not in known:
-            raise invalid(f"{table} has no setting {key!r}{did_you_mean(key, known)}")
+            raise invalid(f"{table} has no setting {key!r}{errors.did_you_mean(key, known)}")
     try:
         hints = get_type_hints(plugin.__init__, include_extras=True)  # type: ignore[misc]
     except NameError as error:
@@ -145,8 +138,8 @@ STORES = PluginPoint(
         "observations": "chatbot.stores.observations.store:ObservationFileStore",
     },
     noun="store",
-    unknown=UnknownStore,
-    broken=BrokenStore,
+    unknown=errors.UnknownStore,
+    broken=errors.BrokenStore,
 )
 
 
@@ -165,11 +158,11 @@ def load(name: str, *, beside: Path | None = None, home: Home | None = None) -> 
     is_ours = isinstance(home, Address) and name in _IN_A_DATABASE
     store = STORES.load(_IN_A_DATABASE[name] if is_ours else name, beside=beside)
     if not (inspect.isclass(store) and issubclass(store, Store)):
-        raise BrokenStore(f"the store {name!r} is {store!r}, not a class that inherits chatbot.stores.Store")
+        raise errors.BrokenStore(f"the store {name!r} is {store!r}, not a class that inherits chatbot.stores.Store")
     if not contracts_of(store):
-        raise BrokenStore(f"the store {name!r} implements no contract: inherit KeyValueStore or TranscriptStore")
+        raise errors.BrokenStore(f"the store {name!r} implements no contract: inherit KeyValueStore or TranscriptStore")
     if missing := sorted(getattr(store, "__abstractmethods__", ())):
-        raise BrokenStore(f"the store {name!r} lacks {', '.join(missing)}: {_promise(store, missing[0])}")
+        raise errors.BrokenStore(f"the store {name!r} lacks {', '.join(missing)}: {_promise(store, missing[0])}")
     return store
 
 
@@ -183,23 +176,25 @@ def open_store(name: str, home: Home, settings: Mapping[str, Any], *, beside: Pa
     """Load the store `name` and construct it with its settings. Raises a `StoreError` that names the store."""
     store = load(name, beside=beside, home=home)
     if isinstance(home, Address) and store.keeps_files and name not in _IN_A_DATABASE:
-        raise UnsupportedOperation(
+        raise errors.UnsupportedOperation(
             f"the store {name!r} keeps files, and this identity is in {home}: use {', '.join(_IN_A_DATABASE)}"
         )
     checked = convert_store_settings(name, store, settings)
     try:
         opened = store(home, **checked)
-    except StoreError as error:
+    except errors.StoreError as error:
         raise type(error)(f"[memory.{name}]: {error}") from error
     except Exception as error:
-        raise BrokenStore(f"the store {name!r} could not be opened: {error}") from error
+        raise errors.BrokenStore(f"the store {name!r} could not be opened: {error}") from error
     opened.configured_as = name
     return opened
 
 
 def convert_store_settings(name: str, store: type[Store], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the settings to the types of the constructor's annotations. Raises `InvalidSettings`."""
-    return convert_settings(f"[memory.{name}]", store, settings, invalid=InvalidSettings, broken=BrokenStore)
+    return convert_settings(
+        f"[memory.{name}]", store, settings, invalid=errors.InvalidSettings, broken=errors.BrokenStore
+    )
 
 
 def open_backend(home: Home | None) -> Backend:
@@ -242,6 +237,6 @@ def _driver() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if (error.name or "").startswith("chatbot"):
             raise
-        raise BrokenStore(
+        raise errors.BrokenStore(
             f"PostgreSQL needs the package {error.name}: pip install 'chatbot-runtime[postgres]'"
         ) from error

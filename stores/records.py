@@ -15,16 +15,7 @@ from typing import Any, TypeAlias, TypeVar, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chatbot.stores.access import (
-    CLEARANCES,
-    OWNER,
-    SENSITIVITIES,
-    Clearance,
-    Sensitivity,
-    is_cleared,
-    is_same_project,
-    unknown_clearance,
-)
+from chatbot.stores import access
 from chatbot.stores.errors import InvalidValue, LaterFormat
 
 Item = TypeVar("Item")
@@ -208,7 +199,7 @@ class SessionRecord(Struct, frozen=True):
     parent: str | None = None
     """The session that this one was forked from."""
     expires_at: datetime | None = None
-    clearance: Clearance = "full"
+    clearance: access.Clearance = "full"
     """Clearance needed to open the session, and the highest clearance of memories seen through it."""
     archived_at: datetime | None = None
     """Time of archiving: lists leave it out, but it can be opened."""
@@ -218,11 +209,11 @@ class SessionRecord(Struct, frozen=True):
     """Stable key of the origin of an imported session."""
     namespace: str = ""
     """Namespace that it reads and writes, the only one from which it can be opened."""
-    principal: str = OWNER
+    principal: str = access.OWNER
     """Principal who owns it; see `chatbot.stores.access`."""
     project: str = ""
     """Project of the session and its memories; those of other projects are not recalled."""
-    sensitivity: Sensitivity = "public"
+    sensitivity: access.Sensitivity = "public"
     """Minimum sensitivity of its memories."""
     history: str = ""
     """For a client that sends the whole conversation: its number of entries and digests of its last exchanges, as
@@ -235,9 +226,9 @@ class SessionRecord(Struct, frozen=True):
         for name, value in zip(_TEXTS, _texts_of(self), strict=True):
             if value != "" and in_line(check_text(value, name)) != value:
                 raise InvalidValue(f"the {name} is {value!r:.80}: it must be one line without control characters")
-        if self.clearance not in CLEARANCES:
-            raise unknown_clearance(self.clearance)
-        if self.sensitivity not in SENSITIVITIES[:-1]:
+        if self.clearance not in access.CLEARANCES:
+            raise access.unknown_clearance(self.clearance)
+        if self.sensitivity not in access.SENSITIVITIES[:-1]:
             raise InvalidValue(f"the sensitivity is {self.sensitivity!r}: it must be public, private or secret")
         for name in self.store_types:
             check_text(name, "a store's name")
@@ -254,15 +245,15 @@ class SessionRecord(Struct, frozen=True):
         """Return the record of the session after something was added to it."""
         return replace(self, used_at=max(now, self.used_at))
 
-    def is_open_to(self, clearance: Clearance, namespace: str = "", project: str | None = None) -> bool:
+    def is_open_to(self, clearance: access.Clearance, namespace: str = "", project: str | None = None) -> bool:
         """Return whether a caller may know of the session: in its namespace and project, with at least its clearance.
 
         The project None means all.
         """
         return (
             namespace == self.namespace
-            and (project is None or is_same_project(project, self.project))
-            and is_cleared(clearance, self.clearance)
+            and (project is None or access.is_same_project(project, self.project))
+            and access.is_cleared(clearance, self.clearance)
         )
 
     def as_json(self) -> dict[str, Any]:

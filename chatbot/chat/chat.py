@@ -11,18 +11,8 @@ from msgspec import Struct
 
 from chatbot.attachments import is_image, readable
 from chatbot.attachments.read import Attachment, Upload, read_all
+from chatbot.chat import dialogue
 from chatbot.chat.conversation_memory import ConversationMemory, PromptMemory
-from chatbot.chat.dialogue import (
-    ASSISTANT,
-    NO_CLIENT,
-    USER,
-    ClientRequest,
-    DialogueLine,
-    Window,
-    last_exchange,
-    replies_of,
-    reply_lines,
-)
 from chatbot.chat.events import Emit, Phase, Publisher
 from chatbot.chat.ledger import Bill, Call, Ledger, bill_of, calls_in
 from chatbot.chat.prompt import PromptBundle
@@ -86,7 +76,7 @@ class Chat:
         self.ledger = ledger
         self.publisher = publisher or Publisher()
         self.clock = clock
-        self.window = Window(rules.settings.window_entries)
+        self.window = dialogue.Window(rules.settings.window_entries)
         self.memory = ConversationMemory.of(session, rules.settings, clock)
         """None if nothing is remembered."""
         self.greeting = ""
@@ -103,7 +93,7 @@ class Chat:
         *,
         attachments: Sequence[Upload] = (),
         max_output_tokens: int | None = None,
-        client: ClientRequest = NO_CLIENT,
+        client: dialogue.ClientRequest = dialogue.NO_CLIENT,
     ) -> Receipt:
         """Run a turn, and return its receipt, which holds the reply. `emit` receives events as they happen.
 
@@ -155,7 +145,7 @@ class Chat:
         return found
 
     async def _run_turn(
-        self, text: str, emit: Emit, most: int | None, client: ClientRequest, files: Sequence[Attachment]
+        self, text: str, emit: Emit, most: int | None, client: dialogue.ClientRequest, files: Sequence[Attachment]
     ) -> Receipt:
         if not files:
             _check_message(text)
@@ -180,7 +170,7 @@ class Chat:
         session = self.session
         with observed(self._observer):
             async with self._settled():
-                entries = await last_exchange(session)
+                entries = await dialogue.last_exchange(session)
                 if session is not None and entries:
                     # Memory first and the transcript last: then a failure in between can be tried again.
                     await self._forget_reply(session, entries)
@@ -212,15 +202,15 @@ class Chat:
     async def _set_aside(self) -> None:
         """Set aside the reply to the last message, for another one. Raises `InvalidValue` if there is no message."""
         session = self.session
-        entries = await last_exchange(session)
+        entries = await dialogue.last_exchange(session)
         if session is None or not entries:
             raise InvalidValue("no message to answer again")
-        replies, current = replies_of(entries[1:])
+        replies, current = dialogue.replies_of(entries[1:])
         following = max(replies) + 1 if replies[current] else current
-        await self._write_replies(session, entries, reply_lines(replies, following))
+        await self._write_replies(session, entries, dialogue.reply_lines(replies, following))
 
     async def _write_replies(
-        self, session: SessionHandle, entries: Sequence[TranscriptEntry], lines: Sequence[DialogueLine]
+        self, session: SessionHandle, entries: Sequence[TranscriptEntry], lines: Sequence[dialogue.DialogueLine]
     ) -> None:
         await self._forget_reply(session, entries)
         replies = [TranscriptEntry(role, content, self.clock()) for role, content in lines]
@@ -237,23 +227,23 @@ class Chat:
             raise UnsupportedOperation("no transcript is kept")
         with observed(self._observer):
             async with self._settled():
-                entries = await last_exchange(session)
-                replies, current = replies_of(entries[1:])
+                entries = await dialogue.last_exchange(session)
+                replies, current = dialogue.replies_of(entries[1:])
                 if not entries or entries[0].at != at or number not in replies:
                     raise InvalidValue(f"the last message has no reply {number}")
                 if number != current:
-                    await self._write_replies(session, entries, reply_lines(replies, number))
+                    await self._write_replies(session, entries, dialogue.reply_lines(replies, number))
                     await self._note_choice(session, entries[0], number, replies[number])
 
     async def _note_choice(
-        self, session: SessionHandle, asked: TranscriptEntry, number: int, reply: Sequence[DialogueLine]
+        self, session: SessionHandle, asked: TranscriptEntry, number: int, reply: Sequence[dialogue.DialogueLine]
     ) -> None:
         """Append the chosen reply's receipt again, as the last one, and remember the exchange with that reply."""
         receipts = [each for each in await session.receipts_since(asked.at) if each["at"] == format_time(asked.at)]
         receipt = next((each for each in receipts if each.get("reply_number", 1) == number), None)
         memory, kept = self.memory, None
         if memory is not None and any(each.get("remembered") for each in receipts):
-            said = "\n\n".join(content for role, content in reply if role == ASSISTANT)
+            said = "\n\n".join(content for role, content in reply if role == dialogue.ASSISTANT)
             gate = Memorability(gate=0)  # it was judged when the message came
             row = await memory.remember(asked.at, readable(asked.content), memorability=gate)
             if row is not None:
@@ -266,7 +256,7 @@ class Chat:
 
     async def last_message(self) -> str | None:
         """Return the user's last message; None if the transcript has none."""
-        entries = await last_exchange(self.session)
+        entries = await dialogue.last_exchange(self.session)
         return entries[0].content if entries else None
 
     async def compact(self) -> Compaction | None:
@@ -284,7 +274,7 @@ class Chat:
                 await self._begin_window()
                 window = self.window
                 entries = window.cut(await self.session.transcript_read_last(window.limit), 0)
-                asked = [at for at, entry in enumerate(entries) if entry.role == USER]
+                asked = [at for at, entry in enumerate(entries) if entry.role == dialogue.USER]
                 if len(asked) < _LEAST_TO_COMPACT:
                     return None
                 window.since = entries[asked[-1]].at

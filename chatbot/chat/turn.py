@@ -17,42 +17,10 @@ from msgspec.structs import replace
 
 from chatbot.attachments import readable, split
 from chatbot.attachments.read import Attachment
+from chatbot.chat import dialogue, events
 from chatbot.chat.attached import Attachments, with_file_texts
 from chatbot.chat.calls import Calls, Reply
 from chatbot.chat.conversation_memory import NOT_KEPT, RECENT_QUESTIONS, PromptMemory, limit_disclosure
-from chatbot.chat.dialogue import (
-    ASSISTANT,
-    ERROR,
-    NO_CLIENT,
-    STOPPED,
-    USER,
-    ClientRequest,
-    DialogueLine,
-    TurnTranscript,
-    last_exchange,
-    messages_of,
-    tool_call_line,
-    tool_result_line,
-    unanswered_calls,
-    without_answers,
-)
-from chatbot.chat.events import (
-    CHOOSE,
-    EXCHANGE_STEP,
-    INJECT_STEP,
-    MEMORABILITY,
-    ClientCall,
-    Emit,
-    KeptExchange,
-    Notice,
-    Phase,
-    PromptSubmit,
-    Step,
-    ToolFinished,
-    ToolPost,
-    ToolStarted,
-    TurnEnd,
-)
 from chatbot.chat.memory_block import system_notice
 from chatbot.chat.prompt import PromptBundle, build_prompt, fitting_tools, withheld_tools
 from chatbot.chat.receipts import Receipt
@@ -86,10 +54,10 @@ class Turn:
         self,
         text: str,
         chat: Chat,
-        emit: Emit,
+        emit: events.Emit,
         *,
         most: int | None = None,
-        client: ClientRequest = NO_CLIENT,
+        client: dialogue.ClientRequest = dialogue.NO_CLIENT,
         files: Sequence[Attachment] = (),
     ) -> None:
         self._chat = chat
@@ -103,7 +71,7 @@ class Turn:
         self._client = client
         unbilled: list[Callable[[], object]] = []
         shows_window = client.history is None
-        self._transcript = TurnTranscript(
+        self._transcript = dialogue.TurnTranscript(
             self._session, chat.window, chat.clock, self._notice, unbilled, asked=text, shows_window=shows_window
         )
         self._calls = Calls(
@@ -127,7 +95,7 @@ class Turn:
         )
         self._title = SessionTitle(chat, self.receipt, self._notice)
         self._started = time.monotonic()
-        self._last_reply: list[DialogueLine] = []
+        self._last_reply: list[dialogue.DialogueLine] = []
         """Lines of the last reply, written at the end of the turn."""
         self._results: list[ToolResult] = []
         self._unremembered: StoreError | None = None
@@ -178,7 +146,7 @@ class Turn:
             await self._resume()
         elif self._client.again:
             self.receipt.resumed_at = self._chat.clock()
-            self._transcript.resume(await last_exchange(self._session))
+            self._transcript.resume(await dialogue.last_exchange(self._session))
         else:
             kept = await self._attached.store(self._files)
             self.receipt.attachments = [record for _, record in kept]
@@ -194,8 +162,8 @@ class Turn:
     async def _resume(self) -> None:
         """Continue the turn whose tools the client has run; without its beginning, use the client's copy of it."""
         self.receipt.resumed_at = self._chat.clock()
-        entries = await last_exchange(self._session)
-        waiting = {call.id for call in unanswered_calls(entries)}
+        entries = await dialogue.last_exchange(self._session)
+        waiting = {call.id for call in dialogue.unanswered_calls(entries)}
         if not waiting.issuperset(str(each.tool_call_id) for each in self._client.answers):
             if not self._client.sent:
                 raise InvalidValue("no pending tool call matches these answers: send the whole conversation")
@@ -206,7 +174,7 @@ class Turn:
         if self._session is not None:
             earlier = await self._session.receipts_since(entries[0].at)
             self.receipt.remembered = next((each["remembered"] for each in earlier if each.get("remembered")), None)
-        answers = (tool_result_line(str(each.tool_call_id), each.content) for each in self._client.answers)
+        answers = (dialogue.tool_result_line(str(each.tool_call_id), each.content) for each in self._client.answers)
         await self._transcript.write(*answers)
 
     async def dry_run(self) -> PromptBundle:
@@ -227,7 +195,7 @@ class Turn:
             options = replace(options or CallOptions(), tool_choice="none")
             if self._results:
                 self._notice(f"the model had to answer after {most} rounds of tools: raise tool_steps to allow more")
-        self._emit(Phase(f"waiting for {self._model.name}"))
+        self._emit(events.Phase(f"waiting for {self._model.name}"))
         stream = self._calls.stream(
             "chat",
             prompt.messages,
@@ -255,20 +223,20 @@ class Turn:
         reason = reply.finished.reason if reply.finished else "stop"
         self.receipt.finish = "stop" if reason == "tool_calls" else reason
         tool_calls = [self._tools.unwrapped(call) for call in reply.tool_calls()]
-        said = [(ASSISTANT, reply.text)] if reply.text else []
+        said = [(dialogue.ASSISTANT, reply.text)] if reply.text else []
         clients = self._client.own(tool_calls)
         if tool_calls and (clients or may_run_tools):
-            said.append(tool_call_line(tool_calls))
+            said.append(dialogue.tool_call_line(tool_calls))
             for call in clients:
                 self.receipt.finish = "tool_calls"
-                self._emit(ClientCall(call))
+                self._emit(events.ClientCall(call))
         elif tool_calls:
             self.receipt.finish = "tool_limit"
             self._notice("the model still asks for tools: raise tool_steps to let it continue")
         elif not said:
             self.receipt.finish = "empty"
             self._notice("the model returned an empty reply")
-            said.append((ERROR, "the model returned an empty reply"))
+            said.append((dialogue.ERROR, "the model returned an empty reply"))
         if tool_calls:
             await to_its_end(self._transcript.write(*said))
         else:
@@ -279,13 +247,13 @@ class Turn:
         """Keep the text of a call that was cancelled or failed; a cancelled call may have completed its reply."""
         self.receipt.reply = reply.text
         if reply.text and isinstance(error, asyncio.CancelledError):
-            await self._transcript.write((ASSISTANT, reply.text))
+            await self._transcript.write((dialogue.ASSISTANT, reply.text))
             if reply.finished is not None and not reply.tool_calls():
                 self._is_complete, self.receipt.finish = True, reply.finished.reason
 
     async def _run_tools(self, calls: list[ToolCall]) -> None:
         for call in calls:
-            self._emit(ToolStarted(call))
+            self._emit(events.ToolStarted(call))
         results: list[ToolResult] = []
         try:
             results = await self._tools.run(calls, results)
@@ -295,24 +263,24 @@ class Turn:
         if self._session is None:
             return
         for result in results:
-            event = ToolPost(session=self._session, turn=self.receipt.turn, at=self._chat.clock(), result=result)
+            event = events.ToolPost(session=self._session, turn=self.receipt.turn, at=self._chat.clock(), result=result)
             await self._chat.publisher.publish(event)
 
     async def _keep_results(self, results: Sequence[ToolResult]) -> None:
-        await self._transcript.write(*(tool_result_line(result.call.id, result.content) for result in results))
+        await self._transcript.write(*(dialogue.tool_result_line(result.call.id, result.content) for result in results))
         for result in results:
             form = form_in([result.content])
             self.receipt.note_tool(result, form)
             if form is not None:
                 says = f"the answer of the tool {result.call.name} reads like an instruction ({form})"
                 self._notice(f"{says}; the model gets it as data")
-            self._emit(ToolFinished(result))
+            self._emit(events.ToolFinished(result))
             self._notice(result.refusal)  # the model may not pass it on
 
     async def _prompt(self) -> PromptBundle:
         """Return the prompt, and summarise what the window leaves out."""
         if loading := self._model.loading:
-            self._emit(Phase(f"loading {loading}"))
+            self._emit(events.Phase(f"loading {loading}"))
         prompt = await self._build()
         while prompt.left_out and self._transcript.begin_window(prompt.exchanges):
             await self._summarize()
@@ -327,13 +295,13 @@ class Turn:
 
     async def _build(self) -> PromptBundle:
         said = await self._transcript.lines()
-        dialogue = self._client.dialogue(await self._attached.fill_links(messages_of(said), self._model))
+        messages = self._client.dialogue(await self._attached.fill_links(dialogue.messages_of(said), self._model))
         recalls = self._memory is not None and self._client.recalls
         persona = self._client.persona or self._chat.rules.persona
         return await build_prompt(
             self._model,
             f"{persona}\n\n{system_notice()}" if recalls else persona,
-            without_answers(await with_file_texts(dialogue), withheld_tools(self._model.disclosure)),
+            dialogue.without_answers(await with_file_texts(messages), withheld_tools(self._model.disclosure)),
             tools=await self._specs(),
             reply_tokens=self._reply_tokens,
             summary=self._summary,
@@ -354,7 +322,7 @@ class Turn:
 
     async def _recall(self) -> None:
         """Recall for the prompt, and summarise what was said before the window."""
-        self._emit(Phase("recalling"))
+        self._emit(events.Phase("recalling"))
         if self._session is not None and self._client.recalls:
             self._recalled = await self._recall_in(self._session)
         await self._summarize()
@@ -373,11 +341,11 @@ class Turn:
     async def _recall_in(self, session: SessionHandle) -> PromptMemory:
         """Recall, in the order of the hooks at `prompt:submit`: the first answer is the memory block."""
         said = await self._transcript.lines()
-        event = PromptSubmit(
+        event = events.PromptSubmit(
             session=session,
             turn=self.receipt.turn,
             at=self.receipt.at,
-            said=tuple(readable(content) for role, content in said if role == USER)[-RECENT_QUESTIONS:],
+            said=tuple(readable(content) for role, content in said if role == dialogue.USER)[-RECENT_QUESTIONS:],
             since=self._chat.window.since,
             most_tokens=await self._model.context_window() // _MEMORY_SHARE,
             dry_run=not self._is_begun,
@@ -393,7 +361,7 @@ class Turn:
                     event.said,
                     since=event.since,
                     most_tokens=event.most_tokens,
-                    choose=self._chat.publisher.find(CHOOSE),
+                    choose=self._chat.publisher.find(events.CHOOSE),
                     disclosure=self._model.disclosure,
                     client_text="\n".join(message.content for message in self._client.history or ()),
                 )
@@ -401,7 +369,7 @@ class Turn:
                 self._notice(f"memory cannot be searched, so this turn continues without it: {error}")
                 return None
 
-        answers = await self._chat.publisher.publish(event, Step(INJECT_STEP, recall))
+        answers = await self._chat.publisher.publish(event, events.Step(events.INJECT_STEP, recall))
         if others := [each for each in answers if not isinstance(each, PromptMemory | None)]:
             self._notice(f"a hook answered prompt:submit with {type(others[0]).__name__}: only a PromptMemory is used")
         recalled = next((answer for answer in answers if isinstance(answer, PromptMemory)), PromptMemory())
@@ -410,7 +378,7 @@ class Turn:
     async def _remember_words(self) -> None:
         """Remember what the user says, before anything that may fail, be stopped or take long."""
         was_before = self.receipt.remembered is not None  # remembered before the client ran its tools
-        if self._session is None or was_before or self._chat.publisher.find(EXCHANGE_STEP) is None:
+        if self._session is None or was_before or self._chat.publisher.find(events.EXCHANGE_STEP) is None:
             return
         if self._memory and self._client.keeps and (lost := await self._transcript.unfinished()):
             try:
@@ -422,7 +390,8 @@ class Turn:
 
     @property
     def _memorability(self) -> Memorability:
-        return self._chat.publisher.find(MEMORABILITY) or Memorability(gate=0)  # without the hook for it, all pass
+        gate = self._chat.publisher.find(events.MEMORABILITY)
+        return gate or Memorability(gate=0)  # without the hook for it, all pass
 
     async def _remember(self, reply: str | None = None) -> None:
         """Remember the message; with the reply if only that makes it worth keeping, or if the first try failed."""
@@ -449,12 +418,12 @@ class Turn:
             return
         self._session.turn_order.asked_row = ""
 
-        async def keep() -> KeptExchange | None:
+        async def keep() -> events.KeptExchange | None:
             if row is None:
                 await self._remember(self.receipt.reply)
-            return KeptExchange(self.receipt.remembered) if self.receipt.remembered else None
+            return events.KeptExchange(self.receipt.remembered) if self.receipt.remembered else None
 
-        event = TurnEnd(
+        event = events.TurnEnd(
             session=self._session,
             turn=self.receipt.turn,
             at=self.receipt.at,
@@ -465,8 +434,8 @@ class Turn:
             memory=self._memory if self._client.keeps else None,
             notice=self._notice,
         )
-        answers = await self._chat.publisher.publish(event, Step(EXCHANGE_STEP, keep))
-        kept = (answer.id for answer in answers if isinstance(answer, KeptExchange))
+        answers = await self._chat.publisher.publish(event, events.Step(events.EXCHANGE_STEP, keep))
+        kept = (answer.id for answer in answers if isinstance(answer, events.KeptExchange))
         self.receipt.remembered = next(kept, self.receipt.remembered)
 
     async def _write_last_reply(self, row: str | None) -> None:
@@ -487,7 +456,7 @@ class Turn:
         """Ask the model for a title if that is configured."""
         wanted = self._chat.rules.settings.title_by_model and self.receipt.finish == "stop"
         if wanted and self._title.may_be_set(self._typed, by_model=True):
-            self._emit(Phase("looking for a title"))
+            self._emit(events.Phase("looking for a title"))
             await self._title.set_by_model(self._typed, self._calls)
 
     async def _close(self, error: BaseException | None = None) -> None:
@@ -495,12 +464,12 @@ class Turn:
         self.receipt.seconds = time.monotonic() - self._started
         if isinstance(error, asyncio.CancelledError) and not self._is_complete:
             self.receipt.finish = "cancelled"
-            await self._transcript.write((ERROR, STOPPED))
+            await self._transcript.write((dialogue.ERROR, dialogue.STOPPED))
         elif error is not None and not self._is_complete:
             self.receipt.finish = "error"
             self.receipt.error = without_folders(str(error))
             partial = f"\n\ntext so far:\n\n{self.receipt.reply}" if self.receipt.reply else ""
-            await self._transcript.write((ERROR, f"{self.receipt.error}{partial}"))
+            await self._transcript.write((dialogue.ERROR, f"{self.receipt.error}{partial}"))
         if self._unremembered is not None:
             self._notice(f"this exchange could not be remembered: {self._unremembered}")
         result = await self._transcript.write_parts(receipt=self.receipt.as_json())
@@ -522,4 +491,4 @@ class Turn:
         text = without_folders(text)
         if text and text not in self.receipt.notices:
             self.receipt.notices.append(text)
-            self._emit(Notice(text))
+            self._emit(events.Notice(text))

@@ -12,31 +12,10 @@ from collections.abc import Coroutine
 from enum import IntEnum
 from typing import Any, TypeVar
 
+from chatbot import errors
 from chatbot.cli.arguments import COMMANDS, load_function
 from chatbot.cli.output import error_text, on_interrupt, printable, say_error, wrapped
-from chatbot.errors import (
-    BudgetExceeded,
-    ChatbotError,
-    ConfigError,
-    DamagedSession,
-    IdentityError,
-    ModelError,
-    SessionError,
-    UnknownToken,
-)
-from chatbot.stores.errors import (
-    AccessDenied,
-    BrokenStore,
-    ConflictingChange,
-    InvalidSettings,
-    InvalidValue,
-    OtherEmbedder,
-    StoreError,
-    UnknownObservation,
-    UnknownProject,
-    UnknownStore,
-    UnsupportedOperation,
-)
+from chatbot.stores import errors as stores
 
 
 class Exit(IntEnum):
@@ -66,29 +45,29 @@ class Exit(IntEnum):
 
 
 _CODES: dict[type[Exception], Exit] = {
-    ConfigError: Exit.CONFIG,
-    IdentityError: Exit.NOT_FOUND,
-    UnknownToken: Exit.NOT_FOUND,
-    DamagedSession: Exit.STORAGE,
-    SessionError: Exit.NOT_FOUND,
-    ModelError: Exit.MODEL,
-    BudgetExceeded: Exit.BUDGET,
-    ChatbotError: Exit.FAILED,
-    UnknownStore: Exit.CONFIG,
-    BrokenStore: Exit.CONFIG,
-    InvalidSettings: Exit.CONFIG,
-    InvalidValue: Exit.USAGE,
-    OtherEmbedder: Exit.CONFIG,
-    UnsupportedOperation: Exit.FAILED,
-    UnknownObservation: Exit.NOT_FOUND,
-    UnknownProject: Exit.NOT_FOUND,
-    ConflictingChange: Exit.FAILED,
-    AccessDenied: Exit.FAILED,
-    StoreError: Exit.STORAGE,
+    errors.ConfigError: Exit.CONFIG,
+    errors.IdentityError: Exit.NOT_FOUND,
+    errors.UnknownToken: Exit.NOT_FOUND,
+    errors.DamagedSession: Exit.STORAGE,
+    errors.SessionError: Exit.NOT_FOUND,
+    errors.ModelError: Exit.MODEL,
+    errors.BudgetExceeded: Exit.BUDGET,
+    errors.ChatbotError: Exit.FAILED,
+    stores.UnknownStore: Exit.CONFIG,
+    stores.BrokenStore: Exit.CONFIG,
+    stores.InvalidSettings: Exit.CONFIG,
+    stores.InvalidValue: Exit.USAGE,
+    stores.OtherEmbedder: Exit.CONFIG,
+    stores.UnsupportedOperation: Exit.FAILED,
+    stores.UnknownObservation: Exit.NOT_FOUND,
+    stores.UnknownProject: Exit.NOT_FOUND,
+    stores.ConflictingChange: Exit.FAILED,
+    stores.AccessDenied: Exit.FAILED,
+    stores.StoreError: Exit.STORAGE,
 }
 
 
-def exit_code(error: ChatbotError | StoreError) -> Exit:
+def exit_code(error: errors.ChatbotError | stores.StoreError) -> Exit:
     """Return the exit code of an error, by its nearest class."""
     return next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
 
@@ -143,7 +122,7 @@ def run(args: argparse.Namespace) -> int:
         # The reader has closed the pipe; the interpreter must not fail again when it flushes.
         sys.stdout = None
         return Exit.OK
-    except (ChatbotError, StoreError) as error:
+    except (errors.ChatbotError, stores.StoreError) as error:
         say_error(error, as_json=args.json)
         return exit_code(error)
     except OSError as error:

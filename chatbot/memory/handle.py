@@ -21,17 +21,10 @@ from chatbot.errors import SessionError, SessionNotFound
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller, Environment, Scope
 from chatbot.memory.session_catalog import SessionCatalog, TurnOrder, since
+from chatbot.stores import errors
 from chatbot.stores.access import SENSITIVITIES, TOOL_RIGHTS, Right, Sensitivity, least_clearance
 from chatbot.stores.backend import ATTACHMENTS, Blobs, SessionFile
 from chatbot.stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
-from chatbot.stores.errors import (
-    DamagedFile,
-    InvalidValue,
-    LaterFormat,
-    MissingFolder,
-    StoreError,
-    UnsupportedOperation,
-)
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.query import EVERY, FactFilter, check_number
 from chatbot.stores.records import KeyValue, SessionRecord, SessionRef, TranscriptEntry, check_type
@@ -55,7 +48,7 @@ Write = Callable[[], Any]
 class WriteResult(Struct):
     """Result of `SessionHandle.write_turn`: failures by the name of the part, and the outcomes of the events."""
 
-    failed: dict[str, StoreError] = field(default_factory=dict)
+    failed: dict[str, errors.StoreError] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
 
 
@@ -128,7 +121,7 @@ class SessionHandle:
         """Raise `MissingFolder` if another process deleted the session; a turn checks at its start."""
         sessions = self._catalog.sessions
         if not self._as_of() and sessions.glance(self.id) is None:
-            with suppress(DamagedFile, LaterFormat):
+            with suppress(errors.DamagedFile, errors.LaterFormat):
                 await asyncio.to_thread(sessions.get, self.id)
 
     def check(self, right: Right | None) -> None:
@@ -402,7 +395,7 @@ class SessionHandle:
         """
         receipts = await self.receipts_since(moment)
         for ancestor, _ in await self._ancestors():
-            with suppress(MissingFolder):  # it was deleted
+            with suppress(errors.MissingFolder):  # it was deleted
                 receipts += await self._records_since(self._catalog.ref(ancestor), moment)
         return {str(each["remembered"]): str(each["at"]) for each in receipts if each.get("remembered")}
 
@@ -454,7 +447,7 @@ class SessionHandle:
         if self.supports(TranscriptStore):
             said = await self._store(TranscriptStore).transcript_read_all(self._ref)
             if entries is not None and not 0 <= entries <= len(said):
-                raise InvalidValue(f"entry {entries} does not exist: the session has {len(said)}")
+                raise errors.InvalidValue(f"entry {entries} does not exist: the session has {len(said)}")
             said = said[:entries]
         blobs = self._catalog.place_of(self._ref).blobs(ATTACHMENTS)
         named = [name for name in await asyncio.to_thread(blobs.sizes) if any(name in each.content for each in said)]
@@ -510,7 +503,7 @@ class SessionHandle:
             if isinstance(store, contract):
                 return store
         has = ", ".join(f"{name} ({' and '.join(contracts_of(type(store)))})" for name, store in self._stores.items())
-        raise UnsupportedOperation(
+        raise errors.UnsupportedOperation(
             f"session {self.id} has no {CONTRACTS[contract]} store: it uses {has or 'no stores at all'}"
         )
 
@@ -524,9 +517,9 @@ class SessionHandle:
             await self._catalog.note_used(self.id, now, until)
 
 
-async def _failure_of(write: Write) -> StoreError | None:
+async def _failure_of(write: Write) -> errors.StoreError | None:
     try:
         await (write() if iscoroutinefunction(write) else asyncio.to_thread(write))
-    except StoreError as error:
+    except errors.StoreError as error:
         return error
     return None

@@ -12,30 +12,10 @@ from msgspec import Struct, field, structs
 from chatbot.memory.inputs import list_of, takes
 from chatbot.memory.people import other_names
 from chatbot.memory.scope import PUBLIC, ScopedOperations, Sensitivities
+from chatbot.stores import errors, query
 from chatbot.stores.access import SENSITIVITIES
-from chatbot.stores.errors import (
-    InvalidValue,
-    ReadOnlyFolder,
-    StoreError,
-    UnknownObservation,
-    UnsupportedOperation,
-    did_you_mean,
-)
 from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import Observation
-from chatbot.stores.query import (
-    EVERY,
-    FILTER_FIELDS,
-    Filter,
-    Order,
-    Page,
-    Progress,
-    RowFilter,
-    Stats,
-    VectorStats,
-    Version,
-    check_limit,
-)
 from chatbot.stores.row_events import Event
 
 if TYPE_CHECKING:
@@ -46,7 +26,7 @@ logger = logging.getLogger(__name__)
 DEFAULT_LIMIT = 10
 _NO_FILTER = "memories cannot be filtered by"
 
-_WANTED = RowFilter.__struct_fields__
+_WANTED = query.RowFilter.__struct_fields__
 _ALIKE = 0.2
 """Minimum cosine of a search result without a lexical match."""
 _CANDIDATES = 5
@@ -66,7 +46,7 @@ class Hit(Struct, frozen=True):
         return self.observation.brief() | {"score": round(self.score, 4)}
 
 
-class Every(Filter, frozen=True, kw_only=True):
+class Every(query.Filter, frozen=True, kw_only=True):
     """Filter of rows without a limit."""
 
     sensitivities: Sensitivities = PUBLIC
@@ -129,14 +109,14 @@ class Recall(RecallOptions, frozen=True):
 class Listing(Every, frozen=True, kw_only=True):
     """A page of rows by time."""
 
-    order: Order = "updated"
+    order: query.Order = "updated"
     ascending: bool = False
     limit: int = 20
     cursor: str | None = None
     """`after` of the previous page."""
 
 
-class TimelineOptions(RowFilter, frozen=True, kw_only=True):
+class TimelineOptions(query.RowFilter, frozen=True, kw_only=True):
     """Options of a timeline: the number of rows `before` a row, and `after` it. Abstract."""
 
     before: int = 5
@@ -182,7 +162,7 @@ class MemoryReads(ScopedOperations):
 
         scope = self.scope
         view, texts = scope.view(asked.sensitivities), list_of(asked.texts, "the question")
-        limit, offset = check_limit(asked.limit) or DEFAULT_LIMIT, check_limit(asked.offset)
+        limit, offset = query.check_limit(asked.limit) or DEFAULT_LIMIT, query.check_limit(asked.offset)
         filtered, past = await recall.as_of(scope, view, await self._filter(asked), asked)
         vectors = (
             await meaning.vectors_of(scope.meaning, [[text] for text in texts])
@@ -197,9 +177,9 @@ class MemoryReads(ScopedOperations):
                 [text] if text else [],
                 filtered,
                 profile=scope.environment.options.profiles["search"],
-                limit=EVERY if asked.known_at else (offset + limit) * _CANDIDATES,
+                limit=query.EVERY if asked.known_at else (offset + limit) * _CANDIDATES,
                 past=past,
-                reach=EVERY if asked.known_at else offset + limit,
+                reach=query.EVERY if asked.known_at else offset + limit,
                 vectors=vector,
             )
             # without rows that are only next to a matching one
@@ -227,20 +207,22 @@ class MemoryReads(ScopedOperations):
 
         scope = self.scope
         if asked.profile not in (known := scope.environment.options.profiles):
-            raise InvalidValue(f"unknown scoring profile {asked.profile!r}{did_you_mean(asked.profile, known)}")
+            raise errors.InvalidValue(
+                f"unknown scoring profile {asked.profile!r}{errors.did_you_mean(asked.profile, known)}"
+            )
         recollection = await recollect(scope, asked, await self._filter(asked))
         scope.retrieved("recall", [each.id for each in recollection.hits])
         return recollection
 
     async def like(
-        self, texts: Sequence[tuple[str, Filter]], *, limit: int = 10, sensitivities: Sensitivities = PUBLIC
+        self, texts: Sequence[tuple[str, query.Filter]], *, limit: int = 10, sensitivities: Sensitivities = PUBLIC
     ) -> list[list[Hit]]:
         """Return for each text the rows whose meaning is nearest, with the cosine as score; words do not count.
 
         Each text has its own filter. Finds nothing without an embedder, and no rows without a vector; counts no uses.
         """
         scope = self.scope
-        view, limit = scope.view(sensitivities), check_limit(limit)
+        view, limit = scope.view(sensitivities), query.check_limit(limit)
         if scope.meaning is None:
             return [[] for _ in texts]
         answers = []
@@ -268,11 +250,11 @@ class MemoryReads(ScopedOperations):
         scope = self.scope
         rows = await scope.store.get(scope.view(sensitivities), [observation_id], current=False)
         if not rows:
-            raise UnknownObservation(f"no memory has the id {observation_id}")
+            raise errors.UnknownObservation(f"no memory has the id {observation_id}")
         return rows[0]
 
     @takes(Listing, _NO_FILTER)
-    async def list_observations(self, asked: Listing) -> Page:
+    async def list_observations(self, asked: Listing) -> query.Page:
         """Return a page of observations by time; the parameters are those of `Listing` and of `Filter`."""
         scope = self.scope
         return await scope.store.find(
@@ -280,7 +262,7 @@ class MemoryReads(ScopedOperations):
             await self._filter(asked),
             order=asked.order,
             ascending=asked.ascending,
-            limit=check_limit(asked.limit),
+            limit=query.check_limit(asked.limit),
             after=asked.cursor,
         )
 
@@ -294,12 +276,12 @@ class MemoryReads(ScopedOperations):
         scope, anchor = self.scope, asked.anchor
         view, wanted = scope.view(asked.sensitivities), await self._filter(asked)
         if not (found := await scope.store.get(view, [anchor])):
-            raise UnknownObservation(f"no memory has the id {anchor}")
-        older = await scope.rows(wanted, view=view, after=anchor, limit=check_limit(asked.before))
-        newer = await scope.rows(wanted, view=view, after=anchor, limit=check_limit(asked.after), ascending=True)
+            raise errors.UnknownObservation(f"no memory has the id {anchor}")
+        older = await scope.rows(wanted, view=view, after=anchor, limit=query.check_limit(asked.before))
+        newer = await scope.rows(wanted, view=view, after=anchor, limit=query.check_limit(asked.after), ascending=True)
         return [*older[::-1], *found, *newer]
 
-    async def history(self, observation_id: str, *, sensitivities: Sensitivities = PUBLIC) -> list[Version]:
+    async def history(self, observation_id: str, *, sensitivities: Sensitivities = PUBLIC) -> list[query.Version]:
         """Return the versions of an observation and of those it replaced or was replaced by, oldest first.
 
         If another replaced it, `changes` have the text of both.
@@ -308,7 +290,7 @@ class MemoryReads(ScopedOperations):
         """
         scope = self.scope
         if not (line := await scope.store.history(scope.view(sensitivities), observation_id)):
-            raise UnknownObservation(f"no memory has the id {observation_id}")
+            raise errors.UnknownObservation(f"no memory has the id {observation_id}")
         texts = {version.observation.id: version.observation.text() for version in line}
         return [_with_texts(version, texts) for version in line]
 
@@ -319,27 +301,27 @@ class MemoryReads(ScopedOperations):
         if len(found) == 1 or prefix in found:
             return prefix if prefix in found else found[0]
         if found:
-            raise UnknownObservation(f"several memories begin with {prefix!r}: {', '.join(found)}")
-        raise UnknownObservation(f"no memory has the id {prefix if is_observation_id(prefix) else repr(prefix)}")
+            raise errors.UnknownObservation(f"several memories begin with {prefix!r}: {', '.join(found)}")
+        raise errors.UnknownObservation(f"no memory has the id {prefix if is_observation_id(prefix) else repr(prefix)}")
 
-    async def stats(self, *, sensitivities: Sensitivities = PUBLIC) -> Stats:
+    async def stats(self, *, sensitivities: Sensitivities = PUBLIC) -> query.Stats:
         """Return the number of memories by status, type and visibility, and their size on disk."""
         scope = self.scope
         return await scope.store.stats(scope.view(sensitivities))
 
-    async def vector_stats(self, *, sensitivities: Sensitivities = PUBLIC) -> VectorStats:
+    async def vector_stats(self, *, sensitivities: Sensitivities = PUBLIC) -> query.VectorStats:
         """Return the vectors' model, and how many rows have one. Raises `UnsupportedOperation` without vectors."""
         scope = self.scope
         return await scope.store.vector_stats(scope.view(sensitivities))
 
-    async def reindex(self, progress: Progress | None = None) -> int:
+    async def reindex(self, progress: query.Progress | None = None) -> int:
         """Rebuild the store's caches; return how many observations the caller may see."""
         scope = self.scope
         scope.caller.check("curate")
         await scope.store.reindex(progress)
         return sum((await scope.store.stats(scope.acting(SENSITIVITIES))).by_status.values())
 
-    async def embed_memories(self, progress: Progress | None = None, *, anew: bool = False) -> int:
+    async def embed_memories(self, progress: query.Progress | None = None, *, anew: bool = False) -> int:
         """Make the missing vectors in all namespaces, with `anew` all of them; return how many.
 
         Raises `UnsupportedOperation` without an embedder.
@@ -347,7 +329,7 @@ class MemoryReads(ScopedOperations):
         scope = self.scope
         scope.caller.check("curate")
         if scope.meaning is None:
-            raise UnsupportedOperation("no embedding model is configured: set model in [embedding]")
+            raise errors.UnsupportedOperation("no embedding model is configured: set model in [embedding]")
         return await scope.meaning.embed_all(progress, anew=anew)
 
     @takes(Every, _NO_FILTER)
@@ -356,16 +338,20 @@ class MemoryReads(ScopedOperations):
         scope = self.scope
         return await scope.rows(await self._filter(asked), view=scope.view(asked.sensitivities))
 
-    async def _filter(self, asked: RowFilter) -> Filter:
+    async def _filter(self, asked: query.RowFilter) -> query.Filter:
         """Return the plain `Filter`, with all names of the wanted people, and all known paths of the wanted files."""
-        given = {name: getattr(asked, name) for name in (FILTER_FIELDS if isinstance(asked, Filter) else _WANTED)}
-        wanted = Filter(**given)
+        given = {
+            name: getattr(asked, name) for name in (query.FILTER_FIELDS if isinstance(asked, query.Filter) else _WANTED)
+        }
+        wanted = query.Filter(**given)
         if wanted.people:
             sensitivities = asked.sensitivities if isinstance(asked, Every | TimelineOptions) else PUBLIC
             wanted = structs.replace(wanted, people=await other_names(self.scope, wanted.people, sensitivities))
         if wanted.files:
             scope = self.scope
-            known = [each.value for each in await scope.store.facets(scope.view(SENSITIVITIES), "files", limit=EVERY)]
+            known = [
+                each.value for each in await scope.store.facets(scope.view(SENSITIVITIES), "files", limit=query.EVERY)
+            ]
             ends = tuple(f"/{file.lower().lstrip('/')}" for file in wanted.files)
             found = (each for each in known if f"/{each.lower()}".endswith(ends))
             wanted = structs.replace(wanted, files=(*wanted.files, *found))
@@ -378,13 +364,13 @@ class MemoryReads(ScopedOperations):
         scope = self.scope
         try:
             await scope.store.commit(scope.acting().asking_all(), [Event(kind="use", at=scope.clock(), ids=tuple(ids))])
-        except ReadOnlyFolder:
+        except errors.ReadOnlyFolder:
             logger.info("%d uses were not counted: the memory is read-only", len(ids))
-        except StoreError as error:
+        except errors.StoreError as error:
             logger.warning("%d uses were not counted: %s", len(ids), error)
 
 
-def _with_texts(version: Version, texts: Mapping[str, str]) -> Version:
+def _with_texts(version: query.Version, texts: Mapping[str, str]) -> query.Version:
     """Return the version with its text and its successor's, as a change of the event that replaced it."""
     own = version.observation.text()
     changes = [

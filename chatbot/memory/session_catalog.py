@@ -16,18 +16,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.errors import DamagedSession, SessionError, SessionNotFound
+from chatbot.stores import errors
 from chatbot.stores.access import NO_PROJECT, is_same_project
 from chatbot.stores.backend import Backend, Lease, Lines, Place, Record
 from chatbot.stores.base import Closable
-from chatbot.stores.errors import (
-    DamagedFile,
-    LaterFormat,
-    MissingFolder,
-    ReadOnlyFolder,
-    StoreBusy,
-    StoreError,
-    UnsafePath,
-)
 from chatbot.stores.loops import LoopsLock, in_thread, to_its_end
 from chatbot.stores.records import SessionRecord, SessionRef, format_time
 
@@ -134,7 +126,7 @@ class SessionCatalog(Closable):
             self._another = next((record.id for record in await self.find(lambda _: True, 1)), None)
         try:
             await self.get(self._another if is_there and self._another else _MISSING_ID)
-        except (SessionError, StoreError):
+        except (SessionError, errors.StoreError):
             self._another = None if is_there else self._another
 
     async def find(self, wanted: Wanted, limit: int | None = None, *, behind: str | None = None) -> list[SessionRecord]:
@@ -155,7 +147,7 @@ class SessionCatalog(Closable):
                 return
         try:
             await self.change(session_id, lambda record: replace(record, expires_at=until).used(now))
-        except (SessionError, StoreError) as error:
+        except (SessionError, errors.StoreError) as error:
             logger.warning("the use of session %s was not noted: %s", session_id, error)
 
     @in_thread
@@ -188,7 +180,9 @@ class SessionCatalog(Closable):
         """Return the sessions with a turn that was remembered under one of these ids."""
         found = []
         for each in self.sessions.ids():
-            with suppress(MissingFolder, DamagedFile, LaterFormat, UnsafePath):  # a damaged session names none
+            with suppress(
+                errors.MissingFolder, errors.DamagedFile, errors.LaterFormat, errors.UnsafePath
+            ):  # a damaged session names none
                 if self.receipts(self.sessions.ref(each)).holds("remembered", ids):
                     found.append(each)
         return found
@@ -202,7 +196,7 @@ class SessionCatalog(Closable):
         said: list[Record] = []
         kept: list[SessionRef] = []
         for session in sessions:
-            with suppress(MissingFolder):
+            with suppress(errors.MissingFolder):
                 said += self.receipts(session).all()
                 kept.append(session)
         those = [receipt for receipt in said if receipt.get("remembered") in ids]
@@ -211,7 +205,7 @@ class SessionCatalog(Closable):
             frozenset(str(receipt["title"]) for receipt in those if receipt.get("title")),
         )
         for session in kept:
-            with suppress(MissingFolder):
+            with suppress(errors.MissingFolder):
                 self.receipts(session).rewrite(quoted.taken_from)
         self._untitle(kept, quoted.titles)
 
@@ -245,7 +239,7 @@ class SessionCatalog(Closable):
         if not any(titles):
             return
         for session in sessions:
-            with suppress(MissingFolder, DamagedFile):
+            with suppress(errors.MissingFolder, errors.DamagedFile):
                 if self.sessions.get(session.id).title in titles:
                     self.sessions.change(session.id, lambda each: each.renamed("") if each.title in titles else each)
         self.sessions.drop_former()
@@ -256,9 +250,9 @@ def _translated() -> Iterator[None]:
     """Translate the errors of the engine."""
     try:
         yield
-    except MissingFolder as error:
+    except errors.MissingFolder as error:
         raise SessionNotFound(str(error)) from error
-    except DamagedFile as error:
+    except errors.DamagedFile as error:
         raise DamagedSession(str(error)) from error
 
 
@@ -329,7 +323,7 @@ class TurnOrder:
         try:
             while not await self._attempt(reads):
                 if time.monotonic() > give_up:
-                    raise StoreBusy(
+                    raise errors.StoreBusy(
                         f"another process has been running a turn in this session for {self._longest_wait_s:g} s: "
                         "wait for it, or end it"
                     )
@@ -362,7 +356,7 @@ class TurnOrder:
     def _try(self, reads: Sequence[object]) -> bool:
         try:
             return self._lease.take_with(reads)
-        except ReadOnlyFolder as error:  # a write will report it
+        except errors.ReadOnlyFolder as error:  # a write will report it
             logger.debug("turns of this session are ordered within this process only: %s", error)
             return True
 
@@ -370,5 +364,5 @@ class TurnOrder:
         """Release the lease if it is held; blocking."""
         try:
             self._lease.release()
-        except StoreError as error:  # it is not renewed any more
+        except errors.StoreError as error:  # it is not renewed any more
             logger.warning("the lease of a finished turn was not released and will expire: %s", error)

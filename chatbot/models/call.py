@@ -15,16 +15,7 @@ from email.utils import parsedate_to_datetime
 from types import ModuleType
 from typing import Any, Self
 
-from chatbot.errors import (
-    ContextTooLong,
-    KeyRefused,
-    ModelError,
-    ModelTimeout,
-    ProviderFailed,
-    RateLimited,
-    RequestRefused,
-    UnknownModel,
-)
+from chatbot import errors
 from chatbot.messages import Delta, FinishReason, ReasoningDelta, TextDelta, ToolCallDelta
 from chatbot.models.litellm_import import close_quietly
 from chatbot.providers import known_providers
@@ -61,14 +52,14 @@ class ModelRequest(AsyncResource):
 
     async def next(self) -> Any:
         """Return the next chunk, None after the last. The first call sends the request, within the same limit."""
-        failure: ModelError
+        failure: errors.ModelError
         try:
             async with asyncio.timeout(self._timeout_s):
                 if self.stream is None:
                     self.stream = _with_one_iterator(await self._litellm.acompletion(**self._request))
                 return await anext(self.stream, None)
         except TimeoutError:
-            failure = ModelTimeout(f"{self._name}: no answer for {self._timeout_s:g} s")
+            failure = errors.ModelTimeout(f"{self._name}: no answer for {self._timeout_s:g} s")
         except Exception as error:  # noqa: BLE001 - LiteLLM raises any exception of its many providers
             said_of = self._name if self.stream is None else f"{self._name}: the reply broke off"
             failure = translate(error, said_of, self._secrets())
@@ -176,31 +167,31 @@ def has_reported_usage(response: Any) -> bool:
     return any(getattr(chunk, "usage", None) for chunk in getattr(response, "chunks", ()))
 
 
-TRANSIENT = (RateLimited, ModelTimeout, ProviderFailed)
+TRANSIENT = (errors.RateLimited, errors.ModelTimeout, errors.ProviderFailed)
 """Errors that are worth another try, as long as nothing has arrived."""
 NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 """Codes by which providers report an account without credit."""
 
 # LiteLLM gives its exceptions the names that the SDK of OpenAI gave them; importing them here would cost seconds.
-_BY_NAME: dict[str, type[ModelError]] = {
-    "AuthenticationError": KeyRefused,
-    "PermissionDeniedError": KeyRefused,
-    "RateLimitError": RateLimited,
-    "ContextWindowExceededError": ContextTooLong,
-    "Timeout": ModelTimeout,
-    "APITimeoutError": ModelTimeout,
-    "NotFoundError": UnknownModel,
-    "LiteLLMUnknownProvider": UnknownModel,
-    "BadRequestError": RequestRefused,
-    "UnprocessableEntityError": RequestRefused,
+_BY_NAME: dict[str, type[errors.ModelError]] = {
+    "AuthenticationError": errors.KeyRefused,
+    "PermissionDeniedError": errors.KeyRefused,
+    "RateLimitError": errors.RateLimited,
+    "ContextWindowExceededError": errors.ContextTooLong,
+    "Timeout": errors.ModelTimeout,
+    "APITimeoutError": errors.ModelTimeout,
+    "NotFoundError": errors.UnknownModel,
+    "LiteLLMUnknownProvider": errors.UnknownModel,
+    "BadRequestError": errors.RequestRefused,
+    "UnprocessableEntityError": errors.RequestRefused,
 }
-_BY_STATUS: dict[int, type[ModelError]] = {
-    401: KeyRefused,
-    403: KeyRefused,
-    404: UnknownModel,
-    408: ModelTimeout,
-    413: ContextTooLong,
-    429: RateLimited,
+_BY_STATUS: dict[int, type[errors.ModelError]] = {
+    401: errors.KeyRefused,
+    403: errors.KeyRefused,
+    404: errors.UnknownModel,
+    408: errors.ModelTimeout,
+    413: errors.ContextTooLong,
+    429: errors.RateLimited,
 }
 _TOO_LONG = ("context length", "context window", "context_length", "maximum context", "too many tokens", "too long")
 _NAMES_IN_FRONT = re.compile(r"^(?:(?:litellm\.)?\w*(?:Error|Exception|Timeout)(?::| -) )+")
@@ -209,12 +200,12 @@ _BODY = re.compile(r"(?:b')?(\{.*\})'?", re.DOTALL)
 _LONGEST_MESSAGE = 300
 
 
-def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> ModelError:
+def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> errors.ModelError:
     """Return the error for an exception of a call to `model`."""
     chain: list[BaseException] = [error]
     while (cause := chain[-1].__cause__ or chain[-1].__context__) is not None:
         chain.append(cause)
-    if own := next((each for each in chain if isinstance(each, ModelError)), None):
+    if own := next((each for each in chain if isinstance(each, errors.ModelError)), None):
         return own
     # A stream that broke off is reported as a failure of LiteLLM's own, with the provider's inside.
     original = getattr(error, "original_exception", None) or error
@@ -235,23 +226,23 @@ def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> Mode
     return failure
 
 
-def unknown_provider(model: str) -> UnknownModel:
+def unknown_provider(model: str) -> errors.UnknownModel:
     """Return the error for a name without a provider, or with one that LiteLLM does not know."""
     name, slash, _ = model.partition("/")
     nearest = nearest_hint(name, known_providers()) if slash and name not in known_providers() else ""
-    return UnknownModel(
+    return errors.UnknownModel(
         f"no provider is known for the model {model!r}: write provider/model as LiteLLM does, "
         f"such as anthropic/…, openai/… or ollama_chat/…, or local/smollm2-135m{nearest}"
     )
 
 
-def _kind(error: Exception, message: str) -> type[ModelError]:
+def _kind(error: Exception, message: str) -> type[errors.ModelError]:
     kind = next((_BY_NAME[each.__name__] for each in type(error).__mro__ if each.__name__ in _BY_NAME), None)
     if kind is None:
         status = getattr(error, "status_code", 0)
-        kind = _BY_STATUS.get(status, RequestRefused if status in range(400, 500) else ProviderFailed)
-    if kind is RequestRefused and any(words in message.lower() for words in _TOO_LONG):
-        return ContextTooLong
+        kind = _BY_STATUS.get(status, errors.RequestRefused if status in range(400, 500) else errors.ProviderFailed)
+    if kind is errors.RequestRefused and any(words in message.lower() for words in _TOO_LONG):
+        return errors.ContextTooLong
     return kind
 
 
@@ -288,7 +279,7 @@ LONGEST_PAUSE_S = 30.0
 """Longest wait that is accepted."""
 
 
-def pause_before(tried: int, error: ModelError) -> float:
+def pause_before(tried: int, error: errors.ModelError) -> float:
     """Return the seconds until the next try: as the provider asks, or exponential back-off with jitter.
 
     Infinite if trying again is useless.
