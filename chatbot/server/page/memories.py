@@ -1,8 +1,9 @@
-"""Pages of memories: by day or search, with adding and hiding; of people; and of one memory with its history."""
+"""Pages of memories: by day or search, with adding and hiding; of people, the profile and tasks; and of one memory."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta
 from itertools import groupby
 from typing import Annotated, Any, Literal
@@ -10,10 +11,14 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
+from chatbot.memory.people import OPEN, Task
+from chatbot.memory.profile_lines import OWN
 from chatbot.memory.reading import Hit
+from chatbot.memory.scope import utc_now
 from chatbot.memory.scoring import WEIGHTS
+from chatbot.messages import TaskStatus
 from chatbot.operation import NoSuchPage
-from chatbot.operations import list_people
+from chatbot.operations import get_profile_history, list_people, show_profile
 from chatbot.server.dependencies import RANK
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.rendering import AccessHere, Fields, PageRoute, base, day, goto, render_page
@@ -240,3 +245,48 @@ async def _history(access: IdentityAccess, memory_id: str) -> list[Version]:
 
 def _row_in(versions: list[Version], memory_id: str) -> Observation:
     return next(each.observation for each in versions if each.observation.id == memory_id)
+
+
+@router.get("/profile")
+async def show_profile_page(request: Request, access: AccessHere) -> Response:
+    """Render the current lines, the proposals, and the answers to the standing questions."""
+    known = await show_profile(access.context, sensitivities=OWN)
+    return render_page(request, "profile.html", access, here="profile", known=known, key="")
+
+
+@router.get("/profile/{key}")
+async def show_profile_history(
+    request: Request, access: AccessHere, key: Annotated[str, Path(max_length=100)]
+) -> Response:
+    """Render all values that a key had."""
+    known = await get_profile_history(access.context, key, sensitivities=SENSITIVITIES)
+    return render_page(request, "profile.html", access, here="profile", known=known, key=key)
+
+
+_ENDED: tuple[TaskStatus, ...] = ("completed", "cancelled")
+_WEEK = 7
+_PRIORITIES = ("high", "normal", "low")
+
+
+@router.get("/tasks")
+async def show_tasks(request: Request, access: AccessHere, *, done: bool = False) -> Response:
+    """List open or ended tasks."""
+    tasks = await access.memories.tasks(statuses=_ENDED if done else OPEN, sensitivities=SENSITIVITIES)
+    groups = [("", tasks)] if done and tasks else _by_due_date(tasks, utc_now().astimezone().date())
+    return render_page(request, "tasks.html", access, here="tasks", groups=groups, done=done, priorities=_PRIORITIES)
+
+
+def _by_due_date(tasks: Sequence[Task], today: date) -> list[tuple[str, list[Task]]]:
+    """Group tasks by due date; groups without tasks are left out."""
+    groups: dict[str, list[Task]] = {name: [] for name in ("Overdue", "Today", "Next 7 days", "Later", "No date")}
+    for task in sorted(tasks, key=lambda task: task.due or "~"):
+        groups[_when(task.due, today)].append(task)
+    return [(name, group) for name, group in groups.items() if group]
+
+
+def _when(due: str, today: date) -> str:
+    try:
+        days = (date.fromisoformat(due[:10]) - today).days
+    except ValueError:  # a date may be given in words
+        return "Later" if due else "No date"
+    return "Overdue" if days < 0 else "Today" if not days else "Next 7 days" if days <= _WEEK else "Later"
