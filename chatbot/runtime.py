@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from chatbot.allowed import is_harmless_model
 from chatbot.chat.calls import Calls
-from chatbot.chat.ledger import Bill, Call, Ledger, Payer, limits_of, sum_of
+from chatbot.chat.ledger import Amount, Call, Ledger, Limit, Payer
 from chatbot.config import ModelSettings
 from chatbot.errors import ConfigError, ModelError, SessionError, UnknownModel
 from chatbot.hooks import HookContext
@@ -29,6 +29,7 @@ from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import NO_PROJECT, TOOL_RIGHTS
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import StoreError
+from chatbot.stores.loops import to_its_end
 from chatbot.stores.records import check_text, check_type
 from chatbot.stores.span import observed
 from chatbot.telemetry import open_telemetry
@@ -226,15 +227,11 @@ class Runtime(AsyncResource):
             messages = (Message("system", self._persona), *messages)
         most = self.config.model.max_output_tokens
         with observed(self._observer):
-            calls = Calls(
-                self.model,
-                self.ledger,
-                self.config.budget,
-                reply_tokens=min(max_output_tokens or most, most),
-                payers=payers,
-                clock=self._clock,
-            )
+            calls = self._calls(min(max_output_tokens or most, most), payers)
         return calls.stream("answer", messages, tools=tools, options=options)
+
+    def _calls(self, most: int, payers: Sequence[Payer]) -> Calls:
+        return Calls(self.model, self.ledger, self.config.budget, reply_tokens=most, payers=payers, clock=self._clock)
 
     async def embed(self, texts: Sequence[str], *, payers: Sequence[Payer] = ()) -> tuple[str, EmbeddingResult]:
         """Return the name of the memory's encoder, and its vectors of these texts; see `MemorySystem.embed`.
@@ -243,17 +240,21 @@ class Runtime(AsyncResource):
         """
         if not self.config.embedding.model or self.config.embedding.model.startswith("local/"):
             return await self.memory.embed(texts)
-        budget, now = self.config.budget, self._clock()
-        today = await self.ledger.by_day(1, now) if budget.day_usd or budget.day_tokens else {}
-        limits = limits_of(budget, Bill(), sum_of(today.values()))
-        for payer in payers:
-            limits += payer.quota.limits(await payer.spent(now), payer.whose, now)
-        for limit in limits:
-            if limit.left <= (sum(map(estimate_text, texts)) if limit.unit == "tokens" else 0):
-                raise limit.refusal()
-        name, found = await self.memory.embed(texts)
-        for payer in payers:
-            await payer.ledger.add(Call(now, payer.account(now), "embed", name, found.usage, 0.0))
+        calls, now, tokens = self._calls(0, payers), self._clock(), sum(map(estimate_text, texts))
+
+        def decide(limits: Sequence[Limit]) -> Amount:
+            for limit in limits:
+                if limit.left <= (tokens if limit.unit == "tokens" else 0):
+                    raise limit.refusal()
+            return Amount(tokens)
+
+        bill, held = None, await calls.hold("embed", decide)
+        try:
+            name, found = await self.memory.embed(texts)
+            bill = Call(now, "", "embed", name, found.usage, 0.0)
+        finally:
+            await to_its_end(calls.settle(held[:-1], bill))
+            await to_its_end(calls.settle(held[-1:]))  # memory has put it on the identity's bill
         return name, found
 
     async def use_model(self, name: str) -> None:

@@ -44,7 +44,7 @@ class Call(Struct, frozen=True):
     at: datetime
     session: str
     purpose: str
-    """A `Purpose` of `chatbot.chat.calls`, or `embed`."""
+    """A `Purpose` of `chatbot.chat.calls`."""
     model: str
     usage: Usage
     seconds: float
