@@ -156,7 +156,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation(Content[tuple[str, ...]], Row):
-    """A memory. Ids are UUIDs in lower case, times are aware UTC, `importance` lies in 0 to 1.
+    """A memory. Ids are UUIDs in lower case, times are aware UTC, `importance` is from 0 to 1.
 
     Raises `InvalidValue` with the field and its limit.
     """

@@ -59,7 +59,7 @@ def check_time(moment: datetime) -> datetime:
     except OverflowError as error:
         raise InvalidValue(f"the time {moment.isoformat()} is out of range in UTC") from error
     if moment.year < 1000:
-        raise InvalidValue(f"the time {moment.isoformat()} lies before the year 1000")
+        raise InvalidValue(f"the time {moment.isoformat()} is before the year 1000")
     return moment
 
 

@@ -48,7 +48,7 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
             names = "\n".join(f"{len(row.narrative.encode())}\t{each}" for each, row in sorted(files.items()))
             return f"Here're the files and directories in {path}:\n{names}"
         row = files[path]
-        verdict = judge(row, self._memory.scope.acting())
+        verdict = judge(row, self._memory.scope.write_view())
         if not verdict.ok:
             raise ToolError(f"The file {path} is withheld: {verdict.reason}. Ask the user to look at it.")
         first, last = command.view_range or (1, -1)

@@ -188,7 +188,7 @@ class ConversationMemory:
         beside = [*(line.row for line in lines), *(row for row, _ in pinned)]
         withheld |= {row.id for row in beside if row.sensitivity not in may_send}
         given = [*(row for row, _ in rows), *index, *(row for row in beside if row.id not in withheld)]
-        view = replace(self._memory.scope.acting(OWN), now=self._clock())
+        view = replace(self._memory.scope.write_view(OWN), now=self._clock())
         block = build_block(
             rows,
             index,
@@ -382,7 +382,7 @@ class ConversationMemory:
             if replaced := await self._replaced_by(ids):
                 await memory.restore(*replaced)
             memory.caller.check("erase")
-            memory.scope.changed("purge", await memory.scope.store.purge(memory.scope.acting(), ids))
+            memory.scope.changed("purge", await memory.scope.store.purge(memory.scope.write_view(), ids))
 
     async def _take_back_reply(self, since: datetime, receipts: Iterable[Mapping[str, Any]]) -> None:
         """Remove the turn's reply from a row of an earlier turn that it completed."""

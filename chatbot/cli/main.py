@@ -44,7 +44,7 @@ def with_question(argv: Sequence[str]) -> list[str]:
 
 
 def _check_order(parser: Parser, argv: Sequence[str], command: str) -> None:
-    """End with an error if an option stands before the command and has no effect there."""
+    """End with an error if an option is before the command and has no effect there."""
     first = first_word(argv)
     if argv[first:] and argv[first] == command:
         alone = build_parser([])

@@ -110,7 +110,7 @@ class Purges(ScopedOperations):
         """Erase the expired rows that the caller may see; return their ids."""
         scope = replace(self.scope, erasing=True)
         scope.caller.check("erase")
-        view = scope.acting(SENSITIVITIES)
+        view = scope.write_view(SENSITIVITIES)
         rows = await scope.rows(Filter(statuses=("expired",)), view=view)
         gone = await scope.store.purge(view, [row.id for row in rows]) if rows else []
         await scope.drop_quotes(rows, erased=gone)
@@ -125,7 +125,7 @@ class Purges(ScopedOperations):
         scope = self.scope
         scope.caller.check("erase")
         unknown = UnknownObservation(f"no fact has the id {fact_id}")
-        if await scope.store.get(scope.acting(SENSITIVITIES), [fact_id], current=False):
+        if await scope.store.get(scope.write_view(SENSITIVITIES), [fact_id], current=False):
             raise unknown  # it is an observation
         try:
             await erase(scope, Target(ids=(fact_id,)))

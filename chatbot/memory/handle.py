@@ -217,7 +217,7 @@ class SessionHandle:
 
     def _commit_write(self, events: Sequence[Event], outcomes: list[Outcome]) -> Write:
         scope = self._scope()
-        commit = scope.store.blocking_commit(scope.acting().asking_all(), events)
+        commit = scope.store.blocking_commit(scope.write_view().asking_all(), events)
 
         async def attempt() -> None:
             outcomes.extend(await scope.attempt(events))

@@ -70,7 +70,7 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
         Facts with a source follow it, and are not counted.
         """
         scope = self.scope
-        view = scope.acting(SENSITIVITIES)
+        view = scope.write_view(SENSITIVITIES)
         rows = await scope.rows(Filter(session_id=session_id, project=project, statuses=STATUSES), view=view)
         facts = await scope.store.facts(view, FactFilter(session_id=session_id, project=project), limit=EVERY)
         at, who = scope.clock(), scope.agent_id

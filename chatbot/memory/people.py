@@ -85,12 +85,12 @@ class Facts(ScopedOperations):
             sensitivity=scope.caller.at_least(sensitivity),
         )
         wanted = FactFilter(source=source, subject=fact.subject, predicate=fact.predicate, object=fact.object)
-        for each in await scope.store.facts(scope.acting(SENSITIVITIES), wanted, limit=EVERY):
+        for each in await scope.store.facts(scope.write_view(SENSITIVITIES), wanted, limit=EVERY):
             if _circumstances(each) == _circumstances(fact):
                 fact = replace(each, count=each.count + 1, confidence=max(each.confidence, confidence))
                 break
         await scope.commit(Event(kind="triple", at=scope.clock(), triple=fact, who=scope.agent_id))
-        kept = await scope.store.facts(scope.acting(SENSITIVITIES), wanted, limit=EVERY) if source else [fact]
+        kept = await scope.store.facts(scope.write_view(SENSITIVITIES), wanted, limit=EVERY) if source else [fact]
         return next((each for each in kept if each.id == fact.id), fact)
 
     @takes(FactQuery, "facts cannot be filtered by")
@@ -324,7 +324,7 @@ class Tasks(MemoryWrites):
     async def _make_open(self, known_id: str, given: dict[str, str]) -> None:
         """Turn the memory with these words into an open task; if it is one already, update its `given` fields."""
         scope = self.scope
-        [known] = await scope.store.get(scope.acting(SENSITIVITIES), [known_id])
+        [known] = await scope.store.get(scope.write_view(SENSITIVITIES), [known_id])
         if known.metadata.get("kind") == KIND and known.metadata.get("status") in OPEN:
             if said := {name: value for name, value in given.items() if value != _USUAL.get(name, "")}:
                 await self.update_task(known_id, **said)
@@ -337,7 +337,7 @@ class Tasks(MemoryWrites):
 
     async def _task(self, task_id: str) -> Task:
         scope = self.scope
-        rows = await scope.store.get(scope.acting(SENSITIVITIES), [task_id])
+        rows = await scope.store.get(scope.write_view(SENSITIVITIES), [task_id])
         if not rows or rows[0].metadata.get("kind") != KIND:
             raise UnknownObservation(f"no task has the id {task_id}")
         return task_of(rows[0])

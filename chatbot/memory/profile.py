@@ -176,7 +176,7 @@ class Profiles(MemoryWrites, ScopedOperations):
         """
         scope = self.scope
         scope.caller.check("read")
-        rows = await scope.store.get(scope.acting(SENSITIVITIES), [source])
+        rows = await scope.store.get(scope.write_view(SENSITIVITIES), [source])
         said = " ".join(
             row.user_text for row in rows if row.principal == scope.caller.principal and row.source in _SPOKEN
         )

@@ -280,6 +280,6 @@ async def forget_derived(scope: Scope, ids: Sequence[str]) -> None:
         return
     scope = replace(scope, caller=scope.caller.raised("chat"))
     wanted = Filter(category=CATEGORY, derived_from=tuple(ids), statuses=KEPT)
-    rows = await scope.rows(wanted, view=scope.acting(SENSITIVITIES))
+    rows = await scope.rows(wanted, view=scope.write_view(SENSITIVITIES))
     if lines := [row.id for row in rows if is_sentence(row) or (is_line(row) and set(row.derived_from) <= set(ids))]:
         await scope.change("delete", *lines)

@@ -319,7 +319,7 @@ class MemoryReads(ScopedOperations):
         scope = self.scope
         scope.caller.check("curate")
         await scope.store.reindex(progress)
-        return sum((await scope.store.stats(scope.acting(SENSITIVITIES))).by_status.values())
+        return sum((await scope.store.stats(scope.write_view(SENSITIVITIES))).by_status.values())
 
     async def embed_memories(self, progress: query.Progress | None = None, *, anew: bool = False) -> int:
         """Make the missing vectors in all namespaces, with `anew` all of them; return how many.
@@ -363,7 +363,8 @@ class MemoryReads(ScopedOperations):
             return
         scope = self.scope
         try:
-            await scope.store.commit(scope.acting().asking_all(), [Event(kind="use", at=scope.clock(), ids=tuple(ids))])
+            use = Event(kind="use", at=scope.clock(), ids=tuple(ids))
+            await scope.store.commit(scope.write_view().asking_all(), [use])
         except errors.ReadOnlyFolder:
             logger.info("%d uses were not counted: the memory is read-only", len(ids))
         except errors.StoreError as error:

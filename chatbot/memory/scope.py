@@ -331,9 +331,9 @@ class Scope(Struct, frozen=True):
     def view(self, sensitivities: Sensitivities = PUBLIC) -> View:
         """Return the caller's view of these sensitivities now. Raises `MissingRight` without the right to read."""
         self.caller.check("read")
-        return self.acting(sensitivities)
+        return self.write_view(sensitivities)
 
-    def acting(self, sensitivities: Sensitivities = PUBLIC) -> View:
+    def write_view(self, sensitivities: Sensitivities = PUBLIC) -> View:
         """Return the caller's view for a change, which the store allows or refuses. Raises `InvalidValue`."""
         if not (asked := frozenset(sensitivities)).issubset(SENSITIVITIES):
             known = ", ".join(SENSITIVITIES)
@@ -422,7 +422,7 @@ class Scope(Struct, frozen=True):
         """Make the changes that are allowed, and note the new versions. Raises `MissingFolder` like `check_there`."""
         if self.check_there is not None and not _NEW.isdisjoint(event.kind for event in events):
             await self.check_there()
-        outcomes = await self.store.commit(self.acting().asking_all(), events)
+        outcomes = await self.store.commit(self.write_view().asking_all(), events)
         if self.made is not None:
             self.made.update({outcome.id: outcome.version for outcome in outcomes if outcome.version})
         return outcomes

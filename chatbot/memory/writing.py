@@ -129,11 +129,11 @@ class MemoryWrites(ScopedOperations):
         event = Event(kind="update", at=scope.clock(), ids=(observation_id,), fields=changes, who=scope.agent_id)
         [outcome] = await scope.commit(event)
         if not _GUARDED.isdisjoint(changes):
-            rows = await scope.store.get(scope.acting(SENSITIVITIES), [observation_id], current=False)
+            rows = await scope.store.get(scope.write_view(SENSITIVITIES), [observation_id], current=False)
             if too_loose := [
                 fact.id for fact in await changes_of_topic(scope, rows) if not is_as_strict(fact, rows[0])
             ]:
-                scope.changed("purge", await scope.store.purge(scope.acting(), too_loose))
+                scope.changed("purge", await scope.store.purge(scope.write_view(), too_loose))
         return AddResult(outcome.kind, outcome.id, outcome.reason, redacted)
 
     async def supersede(self, old: str, new: str) -> None:
@@ -165,7 +165,7 @@ class MemoryWrites(ScopedOperations):
     async def _change(self, kind: Kind, ids: Sequence[str]) -> list[Observation]:
         """Make a change of these observations, and return them as they were."""
         scope = self.scope
-        rows = await scope.store.get(scope.acting(SENSITIVITIES), ids, current=False)
+        rows = await scope.store.get(scope.write_view(SENSITIVITIES), ids, current=False)
         there = {row.id for row in rows}
         if missing := [each for each in ids if each not in there]:
             raise UnknownObservation.of(missing)
@@ -198,7 +198,7 @@ async def changes_of_topic(scope: Scope, rows: Iterable[Observation]) -> list[Tr
         wanted = FactFilter(subject=f"session:{session}")
         found += [
             fact
-            for fact in await scope.store.facts(scope.acting(SENSITIVITIES), wanted, limit=EVERY)
+            for fact in await scope.store.facts(scope.write_view(SENSITIVITIES), wanted, limit=EVERY)
             if not words.isdisjoint(terms(fact.object.partition(" ")[2]))
         ]
     return found

@@ -99,7 +99,7 @@ async def test_an_order_in_a_line_is_shown_only_if_the_person_stated_it(session:
     ]
     [line] = await session.memory.profile()
     brought = structs.replace(line, row=replace(line.row, source="import:notes"))
-    view = session.memory.scope.acting(("public",))
+    view = session.memory.scope.write_view(("public",))
     for each, shown in ((line, (line.id,)), (brought, ())):
         block = build_block([], nonce="0123456789", view=view, count=len, profile=[each])
         assert (block.profile, bool(block.text)) == (shown, bool(shown))

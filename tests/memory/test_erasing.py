@@ -307,7 +307,7 @@ async def every_kind(session: SessionHandle, clock: Clock) -> None:
     async def happens(kind: Kind, *ids: str, **fields: Any) -> None:
         scope = session.memory.scope
         event = Event(kind=kind, at=clock(), ids=ids, who=CANARY, why=CANARY, **fields)
-        [outcome] = await scope.store.commit(scope.acting(SENSITIVITIES), [event])
+        [outcome] = await scope.store.commit(scope.write_view(SENSITIVITIES), [event])
         assert outcome.kind != "skipped", outcome
 
     first = await row(0)
@@ -327,10 +327,10 @@ async def every_kind(session: SessionHandle, clock: Clock) -> None:
         await happens(cast("Kind", kind), each)
     await session.memory.supersede(await row(20), await row(21))
     scope = session.memory.scope
-    [merged] = await scope.store.get(scope.acting(SENSITIVITIES), [await row(23)])
+    [merged] = await scope.store.get(scope.write_view(SENSITIVITIES), [await row(23)])
     summary = replace(merged, id=str(new_id()), title=f"{CANARY} number 22", derived_from=(merged.id,))
     compressing = Event(kind="add", at=clock(), row=summary, compresses=(merged.id,), who=CANARY, why=CANARY)
-    [outcome] = await scope.store.commit(scope.acting(SENSITIVITIES), [compressing])
+    [outcome] = await scope.store.commit(scope.write_view(SENSITIVITIES), [compressing])
     assert outcome.kind == "added"
     await row(24, expires_at=clock() + timedelta(hours=1))
     for source in (None, derived, first):
