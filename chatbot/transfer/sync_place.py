@@ -63,7 +63,7 @@ class RefusedFile(msgspec.Struct):
     why: str
 
 
-_WORDS = {"memories": ("memory",), "sessions": ("session",), "calls": ("billed call",), "erased": ("erasure",)}
+_WORDS = {"memories": "memory", "sessions": "session", "calls": "billed call", "erased": "erasure"}
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ def readable(
 
 def counts_text(counts: Mapping[str, int]) -> str:
     """Return the counts in words."""
-    return ", ".join(how_many(count, *_WORDS[what]) for what, count in counts.items())
+    return ", ".join(how_many(count, _WORDS[what]) for what, count in counts.items())
 
 
 class ServerAnswer(msgspec.Struct):
