@@ -262,7 +262,7 @@ def clean_text(text: object, name: str) -> str:
 
 
 def texts_in(value: object) -> list[str]:
-    """Return every text of a value, however deep, keys too."""
+    """Return every text of a value in its order, however deep, keys too."""
     found: list[str] = []
     parts = [value]
     while parts:
@@ -270,9 +270,9 @@ def texts_in(value: object) -> list[str]:
         if isinstance(part, str):
             found.append(part)
         elif isinstance(part, list | tuple):
-            parts += part
+            parts += reversed(part)
         elif isinstance(part, Mapping):
-            parts += (*part, *part.values())
+            parts += reversed([each for item in part.items() for each in item])
     return found
 
 

@@ -31,6 +31,7 @@ from chatbot.memory.people import KIND, task_of
 from chatbot.memory.profile_lines import CATEGORY
 from chatbot.messages import FENCE, ToolSpec
 from chatbot.stores.access import View, may_see
+from chatbot.stores.fields import texts_in
 from chatbot.stores.observation import CONTENT, FIELDS, SPOKEN, Observation
 
 FILE = "attached-file"
@@ -197,7 +198,7 @@ def judge_tool(spec: ToolSpec) -> str | None:
 
     The head is not asked: every description of a tool tells a model what to do.
     """
-    return form_in((spec.name, spec.description, *_strings(spec.parameters)))
+    return form_in((spec.name, spec.description, *texts_in(spec.parameters)))
 
 
 def _origin(row: Observation, view: View) -> str:
@@ -205,16 +206,6 @@ def _origin(row: Observation, view: View) -> str:
     if row.principal != view.principal:
         return "another user"
     return "".join(char for char in row.source[:_LONGEST_SOURCE] if char.isalnum() or char in ":-_. ") or "elsewhere"
-
-
-def _strings(value: object) -> Iterator[str]:
-    """Yield every text in a schema, including the names of its properties."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        yield from chain.from_iterable(map(_strings, chain.from_iterable(value.items())))
-    elif isinstance(value, list):
-        yield from chain.from_iterable(map(_strings, value))
 
 
 def labelled_texts(row: Observation) -> Iterator[tuple[Label, str]]:

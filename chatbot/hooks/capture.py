@@ -32,7 +32,7 @@ from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError
-from chatbot.stores.fields import is_observation_id
+from chatbot.stores.fields import is_observation_id, texts_in
 from chatbot.stores.observation import Type
 from chatbot.tools import ToolResult
 
@@ -297,7 +297,7 @@ class ToolRun(Struct, frozen=True):
     def substance(self) -> str:
         """The text for judging memorability, without listings of names."""
         lines = [line for line in self.output.splitlines() if len(line.split()) > 1]
-        return "\n".join([*_texts(self.arguments), *lines])
+        return "\n".join([*texts_in(list(self.arguments.values())), *lines])
 
     @property
     def milestone(self) -> tuple[str, str] | None:
@@ -339,14 +339,6 @@ def _files(arguments: Mapping[str, Any]) -> Iterator[str]:
             for each in value if isinstance(value, list) else [value]:
                 if isinstance(each, str) and (path := " ".join(each.split())) and len(path) <= 500:
                     yield path
-
-
-def _texts(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping | list):
-        for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _texts(each)
 
 
 def _first_line(text: str) -> str:
