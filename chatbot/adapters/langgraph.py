@@ -14,6 +14,7 @@ from typing import Any
 
 from langgraph.store import base
 
+from chatbot.chat.dialogue import json_in
 from chatbot.embed import AgentMemory, Portal
 from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES
@@ -115,10 +116,7 @@ def _is_item(row: Observation) -> bool:
 
 def _value(row: Observation) -> dict[str, Any]:
     """Return the value of an item; if somebody replaced it by a plain text, that is its `text`."""
-    try:
-        value = json.loads(row.narrative)
-    except (ValueError, RecursionError):
-        value = None
+    value = json_in(row.narrative)
     return value if isinstance(value, dict) else {"text": row.narrative}
 
 

@@ -149,7 +149,7 @@ def _read_result(content: str) -> list[Message]:
 
 
 def json_in(content: str) -> Any:
-    """Parse the JSON of an entry; None for one that a hand edit made unreadable."""
+    """Parse JSON that somebody else wrote, such as an entry edited by hand; None for anything else."""
     try:
         return json.loads(content)
     except (ValueError, RecursionError):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from msgspec import Meta, Struct
 
 from chatbot.chat.conversation_memory import AUTO, ConversationMemory
-from chatbot.chat.dialogue import unanswered
+from chatbot.chat.dialogue import json_in, unanswered
 from chatbot.chat.events import MEMORABILITY, SESSION_END, SESSION_START, TOOL_POST, SessionEnd, SessionStart, ToolPost
 from chatbot.chat.prompt import is_memory_tool
 from chatbot.config import Config
@@ -238,11 +238,8 @@ class ToolRun(Struct, frozen=True):
     def of(cls, result: ToolResult) -> ToolRun:
         """Return the run of a result."""
         given, output = _cleaned(result.call.arguments), _cleaned(result.content)
-        try:
-            arguments = json.loads(given or "{}")
-        except (ValueError, RecursionError):
-            arguments = {"arguments": given}
-        table = arguments if isinstance(arguments, dict) else {"arguments": arguments}
+        arguments = json_in(given or "{}")
+        table = arguments if isinstance(arguments, dict) else {"arguments": given if arguments is None else arguments}
         name = " ".join(result.call.name.split())[:80]
         return cls(name, table, output[:LONGEST_OUTPUT], result.is_error, result.writes, _task(output))
 
@@ -320,10 +317,9 @@ def _cleaned(text: str) -> str:
 
 
 def _task(output: str) -> dict[str, Any]:
-    try:
-        return dict(json.loads(output)["task"])
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return {}
+    answer = json_in(output)
+    task = answer.get("task") if isinstance(answer, dict) else None
+    return task if isinstance(task, dict) else {}
 
 
 def _main_argument(arguments: Mapping[str, Any]) -> str:

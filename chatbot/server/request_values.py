@@ -16,6 +16,7 @@ from pydantic_core import PydanticCustomError
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
+from chatbot.chat.dialogue import json_in
 from chatbot.server.callers import ServerCaller
 from chatbot.server.errors import Problem, invalid
 from chatbot.stores.errors import InvalidValue
@@ -54,11 +55,7 @@ def _switch(value: object) -> object:
 
 
 def _conditions(value: str) -> Any:
-    try:
-        found = json.loads(value)
-    except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict):
+    if not isinstance(found := json_in(value), dict):
         raise PydanticCustomError("conditions", 'it must be a JSON object, such as {"status": "open"}')
     return found
 

@@ -20,6 +20,7 @@ from prompt_toolkit.application.current import get_app_session
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
+from chatbot.chat.dialogue import json_in
 from chatbot.cli.memory.tables import say_numbered
 from chatbot.cli.output import SHORTEST_ID, printable, wrapped
 from chatbot.cli.repl.input import Slash, require, resolve_number
@@ -154,10 +155,7 @@ def _call_text(call: ToolCall) -> str:
 
 def _arguments(written: str) -> dict[str, str]:
     """Return the arguments as JSON, by name; none if they are not an object, or too many to show."""
-    try:
-        found = json.loads(written)
-    except (ValueError, RecursionError):
-        return {}
+    found = json_in(written)
     if not isinstance(found, dict) or len(found) > _MOST_SHOWN:
         return {}
     return {name: json.dumps(value, ensure_ascii=False) for name, value in found.items()}
