@@ -327,11 +327,7 @@ def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             place = {"session_id": record.id, "title": record.title, "used_at": format_time(record.used_at)}
             return {**place, "line": item.line}
         case TranscriptEntry():
-            return {
-                "role": item.role,
-                "at": format_time(item.at),
-                "content": shorten(redact(item.content)[0], LONGEST_TEXT),
-            }
+            return _fields(item, "role", "at") | {"content": shorten(redact(item.content)[0], LONGEST_TEXT)}
         case Task() | AddResult():
             return {name: value for name, value in asdict(item).items() if value}
         case _:
@@ -386,15 +382,12 @@ def _version(version: Version, seen: Collection[str]) -> Answer:
     """Return a version; its successor is named only if it may be seen."""
     row = version.observation
     events = [
-        {
-            "kind": event.kind,
-            "at": format_time(event.at),
-            "who": event.who,
-            "why": event.why,
+        _fields(event, "kind", "at", "who", "why")
+        | {
             "changed": {
                 name: {"old": shorten(str(old), _LONGEST_OLD), "new": shorten(str(new), _LONGEST_OLD)}
                 for name, (old, new) in changed.items()
-            },
+            }
         }
         for event, changed in version.steps()
         if event.kind != "use"

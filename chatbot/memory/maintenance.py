@@ -19,7 +19,7 @@ from itertools import takewhile
 from typing import Any, Literal, get_args
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from chatbot.config import MaintenanceSettings, RetentionSettings
 from chatbot.memory.memorability import content
@@ -159,14 +159,14 @@ def _surplus(rows: Sequence[Observation], cap: int, what: str) -> list[RowChange
 class MaintenanceReport(Struct, frozen=True, kw_only=True):
     """One run of maintenance."""
 
-    changes: tuple[RowChange, ...] = ()
     dry_run: bool = False
+    skipped: Literal["", "under way", "not due"] = ""
+    """Why nothing was done: another process runs it, or ran it recently."""
     looked_at: int = 0
     finished: bool = True
     """True if nothing is left to do; else the next run continues where this one ended."""
     seconds: float = 0.0
-    skipped: Literal["", "under way", "not due"] = ""
-    """Why nothing was done: another process runs it, or ran it recently."""
+    changes: tuple[RowChange, ...] = ()
 
     def counts(self) -> Mapping[str, int]:
         """Return the number of rows by kind of change."""
@@ -177,18 +177,8 @@ class MaintenanceReport(Struct, frozen=True, kw_only=True):
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
-        return {
-            "dry_run": self.dry_run,
-            "skipped": self.skipped,
-            "looked_at": self.looked_at,
-            "finished": self.finished,
-            "seconds": round(self.seconds, 4),
-            "counts": dict(self.counts()),
-            "changes": [
-                {"kind": each.kind, "count": len(each.ids), "why": each.why, "by": each.by, "ids": list(each.ids)}
-                for each in self.changes
-            ],
-        }
+        changes = [asdict(each) | {"ids": list(each.ids), "count": len(each.ids)} for each in self.changes]
+        return asdict(self) | {"seconds": round(self.seconds, 4), "counts": dict(self.counts()), "changes": changes}
 
 
 class Run:

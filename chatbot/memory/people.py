@@ -17,6 +17,7 @@ from datetime import datetime
 from typing import Any, get_args
 
 from msgspec import Struct
+from msgspec.structs import asdict
 
 from chatbot.memory.inputs import takes
 from chatbot.memory.scope import PUBLIC, Scope, ScopedOperations, Sensitivities, project_named
@@ -122,13 +123,9 @@ class Person(Struct, frozen=True):
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it as plain JSON values, times as text."""
-        return {
-            "name": self.name,
-            "aliases": list(self.aliases),
-            "mention_count": self.mention_count,
-            "last_mentioned": format_time(self.last_mentioned),
-            "facts": [fact.as_json() for fact in self.facts],
-        }
+        facts = [fact.as_json() for fact in self.facts]
+        last = format_time(self.last_mentioned)
+        return asdict(self) | {"aliases": list(self.aliases), "last_mentioned": last, "facts": facts}
 
 
 def _circumstances(fact: Triple) -> tuple[object, ...]:

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from chatbot.memory.scope import Scope
 from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, fold
@@ -55,19 +55,9 @@ class ProfileLine(Struct, frozen=True, kw_only=True):
 
     def as_json(self) -> dict[str, Any]:
         """Return the line as JSON values."""
-        return {
-            "id": self.id,
-            "key": self.key,
-            "value": self.value,
-            "title": self.title,
-            "valid_from": format_time(self.valid_from),
-            "valid_to": self.valid_to and format_time(self.valid_to),
-            "said_at": format_time(self.said_at),
-            "pinned": self.pinned,
-            "by": self.by,
-            "sources": list(self.sources),
-            "sensitivity": self.sensitivity,
-        }
+        shown = {name: value for name, value in asdict(self).items() if name not in {"known_at", "row"}}
+        times = {name: format_time(at) for name, at in shown.items() if isinstance(at, datetime)}
+        return shown | times | {"sources": list(self.sources)}
 
 
 async def line_rows(scope: Scope, sensitivities: Sequence[Sensitivity] = OWN) -> list[Observation]:

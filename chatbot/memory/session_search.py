@@ -62,16 +62,9 @@ class SessionHit(Struct, frozen=True):
 
     def as_json(self) -> dict[str, Any]:
         """Return the hit as JSON values."""
-        return {
-            "session": self.record.as_json(),
-            "score": round(self.score, 4),
-            "role": self.role,
-            "number": self.number,
-            "observation": self.observation,
-            "at": format_time(self.at),
-            "line": self.line,
-            "ranges": [list(each) for each in self.ranges],
-        }
+        place = {"role": self.role, "number": self.number, "observation": self.observation, "at": format_time(self.at)}
+        found = {"line": self.line, "ranges": [list(each) for each in self.ranges]}
+        return {"session": self.record.as_json(), "score": round(self.score, 4), **place, **found}
 
 
 class _Candidate(Struct):

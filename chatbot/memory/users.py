@@ -82,12 +82,10 @@ async def export_user(memory: MemorySystem, project: str | None = None) -> dict[
     """Return the rows of any status, facts and sessions that the caller may see in the namespace, or in a project."""
     memory.caller.check("read")
     rows, facts = [], []
-    try:
+    with suppress(UnsupportedOperation):  # the agent remembers nothing
         memories = memory.memory()
         rows = await memories.every(project=project, sensitivities=SENSITIVITIES, statuses=STATUSES)
         facts = await memories.query_facts(project=project, sensitivities=SENSITIVITIES, limit=EVERY)
-    except UnsupportedOperation:  # the agent remembers nothing
-        pass
     sessions = []
     for record in await memory.choose_sessions(SessionFilter(project=project)):
         with suppress(SessionNotFound, MissingFolder):  # it was deleted meanwhile
