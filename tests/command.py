@@ -156,10 +156,12 @@ def _logging() -> Iterator[None]:
     finally:
         logging.lastResort = usual
         root.handlers[:] = handlers
-        root.setLevel(level)
         for logger in _own_loggers():
             logger.handlers[:], own = before.get(logger, ([], logging.NOTSET))
-            logger.setLevel(own)
+            if logger.level != own:  # to set a level goes through all loggers of the process
+                logger.setLevel(own)
+        if root.level != level:
+            root.setLevel(level)
 
 
 def _own_loggers() -> list[logging.Logger]:
@@ -188,8 +190,9 @@ def _imports(arguments: tuple[str, ...]) -> Iterator[None]:
         yield
     finally:
         sys.argv, sys.path[:] = argv, path
-        for name in [name for name in sys.modules if name not in known and _is_own(sys.modules[name])]:
-            del sys.modules[name]
+        for name in sys.modules.keys() - known:
+            if _is_own(sys.modules[name]):
+                del sys.modules[name]
 
 
 def _is_own(module: ModuleType) -> bool:

@@ -41,6 +41,7 @@ class Terminal:
         """Everything that was written to the terminal."""
         self.screen = _Screen(columns, LINES, history=1000)
         self._stream = pyte.ByteStream(self.screen)
+        self._text: str | None = None
         command = command or [sys.executable, *([program] if program else ["-m", "chatbot", *arguments])]
         self._process = pexpect.spawn(
             command[0],
@@ -55,8 +56,10 @@ class Terminal:
     @property
     def text(self) -> str:
         """Return what has scrolled out of the screen, and the screen."""
-        past = ["".join(line[x].data for x in range(self.screen.columns)).rstrip() for line in self.screen.history.top]
-        return "\n".join([*past, *(line.rstrip() for line in self.screen.display)]).rstrip()
+        if self._text is None:
+            past = ["".join(line[x].data for x in range(self.screen.columns)) for line in self.screen.history.top]
+            self._text = "\n".join(line.rstrip() for line in [*past, *self.screen.display]).rstrip()
+        return self._text
 
     def see(self, wanted: str) -> str:
         """Wait until `wanted`, a pattern, is on the screen; the text by then."""
@@ -118,6 +121,7 @@ class Terminal:
         down, across = divmod(x, columns)  # the cursor stays at its character, wherever the row ends
         self.screen.cursor.y = min(len(shown) - len(broken[y]) - gone + down, lines - 1)
         self.screen.cursor.x = across
+        self._text = None
         self._process.setwinsize(lines, columns)
 
     def _row(self, y: int) -> str:
@@ -145,4 +149,5 @@ class Terminal:
             self._process.send(f"\x1b[{self.screen.cursor.y + 1};{self.screen.cursor.x + 1}R")
         self.raw += data
         self._stream.feed(data)
+        self._text = None
         return True
