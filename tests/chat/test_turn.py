@@ -25,6 +25,7 @@ from chatbot.stores.errors import InvalidValue, StoreBusy, StoreFailed
 from chatbot.tools import Tool, Toolbox
 from chatbot.tools.function import FunctionTool
 from tests.clock import Clock
+from tests.effort import by_day
 from tests.patience import PATIENCE_S
 from tests.talk import PERSONA, chat_of
 
@@ -173,7 +174,10 @@ class StopAt:
                 error = raised
 
 
-@pytest.mark.parametrize("roles", [["user", "assistant"], ["user", "assistant", "tool_call", "tool", "assistant"]])
+CALLING = ["user", "assistant", "tool_call", "tool", "assistant"]
+
+
+@pytest.mark.parametrize("roles", by_day([CALLING[:2], CALLING], CALLING))
 async def test_a_turn_that_is_stopped_anywhere_is_whole_or_says_so_and_keeps_its_words(
     memory: MemorySystem, memory_home: Path, roles: list[str]
 ) -> None:

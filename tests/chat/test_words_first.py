@@ -141,9 +141,12 @@ async def test_words_outlive_a_failed_or_stopped_turn(runtime_of: Callable[..., 
     assert receipt["finish"] == ("error" if fails else "cancelled")
 
 
-@pytest.mark.parametrize("step", by_day(STEPS, "ask", "keep"))
-@pytest.mark.parametrize("engine", ["files", "postgres"])
-def test_words_outlive_any_kill(engine: str, step: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+KILLS = [f"{engine} {step}" for engine in ("files", "postgres") for step in STEPS]
+
+
+@pytest.mark.parametrize("kill", by_day(KILLS, "files keep", "postgres ask"))
+def test_words_outlive_any_kill(kill: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    engine, step = kill.split()
     hooks = "".join(f'[hooks."stops:{name}"]\ntimeout_s = 600\n' for name in ("Recalling", "Keeping"))
     options = _options(request, engine, tmp_path, hooks)
     Path("stops.py").write_text(STOPS, encoding="utf-8")

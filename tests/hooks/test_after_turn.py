@@ -13,6 +13,7 @@ from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.observation import Observation
 from tests.command import project
+from tests.effort import by_day
 from tests.patience import PATIENCE_S
 from tests.servers.providers import requests_at
 from tests.talk import sent, talking
@@ -162,7 +163,7 @@ async def test_a_summary_by_a_model_is_shown_when_the_window_moves_and_not_befor
         assert 1 <= (await chat.bill()).by_purpose["summarize"].calls < len(summaries)
 
 
-@pytest.mark.parametrize("behaviour", ["fails", "extracts-orders", "extracts-blank", "extracts-deep"])
+@pytest.mark.parametrize("behaviour", ["fails", "extracts-orders", *by_day(["extracts-blank"]), "extracts-deep"])
 async def test_a_summary_that_cannot_be_used_leaves_the_one_made_by_rule(behaviour: str, configure: Configure) -> None:
     configure(behaviour, **SUMMARIES)
     model = ScriptedModel([REPLY])

@@ -243,7 +243,7 @@ async def alike(
             assert not [other for other in hidden if other != each and other in answers[0]], name
 
 
-@pytest.mark.parametrize("caller", by_day(CALLERS, *CALLERS[::2]))
+@pytest.mark.parametrize("caller", by_day(CALLERS, *CALLERS[::4]))
 @settings(max_examples=examples(64), deadline=None)
 @given(specs=SPECS)
 def test_hidden_rows_make_no_difference(caller: tuple[Clearance, str | None], specs: list[Spec]) -> None:

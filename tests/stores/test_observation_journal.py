@@ -32,7 +32,7 @@ from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import FactFilter, Filter, Question
 from chatbot.stores.row_events import Event
 from tests.disk import ENDLESS, Put, fill
-from tests.effort import rounds
+from tests.effort import by_day, rounds
 from tests.patience import PATIENCE_S
 from tests.stores.places import NOW, OWNER, Place, adding, id_of, update
 
@@ -729,7 +729,7 @@ def _all_is_told(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
 
 
-@pytest.mark.parametrize("moment", ["open", "plan", "write", "write by a search"])
+@pytest.mark.parametrize("moment", by_day(["open", "plan", "write", "write by a search"], "open", "write by a search"))
 def test_no_file_has_a_row_erased_while_indexed(place: Journaled, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     moment, _, by_search = moment.partition(" ")
     rows = MANY if by_search else 600

@@ -728,7 +728,7 @@ async def test_a_place_with_a_passphrase_shows_nothing_and_asks_once(tmp_path: P
         await synced("here", lambda: "too late")
 
 
-@pytest.mark.parametrize("seed", range(rounds(40, least=2)))
+@pytest.mark.parametrize("seed", by_day(range(40), 1))
 async def test_machines_that_live_apart_come_to_the_same_and_lose_nothing(tmp_path: Path, seed: int) -> None:
     await _lives(World(tmp_path, seed, 2 + seed % 2))
 
