@@ -1,6 +1,6 @@
 """Score of a row for a question: one number from matches, age, mentions, importance and credibility. Pure.
 
-The match is a sum of three parts, none of which depends on other results:
+The match is a sum of three parts:
 
     words     WORDS * (own + spread * (spill + session)) / (weight of the question + ROOM)
     dates     spread * DATED * share of the asked dates that the row names
@@ -9,10 +9,10 @@ The match is a sum of three parts, none of which depends on other results:
 `own` is the row's BM25 score, `spill` that of the rows beside it, `session` that of its session. The weight of a
 question is the sum of its terms' inverse frequencies: meaning decides for a question of one common word, words decide
 for one of ten rare words (at the weight `ROOM` words count half of their maximum). `spread` falls with the average
-length of rows: a long row needs no context and holds words and dates by chance. A row among many similar ones is near
-many questions by chance (Radovanović et al. 2010, "Hubs in space"; the remedy is that of Conneau et al. 2018, "Word
-translation without parallel data"). The match, scaled to between 0 and 1, is then weighed with the rest by a profile;
-age and mentions break ties:
+length of rows: a long row needs no context and holds words and dates by chance. `density` is a row's mean cosine with
+its nearest candidates, beyond that of all: a row among many similar ones is near many questions by chance (Radovanović
+et al. 2010, "Hubs in space"; the remedy is that of Conneau et al. 2018, "Word translation without parallel data"). The
+match, scaled to between 0 and 1, is then weighed with the rest by a profile; age and mentions break ties:
 
     search   0.96 match, 0.02 recency by days, 0.02 mentions; without a text 0.7 recency, 0.3 mentions
     inject   0.90 match, 0.01 recency by half-lives, 0.06 importance, 0.03 credibility, and floors
@@ -46,7 +46,7 @@ SESSION_SHARE = 1.5
 WINDOW = {1: 0.1, 2: 0.05}
 """Weight of the neighbouring rows in the meaning of a row."""
 DENSE = 0.25
-"""Share of a row's density, above or below the mean one, that is taken away from its cosine."""
+"""Share of its density that is taken away from the cosine of a row."""
 SHORT = 60.0
 """The average length of rows, in terms, at which context counts half."""
 HALF_MATCH = 0.5
@@ -230,7 +230,7 @@ def least_share(best: float) -> float:
 
 
 def saturate(match: float) -> float:
-    """Return a match scaled to between 0 and 1, independent of other results."""
+    """Return a match scaled to between 0 and 1."""
     return match / (match + HALF_MATCH) if match > 0 else 0.0
 
 
