@@ -14,6 +14,7 @@ import re
 import secrets
 from collections.abc import Callable
 from datetime import datetime
+from functools import lru_cache, partial
 from typing import Any
 
 import msgspec
@@ -69,14 +70,11 @@ class Tokens:
 
     def __init__(self, home: Home) -> None:
         self._document = open_place(home).document(NAME)
-        self._read: tuple[bytes | None, tuple[Token, ...]] = (None, ())
+        self._parsed = lru_cache(maxsize=1)(partial(_parse, path=self._document.name))
 
     def all(self) -> tuple[Token, ...]:
         """Return every token, oldest first. Raises `DamagedFile` or `LaterFormat`: all requests are then refused."""
-        data = self._document.read()
-        if data is not self._read[0]:
-            self._read = (data, _parse(data, self._document.name))
-        return self._read[1]
+        return self._parsed(self._document.read())
 
     def find(self, text: str) -> Token | None:
         """Return the token with that text, or None, in constant time."""

@@ -12,6 +12,7 @@ import asyncio
 import json
 from dataclasses import dataclass
 from datetime import datetime
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Literal, get_args
 
 import msgspec
@@ -150,7 +151,7 @@ class Accounts:
         place = open_place(home)
         self._ledger = Ledger(place, counts=False)
         self._document = place.document(_NAME)
-        self._read: tuple[bytes | None, dict[str, Quota]] = (None, {})
+        self._parsed = lru_cache(maxsize=1)(partial(_parse_quotas, name=self._document.name))
 
     def payers(self, caller: ServerCaller) -> tuple[Payer, ...]:
         """Return the payers of the caller's calls: their token, and the user whom they name. May block.
@@ -193,10 +194,7 @@ class Accounts:
         self._document.change(changed)
 
     def _quotas(self) -> dict[str, Quota]:
-        data = self._document.read()
-        if data is not self._read[0]:
-            self._read = (data, _parse_quotas(data, self._document.name))
-        return self._read[1]
+        return self._parsed(self._document.read())
 
 
 async def forget_user(namespace: str, accounts: Accounts, requests: Requests) -> int:
