@@ -417,13 +417,14 @@ _WRITES = frozenset(
     }
 )
 """The operations that change a store. All others only read."""
-_OPERATIONS = frozenset(
+STORE_OPERATIONS = frozenset(
     name for contract in CONTRACTS for name in dir(contract) if iscoroutinefunction(getattr(contract, name))
-) - {"aclose"}
+)
+"""The coroutine functions of the contracts."""
 
 
 def _span_of(store: Store, observer: Observer, operation: str, args: Sequence[Any]) -> Span:
-    if operation not in _OPERATIONS:
+    if operation not in STORE_OPERATIONS:
         return NOTHING
     access = "write" if operation in _WRITES else "read"
     labels = {"store": store.configured_as, "operation": operation, "access": access}

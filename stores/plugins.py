@@ -18,7 +18,7 @@ from msgspec import Struct, ValidationError, convert
 
 from chatbot.stores import errors
 from chatbot.stores.backend import Backend, Place
-from chatbot.stores.base import Store, contracts_of
+from chatbot.stores.base import STORE_OPERATIONS, Store, contracts_of
 from chatbot.stores.fields import in_words
 from chatbot.stores.home import Address, Home
 from chatbot.stores.on_disk.place import FileBackend, FilePlace
@@ -163,6 +163,9 @@ def load(name: str, *, beside: Path | None = None, home: Home | None = None) -> 
         raise errors.BrokenStore(f"the store {name!r} implements no contract: inherit KeyValueStore or TranscriptStore")
     if missing := sorted(getattr(store, "__abstractmethods__", ())):
         raise errors.BrokenStore(f"the store {name!r} lacks {', '.join(missing)}: {_promise(store, missing[0])}")
+    for each in sorted(STORE_OPERATIONS & {*dir(store)}):
+        if not inspect.iscoroutinefunction(getattr(store, each)):
+            raise errors.BrokenStore(f"the store {name!r} has {each}, which is not async: {_promise(store, each)}")
     return store
 
 

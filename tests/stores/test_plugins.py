@@ -34,6 +34,10 @@ class Unfinished(KeyValueStore):
     async def kv_delete(self, session, key): ...
     async def kv_entries(self, session): ...
 
+class Plain(Unfinished):
+    async def forget_session(self, session): ...
+    def kv_set(self, session, entry): ...
+
 class NoStore: ...
 
 def function(): ...
@@ -64,6 +68,11 @@ def test_a_class_beside_the_configuration_is_found_and_gets_its_settings(beside:
         ("no_such_module:Store", UnknownStore, "module 'no_such_module' not found"),
         ("{own}:Missing", BrokenStore, "Missing"),
         ("{own}:Unfinished", BrokenStore, "lacks forget_session: write `async def forget_session.self, session.`. Del"),
+        (
+            "{own}:Plain",
+            BrokenStore,
+            "has kv_set, which is not async: write `async def kv_set.self, session, entry.`. Ke",
+        ),
         ("{own}:NoStore", BrokenStore, "not a class that inherits"),
         ("{own}:function", BrokenStore, "not a class that inherits"),
         ("chatbot.stores.base:Store", BrokenStore, "implements no contract"),
