@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -14,6 +15,8 @@ from chatbot.errors import ChatbotError, ModelError
 from chatbot.messages import Usage
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.records import Vector, check_type, chunks, unit
+
+logger = logging.getLogger(__name__)
 
 
 class EmbeddingResult(Struct, frozen=True):
@@ -59,7 +62,7 @@ class Embedder(AsyncResource):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for name in {"embed", "embed_questions", "judge", "ready", "check", "aclose"} & vars(cls).keys():
-            setattr(cls, name, _guard(vars(cls)[name]))
+            setattr(cls, name, guard_method(vars(cls)[name]))
 
     name: str
     """The model's stable id, such as `local/minilm` or `openai/text-embedding-3-small`."""
@@ -130,15 +133,23 @@ def is_finite(vector: Vector) -> bool:
     return math.isfinite(sum(vector))
 
 
-def _guard(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+def guard_method(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """Return the method of a model; its errors that are no `ChatbotError` are logged, and raised as `ModelError`."""
+
     @wraps(method)
-    async def guarded(self: Embedder, *args: Any, **named: Any) -> Any:
+    async def guarded(self: Any, *args: Any, **named: Any) -> Any:
         try:
             found = await method(self, *args, **named)
             return check_type(found, EmbeddingResult, "its answer") if method.__name__ == "embed" else found
         except ChatbotError:
             raise
         except (Exception, SystemExit) as error:
-            raise ModelError(f"{self.name} failed: {type(error).__name__}: {error}") from error
+            raise model_error(self.name, error) from error
 
     return guarded
+
+
+def model_error(name: str, error: BaseException) -> ModelError:
+    """Log an error that a model must not raise, and return the one to raise."""
+    logger.error("the model %s failed", name, exc_info=error)
+    return ModelError(f"{name} failed: {type(error).__name__}: {error}")

@@ -20,7 +20,8 @@ from msgspec.structs import replace
 
 from chatbot.chat.ledger import UNBILLED, Amount, Bill, Call, Ledger, Limit, Payer, Reservation, limits_of, reply_within
 from chatbot.config import BudgetSettings
-from chatbot.errors import BudgetExceeded, ContextTooLong, ModelError, ModelTimeout, RequestRefused
+from chatbot.embedding import model_error
+from chatbot.errors import BudgetExceeded, ChatbotError, ContextTooLong, ModelError, ModelTimeout, RequestRefused
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
 from chatbot.messages import (
@@ -156,6 +157,8 @@ class Calls:
                 await to_its_end(self._bill(purpose, prompt_tokens, reply, began, held))
             else:
                 await to_its_end(self.settle(held))
+            if isinstance(error, Exception) and not isinstance(error, ChatbotError | StoreError):  # of a plug-in
+                raise model_error(self.model.name, error) from error
             raise
         work.end()
         await to_its_end(self._bill(purpose, prompt_tokens, reply, began, held))

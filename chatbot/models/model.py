@@ -14,10 +14,12 @@ import re
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from functools import lru_cache
+from inspect import iscoroutinefunction
 from typing import Any, Literal
 
 from msgspec import Struct
 
+from chatbot.embedding import guard_method
 from chatbot.messages import CallOptions, Delta, Message, ToolSpec, Usage
 from chatbot.providers import OURS
 from chatbot.stores.access import GuardedRow, Sensitivity
@@ -79,7 +81,16 @@ JsonMode = Literal["schema", "object", ""]
 
 
 class Model(AsyncResource):
-    """One model, ready to be called. Open with `async with`; safe to share between tasks."""
+    """One model, ready to be called. Open with `async with`; safe to share between tasks.
+
+    Errors of a plug-in that are no `ChatbotError` are logged, and reach callers as `ModelError`.
+    """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, method in [] if cls.__module__.startswith("chatbot.") else list(vars(cls).items()):
+            if iscoroutinefunction(method) and hasattr(Model, name):
+                setattr(cls, name, guard_method(method))
 
     name: str
     """Name in receipts and bills, shown to guests: the configured name, without folders of files."""

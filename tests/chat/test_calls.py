@@ -14,7 +14,7 @@ from msgspec import convert
 from chatbot.chat.calls import Calls, OwnBudget, Purpose, Reply
 from chatbot.chat.ledger import Call, Ledger
 from chatbot.config import AgentSettings, BudgetSettings
-from chatbot.errors import BudgetExceeded, ContextTooLong, ModelTimeout, ProviderFailed, RequestRefused
+from chatbot.errors import BudgetExceeded, ContextTooLong, ModelError, ModelTimeout, ProviderFailed, RequestRefused
 from chatbot.memory import SessionHandle
 from chatbot.messages import Delta, Message, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta, Usage
 from chatbot.models import Price, ScriptedModel
@@ -175,6 +175,25 @@ async def test_a_whole_reply_that_takes_too_long_is_given_up_and_billed(memory_h
     with pytest.raises(ModelTimeout, match="raise timeout_s"):
         await calls_of(ScriptedModel([stalls]), memory_home, timeout_s=0.05).ask("extract", ASKED)
     assert await billed(memory_home) == {"extract": 1}
+
+
+@pytest.mark.parametrize("broken", ["stream", "price"])
+async def test_any_error_of_a_plug_in_is_that_of_a_model(
+    memory_home: Path, broken: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def stalls() -> AsyncIterator[Delta]:
+        yield TextDelta("Half")
+        raise KeyError("choices")
+
+    class Broken(ScriptedModel):
+        async def price(self) -> Price:
+            if broken == "price":
+                raise KeyError("choices")
+            return await super().price()
+
+    with pytest.raises(ModelError, match="scripted failed: KeyError: 'choices'"):
+        await text_of(calls_of(Broken([stalls]), memory_home))
+    assert "Traceback" in caplog.text
 
 
 async def test_a_schema_that_the_model_refuses_is_asked_for_in_words(memory_home: Path) -> None:

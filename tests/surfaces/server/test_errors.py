@@ -134,7 +134,7 @@ def test_what_a_model_raises_reaches_the_client_and_the_server_goes_on(http: Ser
             stream = number < 3
             session = client.post("/v1/sessions", json={}).json()["id"]
             told = client.post(f"/v1/sessions/{session}/chat", json={"text": "hello", "stream": stream})
-            assert told.status_code == (200 if stream else 502 if isinstance(error, ProviderFailed) else 500)
+            assert told.status_code == (200 if stream else 500 if isinstance(error, StoreFailed) else 502)
             assert told.headers["x-request-id"]
             assert '"error":{' in told.text
             assert "/secret" not in told.text
