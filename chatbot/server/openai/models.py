@@ -75,11 +75,6 @@ async def access_of(identities: Identities, caller: ServerCaller, asked: Identit
     return await identities.access(caller)
 
 
-def unsupported_parameter(param: str, why: str) -> Problem:
-    """Return the error for a parameter of OpenAI's that is not supported."""
-    return invalid(why, param, UNSUPPORTED)
-
-
 def _texts(value: object) -> object:
     """Accept only texts: token numbers are those of another tokenizer."""
     given = [value] if isinstance(value, str) else value
@@ -124,7 +119,7 @@ async def embed(
     name, found = await access.runtime.embed(asked.input, payers=await access.payers())
     size = len(found.vectors[0]) if found.vectors else 0
     if asked.dimensions not in {None, size}:
-        raise unsupported_parameter("dimensions", f"{name} makes vectors of {size} numbers")
+        raise invalid(f"{name} makes vectors of {size} numbers", "dimensions", UNSUPPORTED)
     numbers = [array("f", vector) for vector in found.vectors]
     is_text = asked.encoding_format == "base64"
     vectors = [base64.b64encode(each.tobytes()).decode() if is_text else list(each) for each in numbers]

@@ -20,12 +20,12 @@ from chatbot.memory.scope import new_id
 from chatbot.messages import Delta, Finished, FinishReason, Message, ReasoningDelta, TextDelta, ToolCallDelta, Usage
 from chatbot.server import sse
 from chatbot.server.callers import ServerCaller
-from chatbot.server.errors import Problem, invalid, problem_of
+from chatbot.server.errors import UNSUPPORTED, Problem, invalid, problem_of
 from chatbot.server.idempotency import IdempotentWrite
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.openai import places
-from chatbot.server.openai.models import access_of, unsupported_parameter
+from chatbot.server.openai.models import access_of
 from chatbot.server.openai.places import ParsedRequest, ReplyPlace
 from chatbot.server.openai.wire import ReplyRequest
 from chatbot.server.turns import KeptTurn, RunningTurn
@@ -114,7 +114,7 @@ async def answer_to(
     access.check_chat()
     await _check_options(access, request)
     if not request.new and (request.session is not None or request.previous is not None):
-        raise unsupported_parameter("messages", "the last message must be the user's, or a tool's answer, in a session")
+        raise invalid("the last message must be the user's, or a tool's answer, in a session", "messages", UNSUPPORTED)
     place = await places.find_place(request, access)
     turn, created = str(new_id()), int(time.time())
     if place.session is None:
@@ -150,9 +150,9 @@ async def _check_options(access: IdentityAccess, request: ParsedRequest) -> None
     """Refuse tools, and options that change the meaning of a reply, that the identity's model does not support."""
     model = access.runtime.model
     if request.tools and not model.supports_tools:
-        raise unsupported_parameter("tools", f"the model of {access.identity} supports no tools")
+        raise invalid(f"the model of {access.identity} supports no tools", "tools", UNSUPPORTED)
     if unknown := await model.unknown_options(request.options):
-        raise unsupported_parameter(unknown[0], f"the model of {access.identity} does not support it")
+        raise invalid(f"the model of {access.identity} does not support it", unknown[0], UNSUPPORTED)
 
 
 async def _answer(access: IdentityAccess, request: ParsedRequest, place: ReplyPlace) -> AsyncGenerator[Delta, None]:
