@@ -153,6 +153,11 @@ class ClosedResource(StoreError, RuntimeError):
     """An operation on a memory, session or store after its `aclose`."""
 
 
+def unknown_choice(name: str, value: object, known: Iterable[str]) -> InvalidValue:
+    """Return the error for an argument that is none of the known values."""
+    return InvalidValue(f"{name} is {value!r:.80}{did_you_mean(str(value), filter(None, known))}")
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the end of an error about an unknown word: the nearest known one, or all."""
     known = sorted(known)

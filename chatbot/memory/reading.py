@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec import Struct, field, structs
 
@@ -257,6 +257,8 @@ class MemoryReads(ScopedOperations):
     async def list_observations(self, asked: Listing) -> query.Page:
         """Return a page of observations by time; the parameters are those of `Listing` and of `Filter`."""
         scope = self.scope
+        if asked.order not in (known := get_args(query.Order)):
+            raise errors.unknown_choice("order", asked.order, known)
         return await scope.store.find(
             scope.view(asked.sensitivities),
             await self._filter(asked),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from datetime import datetime, timedelta
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 from msgspec import Struct
@@ -18,6 +18,7 @@ from chatbot.config import MaintenanceSettings
 from chatbot.memory.maintenance import MaintenanceReport, Part, Run, policy_of_part
 from chatbot.memory.scope import Scope
 from chatbot.stores.backend import Place
+from chatbot.stores.errors import unknown_choice
 
 logger = logging.getLogger(__name__)
 
@@ -124,4 +125,6 @@ class Upkeep:
 
 
 def _parts(part: Part) -> tuple[Part, ...]:
-    return (part,) if part else ("consolidation", "compression")
+    if part not in (known := get_args(Part)):
+        raise unknown_choice("part", part, known)
+    return (part,) if part else known[1:]

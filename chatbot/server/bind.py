@@ -25,7 +25,6 @@ from chatbot.server.shapes import SHAPES, AddResult, MemoryRecord, RequestBody, 
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import version_of
-from chatbot.stores.records import LONGEST_TITLE
 
 _ANY = "*"
 _TAG = re.compile(r'(W/)?"([^"*]*)"')
@@ -78,11 +77,10 @@ _TIME = "[0-9]{1,16}"
 _ANYWHERE: dict[Any, Any] = {
     **dict.fromkeys((kinds.Id, kinds.FactId, kinds.SessionId), _ID),
     **dict.fromkeys((kinds.Past, kinds.Future), request_values.Moment),
-    **dict.fromkeys((kinds.Line, kinds.Kind), request_values.Line),
+    **dict.fromkeys((kinds.Line, kinds.Kind, kinds.Title), request_values.Line),
     kinds.Query: Annotated[str, Field(max_length=10_000)],
     kinds.Name: request_values.Named,
     kinds.Text: request_values.Text,
-    kinds.Title: Annotated[str, Field(max_length=LONGEST_TITLE)],
     kinds.Metadata: dict[str, Any],
     kinds.RankCursor: Annotated[str, Field(pattern=RANK)],
     kinds.IdCursor: Annotated[str, Field(pattern=request_values.ID)],

@@ -319,6 +319,8 @@ async def test_an_argument_of_another_type_is_named(memory: MemorySystem) -> Non
         ),
         (session.memory.remember_all([three]), "a memory is '3': it must be Draft"),
         (memory.find_session(anything), "the session is None: it must be text"),
+        (memory.maintain(part=three), "part is '3': choose from compression, consolidation"),
+        (session.memory.list_observations(order=three), "order is '3': choose from created, updated"),
         (memory.choose_sessions(three), "wanted is '3': it must be SessionFilter"),
         (session.receipts_since(three), "the time is '3': it must be datetime"),
         (session.transcript_extend([three]), "an entry is '3': it must be TranscriptEntry"),

@@ -131,7 +131,7 @@ async def _scenario(way_in: Door, session: str) -> Answers:
     told["read"] = await way_in.read_session(session)
     copy = await way_in.made("fork_session", session_id=session, title="A copy")
     told["forked"] = await way_in.read_session(copy)
-    await way_in.run("rename_session", session_id=copy, title="Another name")
+    await way_in.run("rename_session", session_id=copy, title="Another name" * 20)
     told["renamed"] = await way_in.sessions()
     await way_in.run("delete_session", session_id=copy)
     told["deleted"] = await way_in.sessions()
