@@ -25,6 +25,7 @@ from chatbot.transfer.exports import export_memories, export_session, render_mem
 from chatbot.transfer.importer import Importer
 from chatbot.transfer.sources import open_source
 from tests.clock import Clock
+from tests.effort import by_day
 from tests.postgres import address, owner_url
 
 STORES = ("basic_session", "observations")
@@ -341,9 +342,12 @@ async def every_kind(session: SessionHandle, clock: Clock) -> None:
     await happens("consolidate", first, fields={"decay_per_day": 0.1})
 
 
-@pytest.mark.parametrize("way", ["user", "session", "person", "ids"])
-@pytest.mark.parametrize("engine", ["files", "postgres"])
-async def test_events_go_and_are_counted(request: pytest.FixtureRequest, engine: str, way: str, tmp_path: Path) -> None:
+WAYS = [f"{engine} {way}" for engine in ("files", "postgres") for way in ("user", "session", "person", "ids")]
+
+
+@pytest.mark.parametrize("way", by_day(WAYS, "files user", "files person", "postgres session", "postgres ids"))
+async def test_events_go_and_are_counted(request: pytest.FixtureRequest, way: str, tmp_path: Path) -> None:
+    engine, way = way.split()
     if engine == "postgres":
         request.getfixturevalue("postgres")
     home: Home = address(tmp_path) if engine == "postgres" else tmp_path / "memory"
