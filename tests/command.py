@@ -9,18 +9,21 @@ import importlib
 import json
 import logging
 import os
+import shutil
 import subprocess
 import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from contextvars import Context
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import ModuleType
 from typing import IO, Any
+
+import pytest
 
 from chatbot.cli.main import main
 
@@ -76,6 +79,18 @@ def project(config: str, *names: str, identity: str = 'clearance = "full"') -> N
         folder = Path("identities", name)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "identity.toml").write_text(identity.replace("{name}", name), encoding="utf-8")
+
+
+_MADE: dict[Callable[[], object], Path] = {}
+
+
+def fill(make: Callable[[], object], folders: pytest.TempPathFactory) -> None:
+    """Fill the current folder as `make` does: it runs once in each worker, and then a copy is enough."""
+    if make in _MADE:
+        shutil.copytree(_MADE[make], ".", dirs_exist_ok=True)
+    else:
+        make()
+        _MADE[make] = Path(shutil.copytree(".", folders.mktemp("made"), dirs_exist_ok=True))
 
 
 def _main(arguments: tuple[str, ...]) -> int:

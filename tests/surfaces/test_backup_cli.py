@@ -13,7 +13,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from tests.command import from_json, ok, project, run
+from tests.command import fill, from_json, ok, project, run
 from tests.disk import ENDLESS, Put
 from tests.effort import share
 from tests.patience import PATIENCE_S
@@ -30,10 +30,14 @@ places = ["place"]
 
 
 @pytest.fixture(autouse=True)
-def ada(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def ada(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
     """A project with an identity that remembers something, and a new one."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CHATBOT_CONFIG", str(tmp_path / "config.toml"))
+    fill(_make, tmp_path_factory)
+
+
+def _make() -> None:
     project(CONFIG, "ada", "bo")
     ok("ask", "--new", "I keep bees in the garden")
     ok("memory", "profile", "set", "city", "Bern")

@@ -19,7 +19,7 @@ from chatbot.server.access_tokens import Tokens
 from chatbot.server.callers import Grant
 from chatbot.stores import files
 from tests import process
-from tests.command import from_json, ok, run
+from tests.command import fill, from_json, ok, run
 from tests.disk import ENDLESS, Put
 from tests.effort import by_day, share
 from tests.telemetry.collector import collecting
@@ -31,15 +31,19 @@ UNKNOWN = "01a1fdcb-275f-784b-b6c9-ec41872616ba"
 
 
 @pytest.fixture(autouse=True)
-def project() -> Path:
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project in which something was said; the folder of its session."""
+    fill(_make, tmp_path_factory)
+    (session,) = (MEMORY / "sessions").iterdir()
+    return session
+
+
+def _make() -> None:
     Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
     for folder in ("identities", "identities/ada"):
         Path(folder).mkdir(mode=0o700)
     Path("identities/ada/identity.toml").touch(0o600)
     ok("ask", "My sister Ida collects blue stamps from Norway and Sweden.")
-    (session,) = (MEMORY / "sessions").iterdir()
-    return session
 
 
 def findings(*arguments: str, code: int = 0) -> list[dict[str, Any]]:
