@@ -110,8 +110,8 @@ class Context(Struct, frozen=True):
         except (SessionExpired, WrongAgent):
             if self.any_agent:
                 raise
-            raise SessionNotFound(f"no session has the id {session_id}") from None
-        if not self.is_open(session.record):
+            session = None
+        if session is None or not self.is_open(session.record):
             raise SessionNotFound(f"no session has the id {session_id}")
         return session
 
@@ -944,7 +944,9 @@ async def read_session(
 
     Oldest first. Models read it without keys and passwords.
     """
-    session = await _with_transcript(context, session_id)
+    session = await context.session(session_id)
+    if not session.supports(TranscriptStore):
+        raise UnsupportedOperation(f"the session {session_id} keeps no transcript")
     count = await session.transcript_count()
     entries = await session.transcript_read_last(last or count)
     return Entries(session.record, entries, count - len(entries) + 1)
@@ -1140,13 +1142,6 @@ def filter_of(wanted: WantedSessions) -> memory.SessionFilter:
     fields: dict[str, Any] = {**wanted}
     is_only, is_any = fields.pop("archived", False), fields.pop("with_archived", True)
     return memory.SessionFilter(is_archived=is_only or (None if is_any else False), **fields)
-
-
-async def _with_transcript(context: Context, session_id: str) -> memory.SessionHandle:
-    session = await context.session(session_id)
-    if not session.supports(TranscriptStore):
-        raise UnsupportedOperation(f"the session {session_id} keeps no transcript")
-    return session
 
 
 def cursor_of(record: SessionRecord) -> str:
