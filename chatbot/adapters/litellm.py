@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -47,11 +47,7 @@ class MemoryCallback(CustomLogger):
         return {**kwargs, "messages": context.added_to(messages)}
 
     async def async_log_success_event(
-        self,
-        kwargs: dict[str, Any],
-        response_obj: Any,
-        start_time: Any,
-        end_time: Any,  # noqa: ARG002 - LiteLLM passes it
+        self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, *_: Any, **__: Any
     ) -> None:
         """Keep what is worth keeping of the exchange; a reply that only calls tools waits for the next one."""
         if str(kwargs.get("litellm_call_id")) not in self._calls:
@@ -81,8 +77,7 @@ class MemoryCallback(CustomLogger):
     async def _record(self, kwargs: Mapping[str, Any], response: Any, at: datetime) -> None:
         choices = getattr(response, "choices", None) or []
         reply = getattr(choices[0], "message", None) if choices else None
-        asked = [text_of(each.get("content")) for each in kwargs.get("messages") or () if each.get("role") == "user"]
-        asked = [each for each in asked if not is_block(each)]
+        asked = [each for each in _asked_in(kwargs.get("messages") or ()) if not is_block(each)]
         if reply is not None and reply.content and asked:
             await self._memory_of(kwargs).record(user=asked[-1], assistant=reply.content, at=at.astimezone())
 
@@ -99,7 +94,11 @@ class MemoryCallback(CustomLogger):
         return self._memory.for_user(user)
 
 
-def _has_block(messages: list[dict[str, Any]]) -> bool:
+def _asked_in(messages: Iterable[Mapping[str, Any]]) -> list[str]:
+    return [text_of(each.get("content")) for each in messages if each.get("role") == "user"]
+
+
+def _has_block(messages: Iterable[Mapping[str, Any]]) -> bool:
     """Return whether the last question has its block already, as in the rounds of a tool loop."""
-    asked = [text_of(each.get("content")) for each in messages if each.get("role") == "user"]
+    asked = _asked_in(messages)
     return len(asked) > 1 and is_block(asked[-2])
