@@ -87,9 +87,11 @@ def cancel_on_signals() -> None:
             loop.add_signal_handler(number, lambda: task.cancelling() or task.cancel())
 
 
-async def until_interrupted(work: Coroutine[Any, Any, T]) -> T | None:
-    """Return the outcome of `work`; None if Ctrl-C came first, once the work has cleaned up."""
+async def until_interrupted(work: Coroutine[Any, Any, T], *, at_once: bool = False) -> T | None:
+    """Return the outcome of `work`; None if Ctrl-C came first, once the work has cleaned up; `at_once`: it came."""
     task = asyncio.create_task(work)
+    if at_once:
+        task.cancel()
     loop, caller = asyncio.get_running_loop(), asyncio.current_task()
 
     def stop(*_: object) -> None:

@@ -143,6 +143,8 @@ def test_ctrl_c_stops_a_reply_and_keeps_what_was_said_and_what_is_typed_meanwhil
     chat.say("tell me a story", r"so\s+good")
     chat.type("typed ahead")
     chat.type(CTRL_C, "stopped; the text so far is kept")
+    chat.prompt()
+    chat.type(f"too soon\r{CTRL_C}", "stopped before your message was stored")
     chat.say("/search", "searching")
     chat.type(CTRL_C, r"searching\n\^C\nstopped\n")
     chat.say("go on", "and on")

@@ -21,6 +21,7 @@ from prompt_toolkit.input import Input
 from prompt_toolkit.input.typeahead import get_typeahead, store_typeahead
 from prompt_toolkit.input.vt100_parser import Vt100Parser
 from prompt_toolkit.key_binding import KeyPress
+from prompt_toolkit.keys import Keys
 
 from chatbot.cli.arguments import build_parser
 from chatbot.cli.completion import actions_of
@@ -321,6 +322,13 @@ class Typeahead:
             data = os.read(raw, _AT_ONCE) if raw is not None and is_waiting else b""
         typed = data.decode(errors="replace").replace("\r\n", "\r").replace("\n", "\r")
         Vt100Parser(self._waiting.append).feed_and_flush(typed)
+
+    def is_interrupted(self, terminal: Input) -> bool:
+        """Return whether Ctrl-C is among the unread keys of a prompt that has ended; forget the keys up to it."""
+        self.gather(terminal)
+        after = next((at for at, each in enumerate(self._waiting, 1) if each.key == Keys.ControlC), 0)
+        del self._waiting[:after]
+        return after > 0
 
     def release(self, terminal: Input) -> None:
         """Give all waiting keys to the next prompt, in the order in which they were typed."""

@@ -76,6 +76,7 @@ class Repl:
         self._asked_identity = options.identity
         self._consent = consent
         self._typeahead = Typeahead()
+        self._is_interrupted = False
         self._commands = Commands(runtime, screen, options)
         self._pasted = PastedTexts()
         self._prompt: PromptSession[str] = PromptSession(
@@ -105,7 +106,7 @@ class Repl:
     async def loop(self) -> str | None:
         """Read and answer until the user leaves; return the identity to switch to, if any."""
         following = NextStep()
-        with on_interrupt(lambda *_: None):  # between a prompt and what answers it, Ctrl-C has nothing to stop
+        with on_interrupt(self._note_interrupt):
             while not (following.leave or following.identity):
                 try:
                     following = await self._step(following)
@@ -120,6 +121,10 @@ class Repl:
                     await self._report(error)
                     following = NextStep()
         return following.identity
+
+    def _note_interrupt(self, *_: object) -> None:
+        """Have Ctrl-C between a prompt and what answers it stop that."""
+        self._is_interrupted = True
 
     async def _report(self, error: Exception) -> None:
         """Print the error, or that the session was deleted; then begin another."""
@@ -153,7 +158,7 @@ class Repl:
             return NextStep()
         if text.startswith("/") and following.say is None:
             if self._commands.is_command(text):
-                done = await until_interrupted(self._commands.run(text.strip()))
+                done = await until_interrupted(self._commands.run(text.strip()), at_once=self._is_interrupted)
                 if done is None:
                     self._screen.say("\nstopped", "ansiyellow")  # below the ^C
                 return done or NextStep()
@@ -168,18 +173,22 @@ class Repl:
 
     async def _read(self, draft: str) -> str:
         def start_model() -> None:
+            self._is_interrupted = False
             # After the prompt is drawn: importing the model's libraries must not delay it.
             asyncio.get_running_loop().call_later(0.1, self._runtime.warm)
 
         self._typeahead.release(self._prompt.input)
-        return await self._prompt.prompt_async("❯ ", default=draft, pre_run=start_model)
+        text = await self._prompt.prompt_async("❯ ", default=draft, pre_run=start_model)
+        self._is_interrupted |= self._typeahead.is_interrupted(self._prompt.input)
+        return text
 
     async def _answer(self, text: str, files: Sequence[Upload], *, again: bool) -> None:
         client, begun = ClientRequest(again=again), utc_now()
         with self._screen.reply() as reply:
             self._consent.reply = reply
             self._consent.session = session.id if (session := self._commands.session) else None
-            receipt = await until_interrupted(self._commands.chat.turn(text, reply, attachments=files, client=client))
+            turn = self._commands.chat.turn(text, reply, attachments=files, client=client)
+            receipt = await until_interrupted(turn, at_once=self._is_interrupted)
         if receipt is None:
             is_kept = again or await self._has_message_since(begun)
             lost = "stopped before your message was stored: the up arrow brings it back"
