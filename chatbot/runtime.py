@@ -248,7 +248,8 @@ class Runtime(AsyncResource):
                     raise limit.refusal()
             return Amount(tokens)
 
-        bill, held = None, await calls.hold("embed", decide)
+        bill: Call | None = None
+        held = await calls.hold("embed", decide)
         try:
             name, found = await self.memory.embed(texts)
             bill = Call(now, "", "embed", name, found.usage, 0.0)
