@@ -133,8 +133,7 @@ async def recover_words(memory: MemorySystem, config: Config, agent: str, *, but
 
     Only of sessions of the last 30 days: maintenance has seen the others.
     """
-    gate = exchange_gate(config, agent)
-    if gate is None or await to_thread(memory.backend.sessions.ids) == [but]:
+    if await to_thread(memory.backend.sessions.ids) == [but] or (gate := exchange_gate(config, agent)) is None:
         return
     begin = utc_now() - timedelta(days=30)
     for record in (each for each in await memory.sessions_anywhere() if each.used_at >= begin):
