@@ -371,13 +371,13 @@ async def _weeks_of_talk(said: str) -> None:
 
 
 @pytest.mark.usefixtures("with_encoders")
-def test_a_pinned_question_brings_the_allergy_of_weeks_ago_to_what_shall_be_cooked() -> None:
+def test_a_pinned_question_brings_the_allergy_of_weeks_ago_to_plans_for_the_weekend() -> None:
     said = "Peanuts make me ill, the doctor said never again."
     asyncio.run(_weeks_of_talk(said))
     command.project(f'{CONFIG}[[standing]]\nname = "health"\npinned = true\n')
     ok("reindex", "--embed")
     assert said in ok("profile")
-    asked = "What should I cook for dinner?"
+    asked = "What shall we do at the weekend?"
     assert said in command.ok("prompt", "--dry-run", asked)
     command.ok(asked)
     assert "sent for a pinned question" in command.ok("why")
