@@ -95,7 +95,7 @@ class Chats:
 
 
 class IdentityAccess(Struct, frozen=True):
-    """What one caller may do with one identity. A session that is hidden from the caller is treated as missing."""
+    """Rights of one caller to one identity. A session that is hidden from the caller is treated as missing."""
 
     caller: ServerCaller
     runtime: Runtime

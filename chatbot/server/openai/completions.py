@@ -32,7 +32,7 @@ class Completion(Lenient):
     usage: dict[str, Any]
     session_id: str | None = None
     notices: tuple[str, ...] = ()
-    """What you should know about the turn, such as that it could not be stored."""
+    """Notices about the turn, such as that it could not be stored."""
 
 
 @router.post(
