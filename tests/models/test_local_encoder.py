@@ -70,7 +70,7 @@ async def test_a_question_is_compared_without_what_questions_have_in_common() ->
     same, another = (embedder.scale * product(asked[0][1], row) for row in rows[1:])
     assert same > 0.5  # with the direction, 0.76 and 0.22
     assert another < 0.1
-    assert [embedder.scale * product(asked[1][0], rows[1])] == pytest.approx([0.903], abs=1e-3)
+    assert 0.85 < embedder.scale * product(asked[1][0], rows[1]) < 0.95  # with the direction, 1
 
 
 EXAMPLES = ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]
