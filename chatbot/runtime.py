@@ -248,14 +248,17 @@ class Runtime(AsyncResource):
                     raise limit.refusal()
             return Amount(tokens)
 
+        async def settle() -> None:
+            await calls.settle(held[:-1], bill)
+            await calls.settle(held[-1:])  # memory has put it on the identity's bill
+
         bill: Call | None = None
         held = await calls.hold("embed", decide)
         try:
             name, found = await self.memory.embed(texts)
             bill = Call(now, "", "embed", name, found.usage, 0.0)
         finally:
-            await to_its_end(calls.settle(held[:-1], bill))
-            await to_its_end(calls.settle(held[-1:]))  # memory has put it on the identity's bill
+            await to_its_end(settle())
         return name, found
 
     async def use_model(self, name: str) -> None:
