@@ -77,7 +77,13 @@ class Upkeep:
         if not self.may_be_due(options, scope.clock()):
             return options.skipped("not due")
         lease = self._place.lease(_LEASE)
-        taking = asyncio.ensure_future(asyncio.to_thread(lambda: lease.take() and self._read()))
+
+        def take() -> bool:
+            if is_taken := lease.take():
+                self._read()
+            return is_taken
+
+        taking = asyncio.ensure_future(asyncio.to_thread(take))
         try:
             if not await asyncio.shield(taking):
                 return options.skipped("under way")
@@ -89,13 +95,12 @@ class Upkeep:
                 await asyncio.wait([taking])
             await asyncio.to_thread(lease.release)
 
-    def _read(self) -> bool:
+    def _read(self) -> None:
         try:
             self._known = msgspec.json.decode(self._document.read() or b"{}", type=_File)
         except (OSError, ValueError, RecursionError) as error:
             self._known = _File()
             logger.warning("%s cannot be read, so maintenance begins again at the oldest row: %s", NAME, error)
-        return True
 
     async def _run_leased(self, scope: Scope, options: MaintenanceOptions) -> MaintenanceReport:
         policy = policy_of_part(options.policy or MaintenanceSettings(), options.part)
