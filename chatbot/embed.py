@@ -24,7 +24,7 @@ from typing import Any, Self, TypeVar, cast
 from msgspec.structs import replace
 
 from chatbot.chat.conversation_memory import RECENT_QUESTIONS, ConversationMemory, PromptMemory
-from chatbot.chat.dialogue import ASSISTANT, USER, json_in, tool_call_line, tool_result_line
+from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_line
 from chatbot.chat.memory_tools import agent_context, memory_tools, offered_to_models
 from chatbot.config_layers import FILE_NAME, Settings, is_there
 from chatbot.errors import ConfigError
@@ -33,7 +33,7 @@ from chatbot.hooks.hook import plan_hook
 from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.episode import exchanges_in
 from chatbot.memory.scope import user_namespace, user_of, utc_now
-from chatbot.messages import INTRODUCTION, ToolCall, ToolSpec
+from chatbot.messages import INTRODUCTION, ToolCall, ToolSpec, json_in
 from chatbot.models.model import Disclosure
 from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import TOOL_RIGHTS, Clearance

@@ -26,6 +26,14 @@ _BLOCK = re.compile(rf"(?:{re.escape(INTRODUCTION)}\s*)?<memory-context\b.*?(?:<
 Role = Literal["system", "user", "assistant", "tool"]
 
 
+def json_in(text: str) -> Any:
+    """Parse JSON that somebody else wrote, such as a model; None for anything else."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
 class ToolCall(Struct, frozen=True):
     """A model's request to run a tool; `arguments` is the JSON text exactly as the model wrote it."""
 
@@ -35,10 +43,7 @@ class ToolCall(Struct, frozen=True):
 
     def as_openai(self) -> dict[str, Any]:
         """Return the call in the chat-completions form, with a name and an object as every provider takes them."""
-        try:
-            is_object = isinstance(json.loads(self.arguments), dict)
-        except (ValueError, RecursionError):
-            is_object = False
+        is_object = isinstance(json_in(self.arguments), dict)
         arguments = self.arguments if is_object else json.dumps({"arguments": self.arguments} if self.arguments else {})
         called = {"name": _NOT_IN_A_NAME.sub("_", self.name)[:64] or "_", "arguments": arguments}
         return {"id": self.id, "type": "function", "function": called}

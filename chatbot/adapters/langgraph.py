@@ -14,8 +14,8 @@ from typing import Any
 
 from langgraph.store import base
 
-from chatbot.chat.dialogue import json_in
 from chatbot.embed import AgentMemory, Portal
+from chatbot.messages import json_in
 from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.fields import LONGEST_LINE

@@ -24,7 +24,7 @@ from chatbot.attachments import Link, with_links
 from chatbot.chat.ledger import UNBILLED, Payer
 from chatbot.memory import SessionHandle
 from chatbot.memory.handle import WriteResult
-from chatbot.messages import CallOptions, Message, ToolCall, ToolSpec
+from chatbot.messages import CallOptions, Message, ToolCall, ToolSpec, json_in
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.records import TranscriptEntry
@@ -146,14 +146,6 @@ def _read_result(content: str) -> list[Message]:
     if not isinstance(result, dict) or not isinstance(result.get("id"), str):
         return []
     return [Message("tool", str(result.get("content", "")), tool_call_id=result["id"])]
-
-
-def json_in(content: str) -> Any:
-    """Parse JSON that somebody else wrote, such as an entry edited by hand; None for anything else."""
-    try:
-        return json.loads(content)
-    except (ValueError, RecursionError):
-        return None
 
 
 class Window:

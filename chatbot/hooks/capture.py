@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 from msgspec import Meta, Struct
 
 from chatbot.chat.conversation_memory import AUTO, ConversationMemory
-from chatbot.chat.dialogue import json_in, unanswered
+from chatbot.chat.dialogue import unanswered
 from chatbot.chat.events import MEMORABILITY, SESSION_END, SESSION_START, TOOL_POST, SessionEnd, SessionStart, ToolPost
 from chatbot.chat.prompt import is_memory_tool
 from chatbot.config import Config
@@ -27,7 +27,7 @@ from chatbot.hooks.hook import Hook, HookContext, PassiveHook, per_session, plan
 from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.memorability import GATE, OTHER_TYPE, TYPE_WEIGHTS, Memorability
 from chatbot.memory.scope import utc_now
-from chatbot.messages import without_blocks
+from chatbot.messages import json_in, without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore

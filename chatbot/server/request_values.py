@@ -16,7 +16,7 @@ from pydantic_core import PydanticCustomError
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
-from chatbot.chat.dialogue import json_in
+from chatbot.messages import json_in
 from chatbot.server.callers import ServerCaller
 from chatbot.server.errors import Problem, invalid
 from chatbot.stores.errors import InvalidValue

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from chatbot.errors import ChatbotError, ConfigError, ToolError, without_folders
-from chatbot.messages import ToolCall, ToolSpec
+from chatbot.messages import ToolCall, ToolSpec, json_in
 from chatbot.stores.errors import StoreError, did_you_mean
 from chatbot.stores.plugins import PluginPoint, reason_of
 from chatbot.stores.records import well_formed
@@ -240,10 +240,7 @@ def coerce(value: Any, kind: object) -> Any:
     """Return a text parsed as JSON if it is of the type `kind`, or as the only item of an array; else the value."""
     if not isinstance(value, str) or kind not in _KINDS:
         return value
-    try:
-        read = json.loads(value.lower() if kind == "boolean" else value)
-    except (ValueError, RecursionError):
-        read = value
+    read = json_in(value.lower() if kind == "boolean" else value)
     if isinstance(read, _KINDS[kind]) and isinstance(read, bool) == (kind == "boolean"):
         return read
     return [value] if kind == "array" else value

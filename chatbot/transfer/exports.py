@@ -36,6 +36,7 @@ from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.erasure import KEY
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import utc_now
+from chatbot.messages import json_in
 from chatbot.redaction import redact_all
 from chatbot.stores import transcript
 from chatbot.stores.access import Sensitivity
@@ -217,10 +218,7 @@ def read_bundle(text: str, name: str) -> Iterator[SessionExport | MemoryExport]:
 
 def is_bundle(text: str) -> bool:
     """Return True if the first line begins a bundle."""
-    try:
-        head = json.loads(text.partition("\n")[0])
-    except (ValueError, RecursionError):
-        return False
+    head = json_in(text.partition("\n")[0])
     return isinstance(head, dict) and head.get("kind") in {SESSION, MEMORIES}
 
 

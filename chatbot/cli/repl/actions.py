@@ -20,11 +20,10 @@ from prompt_toolkit.application.current import get_app_session
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
-from chatbot.chat.dialogue import json_in
 from chatbot.cli.memory.tables import say_numbered
 from chatbot.cli.output import SHORTEST_ID, printable, wrapped
 from chatbot.cli.repl.input import Slash, require, resolve_number
-from chatbot.messages import ToolCall
+from chatbot.messages import ToolCall, json_in
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue

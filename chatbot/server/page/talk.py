@@ -8,10 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from chatbot.attachments import Link, split
-from chatbot.chat.dialogue import ASSISTANT, ERROR, STOPPED, TOOL, TOOL_CALL, USER, json_in, replies_of
+from chatbot.chat.dialogue import ASSISTANT, ERROR, STOPPED, TOOL, TOOL_CALL, USER, replies_of
 from chatbot.chat.receipts import memory_line
 from chatbot.memory import SessionHandle
 from chatbot.memory.meaning import is_only_questions
+from chatbot.messages import json_in
 from chatbot.server.dependencies import entries_between
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.turns import RunningTurn, entries_since
