@@ -12,6 +12,7 @@ from asyncio import timeout, to_thread
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
@@ -39,6 +40,8 @@ from chatbot.tools import ToolResult
 if TYPE_CHECKING:
     from chatbot.memory.maintenance import MaintenanceReport, Part
 
+_NEWEST = 20
+"""Number of sessions that each process looks at first: maintenance may not be due."""
 _COMPARED = 5
 """Number of last captures of a session with which a new one is compared."""
 
@@ -128,21 +131,24 @@ def can_write(session: SessionHandle) -> bool:
     return session.caller.clearance != "public"
 
 
-async def recover_words(memory: MemorySystem, config: Config, agent: str, *, but: str = "") -> None:
+async def recover_words(
+    memory: MemorySystem, config: Config, agent: str, *, but: str = "", newest: int | None = None
+) -> None:
     """Remember the last messages of the agent's sessions, `but` one, whose turns were killed before that.
 
-    Only of sessions of the last 30 days: maintenance has seen the others.
+    Only of the `newest` sessions of the last 30 days: maintenance has seen the others.
     """
     if await to_thread(memory.backend.sessions.ids) == [but] or (gate := exchange_gate(config, agent)) is None:
         return
     begin = utc_now() - timedelta(days=30)
-    for record in (each for each in await memory.sessions_anywhere() if each.used_at >= begin):
+    recent = [each for each in await memory.sessions_anywhere() if each.used_at >= begin and each.id != but]
+    for record in sorted(recent, key=attrgetter("used_at"), reverse=True)[:newest]:
         with suppress(SessionError, StoreError, TimeoutError):
             theirs = memory.cleared_for(namespace=record.namespace, principal=record.principal)
             session = (await theirs.load_session(record.id, agent)).for_turns()
             said = ConversationMemory.of(session, config.agents[agent], utc_now)
-            if record.id != but and said and unanswered(await session.transcript_read_last(1)):
-                async with timeout(5), session.hold_turn():  # a turn that still runs needs no help
+            if said and unanswered(await session.transcript_read_last(1)):
+                async with timeout(1), session.hold_turn():  # a turn that still runs needs no help
                     await said.recover(unanswered(await session.transcript_read_last()), gate)
 
 
@@ -174,6 +180,7 @@ class Maintenance(Hook):
 
     def __init__(self, context: HookContext) -> None:
         super().__init__(context)
+        self._is_first = True
         settings = context.config.maintenance
         self._policy = settings
         self._every = timedelta(hours=getattr(settings, self.every))
@@ -182,9 +189,12 @@ class Maintenance(Hook):
     async def handle(self, event: SessionStart | SessionEnd) -> Any:
         """Maintain the memory that the session uses, if it uses one."""
         if event.session.supports(ObservationStore):
-            report = await self.run(event.session.record.store_types)
-            if self.part == "consolidation" and not report.skipped:
-                await recover_words(self.context.memory, self.context.config, self.context.agent, but=event.session.id)
+            report, is_first = await self.run(event.session.record.store_types), self._is_first
+            self._is_first = False
+            if self.part == "consolidation" and (is_first or not report.skipped):
+                newest = _NEWEST if report.skipped else None
+                context = self.context
+                await recover_words(context.memory, context.config, context.agent, but=event.session.id, newest=newest)
 
     async def run(self, stores: tuple[str, ...]) -> MaintenanceReport:
         """Maintain the first of these stores that keeps observations."""
