@@ -38,6 +38,10 @@ class EmbeddingResult(Struct, frozen=True):
         return EmbeddingResult([vector for part in parts for vector in part.vectors], usage)
 
 
+SURE = 2
+"""The highest level of `Judgement.orders_a_model`."""
+
+
 class Judgement(Struct, frozen=True):
     """The judgement of a text by heads that were trained on labelled lines. See `training/README.md`."""
 
@@ -46,7 +50,7 @@ class Judgement(Struct, frozen=True):
     states_something: bool
     """It says something worth keeping."""
     orders_a_model: int
-    """How much it reads like an order to a model: 0 no, 1 maybe, 2 surely."""
+    """How much it reads like an order to a model: 0 no, 1 maybe, `SURE`."""
     scores: Mapping[str, float]
     """The score of each head, before its thresholds: for receipts."""
     asks_the_bot: bool = False

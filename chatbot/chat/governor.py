@@ -1,17 +1,14 @@
 """The fence of untrusted text, and the judge of recalled text: role marks are removed, orders quoted or left out.
 
-Each line of a fenced text follows a bar, or all of it is in one line of the fence. Angle brackets are escaped, and the
-text does not contain the nonce of the marks. So no text can close the fence, open another, or seem to be outside of it.
-In fenced text and in answers of tools, tokens of chat templates are broken, because a tokenizer could take them for
-roles, and so are marks like ours, because a model could take them for a fence.
+In a fence each line follows a bar, or a text is one line; angle brackets are escaped, and no text contains the nonce of
+the marks. So no text can close the fence, open another, or seem to be outside of it. Tokens of chat templates are
+broken, also in answers of tools, because a tokenizer could take them for roles; so are marks like ours.
 
-Role marks are not judged: "User: likes tea" is an ordinary note once it does not look like a transcript entry.
-
-Memory is untrusted: anyone who could write to it may have written an instruction. The governor removes invisible
-characters and role marks. A row that is not the reader's own is dropped if it contains a form of
-`chatbot.memory.orders`, or if the head `orders_a_model` is sure; if the head is unsure, it is quoted with its source.
-The head judges lines; longer texts are always quoted. The reader's own words are never dropped. This is only a second
-defence: text that it misses is still data, by the fence of the memory block and the role in which it is sent.
+Anyone who could write to memory may have written an instruction. Invisible characters and role marks are removed from
+every row: "User: likes tea" is then an ordinary note. A row that is not the reader's own is dropped if it contains a
+form of `chatbot.memory.orders`, or if the head `orders_a_model` is sure. If the head is unsure, or the text is too long
+for it, the row is quoted with its source. This is only a second defence: text that it misses is still data, by the
+fence of the memory block and the role in which it is sent.
 """
 
 from __future__ import annotations
@@ -25,6 +22,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from chatbot.embedding import SURE
 from chatbot.memory.episode import QUESTION
 from chatbot.memory.orders import form_in, skeleton, visible
 from chatbot.memory.people import KIND, task_of
@@ -129,9 +127,7 @@ STALE = "stale"
 TOO_LONG = "too-long"
 EMPTY = "empty"
 ORDERS = "orders-a-model"
-"""Reason if the head was sure. Other reasons are the names of forms: see `chatbot.memory.orders`."""
-_SURE = 2
-"""Level of the head `orders_a_model` at which it is sure."""
+"""Reason if the head `orders_a_model` was sure."""
 _OWN_SOURCES = frozenset({"chat", "user", CATEGORY})
 """Sources of rows that the principal said, typed or stated, unlike rows of tools, models, imports and files."""
 _LONGEST_SOURCE = 40
@@ -176,9 +172,9 @@ def judge(row: Observation, view: View, part: Sequence[tuple[Label, str]] | None
     if is_readers_own(row, view):
         return Verdict(texts=texts)
     found = next(filter(None, map(form_in, ([text for _, text in texts], written, unshown))), None)
-    if found or orders >= _SURE:
+    if found or orders >= SURE:
         return Verdict(found or ORDERS)
-    is_quoted = orders > 0 or len(_whole_text(row)) > _LONGEST_FOR_HEAD
+    is_quoted = orders > 0 or not line_of(row)
     return Verdict(texts=texts, quoted=_origin(row, view) if is_quoted else "")
 
 

@@ -13,6 +13,7 @@ from typing import Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
+from chatbot.embedding import SURE
 from chatbot.memory.inputs import list_of, sets, takes
 from chatbot.memory.profile_lines import forget_derived
 from chatbot.memory.scope import Scope, ScopedOperations, project_named, raise_first
@@ -182,7 +183,7 @@ async def _warning(scope: Scope, draft: Draft) -> str:
 
     text = "\n".join(filter(None, (draft.title, draft.subtitle, *draft.facts, draft.narrative)))[:_LOOKED_AT]
     [judged] = await scope.meaning.judge([text]) if scope.meaning is not None else [None]
-    if form_in([text]) is None and (judged is None or judged.orders_a_model < 2):
+    if form_in([text]) is None and (judged is None or judged.orders_a_model < SURE):
         return ""
     return "this reads like an order to a model: models are shown it as data, and are told not to obey it"
 
