@@ -14,7 +14,7 @@ from msgspec import Struct
 from chatbot.errors import ChatbotError, ModelError
 from chatbot.messages import Usage
 from chatbot.stores.base import AsyncResource
-from chatbot.stores.records import Vector, check_type, chunks, unit
+from chatbot.stores.records import Vector, check_type, chunks, reason_of, unit
 
 logger = logging.getLogger(__name__)
 
@@ -156,4 +156,4 @@ def guard_method(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitab
 def model_error(name: str, error: BaseException) -> ModelError:
     """Log an error that a model must not raise, and return the one to raise."""
     logger.error("the model %s failed", name, exc_info=error)
-    return ModelError(f"{name} failed: {type(error).__name__}: {error}")
+    return ModelError(f"{name} failed: {reason_of(error)}")

@@ -23,7 +23,7 @@ from chatbot.stores import errors, query
 from chatbot.stores.access import View
 from chatbot.stores.home import Home
 from chatbot.stores.observation import Observation, RowState, Triple
-from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
+from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, reason_of
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import NOTHING, Observer, Span
 
@@ -120,7 +120,7 @@ class Store(Closable):
                         errors.StoreFailed if isinstance(error, OSError) else errors.BrokenStore
                     )
                     what = f"the store {type(self).__name__} failed in {operation.__name__}"
-                    raise failure(f"{what}: {type(error).__name__}: {error}") from error
+                    raise failure(f"{what}: {reason_of(error)}") from error
 
         return super()._guard_operation(translated)
 

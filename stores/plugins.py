@@ -22,6 +22,7 @@ from chatbot.stores.base import STORE_OPERATIONS, Store, contracts_of
 from chatbot.stores.fields import in_words
 from chatbot.stores.home import Address, Home
 from chatbot.stores.on_disk.place import FileBackend, FilePlace
+from chatbot.stores.records import reason_of
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -82,11 +83,6 @@ def _numbers_in(value: object) -> Iterator[float]:
         yield value
     for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
         yield from _numbers_in(each)
-
-
-def reason_of(error: BaseException) -> str:
-    """Return the type and the message of an error that a plug-in raised."""
-    return f"{type(error).__name__}: {error}"
 
 
 def settings_of(plugin: type) -> dict[str, inspect.Parameter]:

@@ -92,6 +92,15 @@ def check_text(text: str, what: str) -> str:
     return text
 
 
+def reason_of(error: BaseException) -> str:
+    """Return the type and the message of an error that a plug-in raised."""
+    try:
+        message = str(error)
+    except Exception:  # noqa: BLE001 - its own code makes the message
+        message = "it has no message"
+    return well_formed(f"{type(error).__name__}: {message}")
+
+
 def well_formed(text: str) -> str:
     """Return `text` with its surrogates joined to characters; a lone one becomes a replacement character."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")

@@ -36,7 +36,7 @@ from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import STATUSES, Observation, Type
 from chatbot.stores.query import Version
-from chatbot.stores.records import KEYED, TranscriptEntry, format_time, parse_time
+from chatbot.stores.records import KEYED, TranscriptEntry, check_text, check_type, format_time, parse_time
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import observed, span
 
@@ -72,6 +72,13 @@ class PromptMemory(Struct, frozen=True):
     record: dict[str, Any] = field(default_factory=dict)
     in_window: Mapping[str, datetime] = field(default_factory=dict)
     """Rows that the conversation in the prompt shows anyway, by id, with the times at which they were said."""
+
+    def __post_init__(self) -> None:
+        check_type(self.block, MemoryBlock | None, "block")
+        check_text(self.text, "the text of a block")
+        check_type(self.record, dict, "record")
+        for row in check_type(self.rows, tuple, "rows"):
+            check_type(row, Observation, "a row")
 
     @property
     def text(self) -> str:

@@ -34,7 +34,7 @@ from chatbot.memory.scope import new_id
 from chatbot.messages import CallOptions, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.loops import to_its_end
-from chatbot.stores.records import format_time
+from chatbot.stores.records import format_time, well_formed
 from chatbot.stores.row_events import Event
 from chatbot.tools import ToolResult
 
@@ -435,7 +435,7 @@ class Turn:
             notice=self._notice,
         )
         answers = await self._chat.publisher.publish(event, events.Step(events.EXCHANGE_STEP, keep))
-        kept = (answer.id for answer in answers if isinstance(answer, events.KeptExchange))
+        kept = (well_formed(str(answer.id)) for answer in answers if isinstance(answer, events.KeptExchange))
         self.receipt.remembered = next(kept, self.receipt.remembered)
 
     async def _write_last_reply(self, row: str | None) -> None:
@@ -467,7 +467,7 @@ class Turn:
             await self._transcript.write((dialogue.ERROR, dialogue.STOPPED))
         elif error is not None and not self._is_complete:
             self.receipt.finish = "error"
-            self.receipt.error = without_folders(str(error))
+            self.receipt.error = well_formed(without_folders(str(error)))
             partial = f"\n\ntext so far:\n\n{self.receipt.reply}" if self.receipt.reply else ""
             await self._transcript.write((dialogue.ERROR, f"{self.receipt.error}{partial}"))
         if self._unremembered is not None:
@@ -488,7 +488,7 @@ class Turn:
         if self._session is not None and self._session.caller.clearance != "full":
             logger.warning("%s", text)
             text = text.partition(": ")[0]
-        text = without_folders(text)
+        text = well_formed(without_folders(text))
         if text and text not in self.receipt.notices:
             self.receipt.notices.append(text)
             self._emit(events.Notice(text))

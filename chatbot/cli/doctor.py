@@ -48,7 +48,7 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.on_disk.examination import close_to_others, exposed, unwritable
 from chatbot.stores.plugins import STORES, open_backend, open_place, open_store
-from chatbot.stores.records import SessionRecord
+from chatbot.stores.records import SessionRecord, reason_of
 from chatbot.telemetry import check_telemetry
 from chatbot.transfer.sync_storage import Storage, digest_of_storage
 
@@ -167,7 +167,7 @@ async def _plugin(setup: Setup, name: str, *, verify: bool) -> AsyncIterator[Fin
                 await store.stats(View("full", utc_now(), frozenset(SENSITIVITIES), None))
             flaws = await store.examine(verify=verify)
     except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
-        yield Finding("stores", "bad", f"the store {name!r} fails: {type(error).__name__}: {error}", edit)
+        yield Finding("stores", "bad", f"the store {name!r} fails: {reason_of(error)}", edit)
         return
     yield Finding("stores", "ok", f"{name} answers")
     for flaw in flaws:

@@ -33,7 +33,8 @@ from chatbot.stores.backend import Place
 from chatbot.stores.errors import StoreError, did_you_mean, nearest_hint
 from chatbot.stores.home import Home
 from chatbot.stores.loops import in_thread
-from chatbot.stores.plugins import PluginPoint, convert_settings, open_place, reason_of, settings_of
+from chatbot.stores.plugins import PluginPoint, convert_settings, open_place, settings_of
+from chatbot.stores.records import reason_of
 
 State = TypeVar("State")
 

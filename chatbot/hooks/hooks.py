@@ -42,8 +42,7 @@ from chatbot.redaction import redact
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import StoreError
 from chatbot.stores.home import Home
-from chatbot.stores.plugins import reason_of
-from chatbot.stores.records import format_time
+from chatbot.stores.records import format_time, reason_of
 from chatbot.stores.span import Observer, observed, span
 
 logger = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from msgspec import Struct
 from chatbot.errors import ChatbotError, ConfigError, ToolError, without_folders
 from chatbot.messages import ToolCall, ToolSpec, json_in
 from chatbot.stores.errors import StoreError, did_you_mean
-from chatbot.stores.plugins import PluginPoint, reason_of
-from chatbot.stores.records import well_formed
+from chatbot.stores.plugins import PluginPoint
+from chatbot.stores.records import reason_of, well_formed
 from chatbot.stores.span import span
 
 logger = logging.getLogger(__name__)
@@ -192,7 +192,7 @@ class Toolbox:
             why = without_folders(str(error))
         except (Exception, SystemExit) as error:  # a plug-in's tool may raise anything; the model must get an answer
             logger.exception("the tool %s failed", call.name)
-            why = f"the tool {call.name!r} failed: {without_folders(str(error))}"
+            why = f"the tool {call.name!r} failed: {without_folders(reason_of(error))}"
         content = json.dumps({"error": well_formed(why)}, ensure_ascii=False)
         return ToolResult(call, content, is_error=True, asked=answer, refusal=refusal)
 

@@ -58,7 +58,7 @@ async def test_lower_priorities_come_first_and_equals_by_name(bus: Bus) -> None:
 
 async def test_what_raises_hangs_or_cancels_itself_disturbs_none_and_is_told_once(bus: Bus, failures: Failures) -> None:
     async def raises(_: Any) -> None:
-        raise ValueError("token=ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8")
+        raise ValueError("token=ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8 \ud800")
 
     async def hangs(_: Any) -> None:
         await asyncio.Event().wait()

@@ -79,10 +79,11 @@ class Answers(Hook):
         super().__init__(context)
         self.words = words
     async def handle(self, event):
-        if self.words:
-            return self.words
         from chatbot.chat.events import KeptExchange
         from chatbot.chat.conversation_memory import PromptMemory
+        if self.words:
+            event.notice("half \\ud800")
+            return PromptMemory(block=5) if self.words == "5" else self.words
         if event.topic == "turn:end":
             return KeptExchange("by a plug-in")
         return PromptMemory(record={"injected": ["by a plug-in"]})
@@ -228,12 +229,21 @@ async def test_the_steps_of_a_turn_keep_their_place_among_the_hooks(tables: str,
         assert (receipt.remembered == "by a plug-in") is is_the_plugins
 
 
-async def test_an_answer_to_a_prompt_that_is_no_memory_block_is_reported() -> None:
-    configure('[hooks."own_hooks:Answers"]\nwords = "be brief"\n')
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("be brief", "a hook answered prompt:submit with str: only a PromptMemory is used"),
+        (
+            "5",
+            "the hook 'own_hooks:Answers' failed and was skipped: InvalidValue: block is 5: it must be MemoryBlock or",
+        ),
+    ],
+)
+async def test_an_answer_to_a_prompt_that_is_no_memory_block_is_reported(words: str, told: str) -> None:
+    configure(f'[hooks."own_hooks:Answers"]\nwords = "{words}"\n')
     async with talking("Noted.") as (_, _, chat):
-        assert (await chat.turn("My dog is called Rex.")).notices == [
-            "a hook answered prompt:submit with str: only a PromptMemory is used"
-        ]
+        half, notice = (await chat.turn("My dog is called Rex.")).notices
+        assert (half, notice.removesuffix(" None")) == ("half \ufffd", told)
 
 
 async def test_a_step_that_takes_too_long_is_passed_over_and_the_turn_goes_on() -> None:
