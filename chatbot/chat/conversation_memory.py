@@ -33,10 +33,10 @@ from chatbot.models.model import Disclosure, estimate_text
 from chatbot.redaction import redact, redact_all
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore, TranscriptStore
-from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.observation import STATUSES, Observation, Type
 from chatbot.stores.query import Version
-from chatbot.stores.records import KEYED, TranscriptEntry, check_text, check_type, format_time, parse_time
+from chatbot.stores.records import KEYED, TranscriptEntry, format_time, parse_time
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import observed, span
 
@@ -74,11 +74,10 @@ class PromptMemory(Struct, frozen=True):
     """Rows that the conversation in the prompt shows anyway, by id, with the times at which they were said."""
 
     def __post_init__(self) -> None:
-        check_type(self.block, MemoryBlock | None, "block")
-        check_text(self.text, "the text of a block")
-        check_type(self.record, dict, "record")
-        for row in check_type(self.rows, tuple, "rows"):
-            check_type(row, Observation, "a row")
+        kinds = (("block", self.block, MemoryBlock | None), ("rows", self.rows, tuple), ("record", self.record, dict))
+        for name, value, kind in (*kinds, *(("a row", row, Observation) for row in self.rows)):
+            if not isinstance(value, kind):
+                raise InvalidValue(f"{name} is {type(value).__name__}: see PromptMemory")
 
     @property
     def text(self) -> str:

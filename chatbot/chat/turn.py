@@ -488,7 +488,6 @@ class Turn:
         if self._session is not None and self._session.caller.clearance != "full":
             logger.warning("%s", text)
             text = text.partition(": ")[0]
-        text = well_formed(without_folders(text))
-        if text and text not in self.receipt.notices:
+        if text and (text := well_formed(without_folders(text))) not in self.receipt.notices:
             self.receipt.notices.append(text)
             self._emit(events.Notice(text))

@@ -279,9 +279,9 @@ async def test_tools_run_at_once_and_results_stay_with_their_calls(session: Sess
         (("hang", "{}"), "did not finish within"),
         (ToolError("not today"), '"not today"'),
         (StoreBusy("another process writes"), '"another process writes"'),
-        (ZeroDivisionError("by zero"), "'fail' failed: by zero"),
-        (TimeoutError("nobody answers there"), "'fail' failed: nobody answers there"),
-        (SystemExit(3), "'fail' failed: 3"),
+        (ZeroDivisionError("by zero"), "'fail' failed: ZeroDivisionError: by zero"),
+        (TimeoutError("nobody answers there"), "'fail' failed: TimeoutError: nobody answers there"),
+        (SystemExit(3), "'fail' failed: SystemExit: 3"),
         (asyncio.CancelledError(), "'fail' cancelled itself"),
     ],
 )
