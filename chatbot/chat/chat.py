@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime
 
 from msgspec import Struct
@@ -33,7 +33,6 @@ from chatbot.tools import Toolbox
 
 COMPACTED = "compacted"
 """Key of the time at which the window of a compacted session begins."""
-_LEAST_TO_COMPACT = 2
 
 
 class Rules(Struct, frozen=True):
@@ -81,7 +80,8 @@ class Chat:
         """None if nothing is remembered."""
         self.greeting = ""
         """The title that this conversation made from a greeting, until a better one can be made."""
-        self._order = LoopsLock() if session is None else session.turn_order
+        self._lock = LoopsLock()
+        """Held during each turn if there is no session."""
         self._calls: list[Call] = []
         """The calls so far, if there is no session whose receipts have them."""
         self._observer = observer
@@ -119,8 +119,8 @@ class Chat:
         """Return the prompt that a turn with `text` would send, and how it was made. Writes nothing."""
         _check_message(text)
         with observed(self._observer):
-            held = self._order if self.session is None else self.session.turn_order.in_process  # a lease is a write
-            async with held:
+            # in this process only, because a lease is a write
+            async with self._lock if self.session is None else self.session.turn_order.in_process:
                 await self._begin_window()
                 turn, since = Turn(text, self, lambda _: None), self.window.since
                 try:
@@ -150,8 +150,7 @@ class Chat:
         if not files:
             _check_message(text)
         # Read nothing before our turn in the order, or we could miss what the last turn has written.
-        held = self._order if self.session is None else self.session.hold_turn()
-        async with self._settled() if client.again else held:
+        async with self._settled() if client.again else self._held():
             await self._begin_window()
             if client.again:
                 await self._set_aside()
@@ -180,6 +179,10 @@ class Chat:
                         await session.drop_unnamed_attachments()
                 return entries
 
+    def _held(self) -> AbstractAsyncContextManager[None]:
+        """Hold the order of turns."""
+        return self._lock if self.session is None else self.session.hold_turn()
+
     @asynccontextmanager
     async def _settled(self) -> AsyncIterator[None]:
         """Hold the order of turns, once all work of earlier ones is done."""
@@ -187,7 +190,7 @@ class Chat:
         while True:
             if session is not None:
                 await self.publisher.settle(session.id)  # without holding the order: some of that work may wait for it
-            async with self._order:
+            async with self._held():
                 if session is None or self.publisher.is_settled(session.id):
                     yield
                     return
@@ -270,12 +273,12 @@ class Chat:
         if not self.session.supports(KeyValueStore):
             raise UnsupportedOperation("this session has no key-value store, which would keep the summary")
         with observed(self._observer):
-            async with self._order:
+            async with self._held():
                 await self._begin_window()
                 window = self.window
                 entries = window.cut(await self.session.transcript_read_last(window.limit), 0)
                 asked = [at for at, entry in enumerate(entries) if entry.role == dialogue.USER]
-                if len(asked) < _LEAST_TO_COMPACT:
+                if not asked[1:]:
                     return None
                 window.since = entries[asked[-1]].at
                 await self.session.kv_set(COMPACTED, format_time(window.since))

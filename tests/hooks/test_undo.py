@@ -10,7 +10,7 @@ from chatbot.chat.chat import Chat
 from chatbot.chat.dialogue import ClientRequest
 from chatbot.cli.why import receipt_of_turn
 from chatbot.errors import ProviderFailed
-from chatbot.memory import SessionHandle
+from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.episode import ModelSummary, keep_model_summary, kept_episode, kept_model_summary, summarize_episode
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
@@ -233,18 +233,22 @@ async def test_a_reply_that_is_asked_for_again_stays_unseen_and_can_be_chosen() 
         assert holding("viola") == []
 
 
-async def test_an_answer_again_that_fails_keeps_the_reply_and_its_message() -> None:
+async def test_an_answer_again_that_fails_keeps_the_reply_and_is_as_sensitive_as_another_process_says() -> None:
     configure()
     model = ScriptedModel(["The cello it is.", ProviderFailed("overloaded"), "The viola, then."])
-    async with talking(options=Options(identity="ada"), model=model) as (_, session, chat):
+    async with talking(options=Options(identity="ada"), model=model) as (runtime, session, chat):
         with pytest.raises(InvalidValue, match="no message to answer again"):
             await chat.turn("anything", client=ClientRequest(again=True))
         await chat.turn(SAID[1][0])
         with pytest.raises(ProviderFailed):
             await chat.turn(SAID[1][0], client=ClientRequest(again=True))
+        async with MemorySystem(runtime.memory.where) as elsewhere:
+            await (await elsewhere.load_session(session.id, "chat")).mark("private")
         await chat.turn(SAID[1][0], client=ClientRequest(again=True))
         roles = [each.role for each in await session.transcript_read_all()]
         assert roles == ["user", "reply-1-assistant", "reply-2-error", "assistant"]
+        [row] = (await session.memory.list_observations(sensitivities=SENSITIVITIES)).rows
+        assert (row.assistant_text, row.sensitivity) == ("The viola, then.", "private")
 
 
 async def test_words_said_twice_stay_one_memory_whichever_reply_is_chosen() -> None:

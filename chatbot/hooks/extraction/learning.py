@@ -110,7 +110,7 @@ async def learn_from(
         return extracted, ()
     origin = Origin(session.agent_id, Guard.of(source), (source.id,), turn.at, turn.text, turn.reply)
     steps = await plan(extracted.facts, session.memory, calls, origin, settings)
-    async with session.turn_order:  # the exchange cannot be undone while its facts are written
+    async with session.hold_turn():  # the exchange cannot be undone while its facts are written
         if await _source(turn, session, sensitivities) is None:
             return extracted, ()
         outcomes = await to_its_end(apply(steps, session.memory, origin))
