@@ -12,6 +12,7 @@ keeps files is safe between processes too. Reading needs no write permission, an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from chatbot.stores import errors, query
 from chatbot.stores.access import View
 from chatbot.stores.home import Home
+from chatbot.stores.loops import is_cancelled
 from chatbot.stores.observation import Observation, RowState, Triple
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, reason_of
 from chatbot.stores.row_events import Event, Outcome
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 
 Method = Callable[..., Awaitable[Any]]
+_LISTS = {"kv_entries": KeyValue, "transcript_read_last": TranscriptEntry, "transcript_read_all": TranscriptEntry}
+"""Operations of plug-ins that return a list, with the type of its items."""
 CLOSED = "the memory is closed: open it again to continue"
 
 
@@ -112,15 +116,22 @@ class Store(Closable):
             )
             with work:
                 try:
-                    return await operation(self, *args, **named)
+                    found = await operation(self, *args, **named)
+                    kind = _LISTS.get(operation.__name__)
+                    if kind and not (isinstance(found, list) and isinstance((found or [None])[0], kind | None)):
+                        raise TypeError(f"it returned {found!r:.80}, which is no list of {kind.__name__}")
                 except errors.StoreError:
                     raise
-                except Exception as error:
+                except (Exception, SystemExit, CancelledError) as error:
+                    if isinstance(error, CancelledError) and is_cancelled():
+                        raise
                     failure: type[errors.StoreError] = (
                         errors.StoreFailed if isinstance(error, OSError) else errors.BrokenStore
                     )
                     what = f"the store {type(self).__name__} failed in {operation.__name__}"
                     raise failure(f"{what}: {reason_of(error)}") from error
+                else:
+                    return found
 
         return super()._guard_operation(translated)
 

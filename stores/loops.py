@@ -39,6 +39,12 @@ def in_thread(
     return hop
 
 
+def is_cancelled() -> bool:
+    """Return False if a `CancelledError` was raised by the code that the running task awaits, and not asked for."""
+    task = asyncio.current_task()
+    return task is None or bool(task.cancelling())
+
+
 def new_waiter() -> Waiter:
     """Return a future of the running loop, for `wake`."""
     return asyncio.get_running_loop().create_future()

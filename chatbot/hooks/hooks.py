@@ -42,6 +42,7 @@ from chatbot.redaction import redact
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import StoreError
 from chatbot.stores.home import Home
+from chatbot.stores.loops import is_cancelled
 from chatbot.stores.records import format_time, reason_of
 from chatbot.stores.span import Observer, observed, span
 
@@ -197,7 +198,7 @@ class Bus(Publisher):
         except TimeoutError as error:
             failure = f"it did not finish within {subscription.timeout_s:g} s" if limit.expired() else reason_of(error)
         except asyncio.CancelledError:
-            if (task := asyncio.current_task()) is None or task.cancelling():
+            if is_cancelled():
                 raise
             failure = "it cancelled itself"
         except (Exception, SystemExit) as error:

@@ -20,6 +20,7 @@ from msgspec import Struct
 from chatbot.errors import ChatbotError, ConfigError, ToolError, without_folders
 from chatbot.messages import ToolCall, ToolSpec, json_in
 from chatbot.stores.errors import StoreError, did_you_mean
+from chatbot.stores.loops import is_cancelled
 from chatbot.stores.plugins import PluginPoint
 from chatbot.stores.records import reason_of, well_formed
 from chatbot.stores.span import span
@@ -207,7 +208,7 @@ class Toolbox:
                 raise  # the tool's own
             why = f"did not finish within {seconds:g} s"
         except asyncio.CancelledError:
-            if (task := asyncio.current_task()) is None or task.cancelling():
+            if is_cancelled():
                 raise
             why = "cancelled itself"
         raise ToolError(f"the tool {tool.spec.name!r} {why}")

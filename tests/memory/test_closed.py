@@ -1,5 +1,6 @@
 """After `aclose`, every operation raises `ClosedResource`: of memories, sessions, what they give out, and of stores."""
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from inspect import getmembers, isasyncgenfunction, iscoroutinefunction, signature
@@ -96,7 +97,7 @@ class Faulty(KeyValueStore):
     """A plug-in that knows nothing of `StoreError`, nor of being closed."""
 
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
-        raise KeyError(key)
+        raise {"cancel": asyncio.CancelledError, "exit": SystemExit}.get(key, KeyError)(key)
 
     async def kv_set(self, session: SessionRef, entry: KeyValue) -> None:
         raise OSError(28, "No space left on device")
@@ -105,7 +106,7 @@ class Faulty(KeyValueStore):
         raise UnsupportedOperation("keys stay")
 
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
-        return []
+        return None  # type: ignore[return-value]
 
     async def forget_session(self, session: SessionRef) -> None: ...
 
@@ -116,6 +117,11 @@ async def test_what_a_plug_in_raises_of_its_own_is_a_store_error_that_names_it()
     with pytest.raises(BrokenStore, match=r"store Faulty failed in kv_get: KeyError: 'key'") as caught:
         await session.kv_get("key")
     assert isinstance(caught.value.__cause__, KeyError)
+    for key in ("cancel", "exit"):
+        with pytest.raises(BrokenStore, match=f"(CancelledError|SystemExit): {key}"):
+            await session.kv_get(key)
+    with pytest.raises(BrokenStore, match="kv_entries: TypeError: it returned None, which is no list of KeyValue"):
+        await session.kv_entries()
     with pytest.raises(StoreFailed, match=r"Faulty failed in kv_set.*No space left"):
         await session.kv_set("key", "value")
     with pytest.raises(UnsupportedOperation, match="keys stay"):

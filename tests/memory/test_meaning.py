@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from asyncio import CancelledError
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -93,7 +94,7 @@ class Raising(LetterEmbedder):
         self._step("aclose")
 
 
-WRONG = (OSError(28, "full"), TimeoutError(), StopAsyncIteration(), ExceptionGroup("a", [KeyError()]), SystemExit(3))
+WRONG = (OSError(28), StopAsyncIteration(), ExceptionGroup("a", [KeyError()]), SystemExit(3), CancelledError())
 
 
 @pytest.mark.parametrize("method", ["embed", "embed_questions", "judge", "ready", "aclose", "too few", "nothing"])
