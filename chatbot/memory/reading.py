@@ -25,8 +25,6 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_LIMIT = 10
 _NO_FILTER = "memories cannot be filtered by"
-
-_WANTED = query.RowFilter.__struct_fields__
 _ALIKE = 0.2
 """Minimum cosine of a search result without a lexical match."""
 _CANDIDATES = 5
@@ -133,7 +131,7 @@ class Timeline(TimelineOptions, frozen=True):
 class MemoryReads(ScopedOperations):
     """Operations that return only what the caller may see; the gate is applied before limits, counts and uses.
 
-    Of `sensitivities`, `private` and `secret` rows are returned only if named, `unknown` ones never.
+    Rows that are `private` or `secret` are returned only if `sensitivities` name them, `unknown` ones never.
     """
 
     __slots__ = ()
@@ -250,7 +248,7 @@ class MemoryReads(ScopedOperations):
         scope = self.scope
         rows = await scope.store.get(scope.view(sensitivities), [observation_id], current=False)
         if not rows:
-            raise errors.UnknownObservation(f"no memory has the id {observation_id}")
+            raise errors.UnknownObservation.of([observation_id])
         return rows[0]
 
     @takes(Listing, _NO_FILTER)
@@ -278,7 +276,7 @@ class MemoryReads(ScopedOperations):
         scope, anchor = self.scope, asked.anchor
         view, wanted = scope.view(asked.sensitivities), await self._filter(asked)
         if not (found := await scope.store.get(view, [anchor])):
-            raise errors.UnknownObservation(f"no memory has the id {anchor}")
+            raise errors.UnknownObservation.of([anchor])
         older = await scope.rows(wanted, view=view, after=anchor, limit=query.check_limit(asked.before))
         newer = await scope.rows(wanted, view=view, after=anchor, limit=query.check_limit(asked.after), ascending=True)
         return [*older[::-1], *found, *newer]
@@ -286,13 +284,11 @@ class MemoryReads(ScopedOperations):
     async def history(self, observation_id: str, *, sensitivities: Sensitivities = PUBLIC) -> list[query.Version]:
         """Return the versions of an observation and of those it replaced or was replaced by, oldest first.
 
-        If another replaced it, `changes` have the text of both.
-
-        Raises `UnknownObservation` if there is no such observation.
+        `changes` of a replaced one have both texts. Raises `UnknownObservation` if there is no such observation.
         """
         scope = self.scope
         if not (line := await scope.store.history(scope.view(sensitivities), observation_id)):
-            raise errors.UnknownObservation(f"no memory has the id {observation_id}")
+            raise errors.UnknownObservation.of([observation_id])
         texts = {version.observation.id: version.observation.text() for version in line}
         return [_with_texts(version, texts) for version in line]
 
@@ -342,18 +338,14 @@ class MemoryReads(ScopedOperations):
 
     async def _filter(self, asked: query.RowFilter) -> query.Filter:
         """Return the plain `Filter`, with all names of the wanted people, and all known paths of the wanted files."""
-        given = {
-            name: getattr(asked, name) for name in (query.FILTER_FIELDS if isinstance(asked, query.Filter) else _WANTED)
-        }
-        wanted = query.Filter(**given)
+        kind = query.Filter if isinstance(asked, query.Filter) else query.RowFilter
+        wanted = query.Filter(**{name: getattr(asked, name) for name in kind.__struct_fields__})
         if wanted.people:
             sensitivities = asked.sensitivities if isinstance(asked, Every | TimelineOptions) else PUBLIC
             wanted = structs.replace(wanted, people=await other_names(self.scope, wanted.people, sensitivities))
         if wanted.files:
-            scope = self.scope
-            known = [
-                each.value for each in await scope.store.facets(scope.view(SENSITIVITIES), "files", limit=query.EVERY)
-            ]
+            view = self.scope.view(SENSITIVITIES)
+            known = [each.value for each in await self.scope.store.facets(view, "files", limit=query.EVERY)]
             ends = tuple(f"/{file.lower().lstrip('/')}" for file in wanted.files)
             found = (each for each in known if f"/{each.lower()}".endswith(ends))
             wanted = structs.replace(wanted, files=(*wanted.files, *found))

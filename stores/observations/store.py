@@ -278,7 +278,7 @@ class LoggedObservations(ObservationStore):
         table = self._table
         flags = table.visible(view, wanted.statuses).flags
         if after is not None and not table.is_seen(after, view.asking_all()):
-            raise UnknownObservation(f"no memory has the id {after}")
+            raise UnknownObservation.of([after])
         numbers, fits = filters.fitting_rows(table, wanted), filters.predicate(table, wanted)
         if numbers is None and filters.is_few(flags.count(1), len(flags)):
             numbers = set(compress(range(len(flags)), flags))
