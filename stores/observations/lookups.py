@@ -44,7 +44,7 @@ _NO_ROWS: Sequence[int] = ()
 class Ids(list[str]):
     """Ids of rows by number, in the order of addition. The number of an erased row is not reused; its id may be.
 
-    `text` are the first ids, joined; `gone` the numbers of erased ones.
+    `text` are the first ids, joined.
     """
 
     def __init__(self, text: str = "", gone: Iterable[int] = ()) -> None:
@@ -87,6 +87,13 @@ class Numbering(dict[Key, int]):
         return number
 
 
+def numbers(code: str, part: bytes | memoryview) -> array[Any]:
+    """Return the numbers in a part of a snapshot."""
+    found = array(code)
+    found.frombytes(part)
+    return found
+
+
 class LabelTexts(NamedTuple):
     """Labels in order: joined texts, joined rows, and the end of each label's rows."""
 
@@ -97,8 +104,7 @@ class LabelTexts(NamedTuple):
 
     def all(self) -> Iterator[tuple[str, array[int]]]:
         """Yield each label with its rows."""
-        rows = array("I")
-        rows.frombytes(self.rows)
+        rows = numbers("I", self.rows)
         for (begin, end), (first, stop) in zip(
             pairwise((0, *self.text_ends)), pairwise((0, *self.row_ends)), strict=True
         ):
@@ -290,15 +296,8 @@ def text_digest(row: Observation) -> int:
     return int.from_bytes(hashlib.blake2b(said.encode(), digest_size=8).digest(), "little") >> 1 or 1
 
 
-def numbers(code: str, part: bytes | memoryview) -> array[Any]:
-    """Return the numbers in a part of a snapshot."""
-    found = array(code)
-    found.frombytes(part)
-    return found
-
-
 def column_names() -> list[list[str]]:
-    """Return the columns as a snapshot names them, to detect one of another release."""
+    """Return the columns as a snapshot names them, to detect a snapshot of another release."""
     return [[name, column.code] for name, column in COLUMNS.items()]
 
 

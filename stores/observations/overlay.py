@@ -70,7 +70,7 @@ class Overlay(dict[int, Text]):
     def drop(self, rows: Collection[int]) -> None:
         """Drop these rows, if they are here."""
         gone = {row: self.pop(row) for row in rows if row in self}
-        if 2 * len(self) < len(gone):
+        if 2 * len(self) < len(gone):  # then building the rest anew is faster
             self._postings = {}
             for row, text in self.items():
                 self._add_postings(row, text)
