@@ -289,9 +289,9 @@ async def _write_value(
     now = scope.clock()
     if since is not None and check_time(since) > now:
         raise InvalidValue(f"{format_time(since)} is in the future: give the time since which the value is true")
-    lines = lines_at(await line_rows(scope, SENSITIVITIES), now, key=stated.key)
     if "chat" not in scope.caller.rights:
         return await _propose(scope, stated, since, sensitivity)
+    lines = lines_at(await line_rows(scope, SENSITIVITIES), now, key=stated.key)
     if same := next((line for line in lines if fold(line.value) == fold(stated.value)), None):
         return await _repeat(scope, same, stated if by == _BY_PERSON else None, since, sensitivity)
     replaced = [] if stated.also else lines
