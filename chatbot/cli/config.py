@@ -124,23 +124,23 @@ def replace_text(path: Path, text: str) -> str:
     trusted = False
     with suppress(ConfigError):  # a file that cannot be read is not trusted, but may be replaced
         trusted = path.is_file() and is_trusted(path, read_toml(path))
-    check(path, text)
-    write_atomically(path, text, is_secret=Settings(path, tomllib.loads(text)).holds_key)
+    write_atomically(path, text, is_secret=_checked(path, text).holds_key)
     if trusted:
         trust(path, read_toml(path))  # the user's own change keeps the trust
     return text
 
 
-def check(path: Path, text: str) -> None:
-    """Raise `ConfigError` for a text that would not be valid as this file."""
+def _checked(path: Path, text: str) -> Settings:
+    """Return the settings of the file with this text. Raises `ConfigError` if they would be invalid."""
     try:
-        table = tomllib.loads(text)
+        settings = Settings(path, tomllib.loads(text))
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(f"nothing was written: {path} would not be valid TOML: {error}", at=path) from error
     try:
-        Setup.resolve(Options(settings=Settings(path, table))).check()
+        Setup.resolve(Options(settings=settings)).check()
     except ConfigError as error:
         raise ConfigError(f"nothing was written: {error}", at=path) from error
+    return settings
 
 
 def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
