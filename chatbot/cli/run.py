@@ -88,7 +88,7 @@ def cancel_on_signals() -> None:
 
 
 async def until_interrupted(work: Coroutine[Any, Any, T], *, at_once: bool = False) -> T | None:
-    """Return the outcome of `work`; None if Ctrl-C came first, once the work has cleaned up; `at_once`: it came."""
+    """Return the outcome of `work`; None if Ctrl-C came first or, with `at_once`, before. The work then cleans up."""
     task = asyncio.create_task(work)
     if at_once:
         task.cancel()
@@ -138,7 +138,7 @@ def run(args: argparse.Namespace) -> int:
 async def run_command(args: argparse.Namespace) -> Any:
     """Run the parsed command and return its `Exit`, or None if all went well. Errors are raised."""
     command = load_function(COMMANDS[args.command].runs if args.command else "repl.loop:run")
-    if not gc.isenabled():
+    if not gc.isenabled():  # `main` disabled it while modules load
         gc.freeze()
         gc.enable()
     return await command(args)

@@ -47,11 +47,9 @@ def _tensors(path: Path) -> dict[str, Tensor]:
     with path.open("rb") as file:
         data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     graphs = (span for number, span in _fields(data, (0, len(data))) if number == _GRAPH)
-    parts = (
-        list(_fields(data, span)) for graph in graphs for part, span in _fields(data, graph) if part == _INITIALIZER
-    )
+    spans = (span for graph in graphs for number, span in _fields(data, graph) if number == _INITIALIZER)
     tensors: dict[str, Tensor] = {}
-    for fields in parts:
+    for fields in (list(_fields(data, span)) for span in spans):
         shape, found = [value for number, value in fields if number == _DIMS], dict(fields)
         if found[_DATA_TYPE] in _TYPES:
             (start, end), dtype = found[_RAW_DATA], np.dtype(_TYPES[found[_DATA_TYPE]])

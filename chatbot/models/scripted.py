@@ -53,9 +53,9 @@ class ScriptedModel(Model):
         self.tools: list[tuple[ToolSpec, ...]] = []
         """The tools offered with each prompt."""
         self.limits: list[int | None] = []
-        """The limit on the reply that came with each prompt, in tokens."""
+        """The limit of tokens that came with each prompt."""
         self.options: list[CallOptions] = []
-        """Options of each reply so far."""
+        """The options that came with each prompt."""
         self._replies = replies
         self._window = window
         self._price = price or Price(0.0, 0.0)
@@ -105,16 +105,14 @@ class ScriptedModel(Model):
                 await asyncio.sleep(self._delay_s)
             else:
                 written, has_calls = written + delta.arguments, True
-        usage = self._usage(estimate(messages, tools), estimate_text(written))
+        counts = estimate(messages, tools), estimate_text(written)
+        usage = Usage(*counts, cost_usd=self._price.cost(*counts))
         yield Finished("tool_calls" if has_calls else "stop", usage, self.name)
 
     def _next_reply(self, messages: Sequence[Message]) -> ScriptedReply:
         if not self._replies:
             return f"You said: {without_blocks(messages[-1].content) if messages else 'nothing'}"
         return self._replies[len(self.prompts) % len(self._replies)]
-
-    def _usage(self, read: int, written: int) -> Usage:
-        return Usage(read, written, cost_usd=self._price.cost(read, written))
 
 
 async def _deltas(reply: ScriptedReply) -> AsyncGenerator[Delta, None]:

@@ -46,8 +46,7 @@ _REASON = re.compile(r"\[Errno -?\d+\] ([^\"')]+)|code: (\d+), reason: (.+)")
 class Telemetry(AsyncResource):
     """Spans and metrics of any number of runtimes, sent through providers that may be the caller's own.
 
-    `registry` is the source of metrics in the format of Prometheus. `shut_down` sends the rest; it is called at the
-    end, on a thread, and waited for two seconds at most.
+    `registry` is the source of metrics in the format of Prometheus. At the end `shut_down` sends the rest, on a thread.
     """
 
     def __init__(
@@ -67,8 +66,8 @@ class Telemetry(AsyncResource):
     @classmethod
     def of(cls, settings: TelemetrySettings, *, serves: bool) -> Telemetry:
         """Create telemetry from settings. Raises `ConfigError` if a header names a variable that is not set."""
-        to = f"{settings.endpoint} accepts no telemetry; see endpoint in [telemetry]"
-        _on_first_failure(lambda why: logger.warning("%s", without_secrets(f"{to}: {why}")))
+        refused = f"{settings.endpoint} accepts no telemetry; see endpoint in [telemetry]"
+        _on_first_failure(lambda why: logger.warning("%s", without_secrets(f"{refused}: {why}")))
         resource = Resource.create(
             {
                 "service.name": settings.service,

@@ -87,12 +87,8 @@ def _grant(connection: psycopg.Connection[Any], role: str) -> None:
         "REVOKE INSERT, UPDATE, DELETE ON chatbot.version FROM {}",
     ):
         connection.execute(sql.SQL(statement).format(name))
-    for part in _partitions(connection):  # rows are only reached through the tables that have the policy
-        connection.execute(sql.SQL("REVOKE ALL ON {} FROM {}").format(sql.Identifier("chatbot", part), name))
-
-
-def _partitions(connection: psycopg.Connection[Any]) -> list[str]:
-    rows = connection.execute(
+    partitions = connection.execute(
         "SELECT relname FROM pg_class WHERE relnamespace = 'chatbot'::regnamespace AND relispartition AND relkind = 'r'"
     )
-    return [name for (name,) in rows]
+    for (part,) in partitions.fetchall():  # rows are only reached through the tables that have the policy
+        connection.execute(sql.SQL("REVOKE ALL ON {} FROM {}").format(sql.Identifier("chatbot", part), name))

@@ -6,10 +6,11 @@ import asyncio
 import re
 import weakref
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from typing import Any
+
+from msgspec import Struct
 
 from chatbot.stores.base import KeyValueStore, TranscriptStore, check_caps
 from chatbot.stores.home import Address
@@ -21,22 +22,23 @@ from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
 
 _MESSAGES = ".messages"
 _VALUES = ".key_values"
-"""Rows in `chatbot.head`, whose names no lines can have."""
+"""Names of rows in `chatbot.head`; lines cannot have them, because of the dot."""
 _MOST = 2**62
+"""Largest number of rows that a statement is asked for."""
 _READ_AHEAD = 20
 _MOST_AHEAD = 200
-"""Entries read with a turn's lease: as many as earlier turns used, but at least and at most these."""
+"""Fewest and most entries to read with a turn's lease; between them, as many as earlier turns used."""
 _MOST_TURNS = 1_000
+"""Sessions whose reads are kept in memory."""
 _ESCAPES = {"\x10p": "\x10", "\x10n": "\0"}
 _ESCAPED = re.compile("\x10[pn]")
 
 
-@dataclass(slots=True)
-class _TurnReads:
+class _TurnReads(Struct):
     """Entries and values read at the beginning of a turn, with those appended here since."""
 
     fresh_at: float
-    entries: list[TranscriptEntry] = field(default_factory=list)
+    entries: list[TranscriptEntry] = []
     is_part: bool = False
     """True if there may be earlier entries."""
     values: dict[str, str] | None = None
@@ -104,7 +106,8 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
             return []
         if (reads := self._current_reads(session)) is not None and (len(reads.entries) >= n or not reads.is_part):
             return reads.entries[-n:]
-        self._most_read = max(self._most_read, min(n, _MOST_AHEAD)) if session.fresh_at else self._most_read
+        if session.fresh_at:
+            self._most_read = max(self._most_read, min(n, _MOST_AHEAD))
         return _entries(await self._rows(session, statements.LAST_MESSAGES, limit=min(n, _MOST)))
 
     async def transcript_count(self, session: SessionRef, roles: Collection[str] = ()) -> int:

@@ -33,6 +33,7 @@ FROM_REPLY = "extraction:reply"
 _SAME_SUBJECT = 50
 """Maximum facts on a subject that are compared with a new one."""
 _SAID_AT_ONCE = 5
+"""Maximum rows with the time of one message."""
 _ALIKE = 0.85
 """Minimum cosine at which a fact replaces another: two such facts mean nearly the same, and the newer one updates."""
 _MOST_ALIKE = 10
@@ -73,6 +74,7 @@ class FactStep:
 
     fact: ExtractedFact
     action: str = "add"
+    """An `Action` of a model in lower case; or `known`: the fact is added again, which counts as a mention."""
     target: Observation | None = None
 
 
