@@ -32,14 +32,13 @@ from chatbot.memory.profile_lines import (
     lines_at,
     prompt_lines,
 )
-from chatbot.memory.scope import Scope, ScopedOperations
+from chatbot.memory.scope import Scope
 from chatbot.memory.writing import AddResult, Draft, MemoryWrites, add_drafts
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, fold
-from chatbot.stores.errors import ChangedMeanwhile, ConflictingChange, InvalidValue, UnknownObservation
-from chatbot.stores.fields import check_key, one_line
-from chatbot.stores.loops import to_its_end
-from chatbot.stores.observation import KIND, LINE, OWN_KEY, Observation
+from chatbot.stores.errors import ConflictingChange, InvalidValue, UnknownObservation
+from chatbot.stores.fields import one_line
+from chatbot.stores.observation import KIND, LINE, Observation
 from chatbot.stores.query import Filter
 from chatbot.stores.records import check_time, format_time, parse_time
 from chatbot.stores.row_events import HELD, Event
@@ -56,7 +55,7 @@ _BEGINNING = 4
 """Number of first letters that two forms of a word share."""
 
 
-class Profiles(MemoryWrites, ScopedOperations):
+class Profiles(MemoryWrites):
     """Operations on the caller's own profile."""
 
     __slots__ = ()
@@ -193,40 +192,6 @@ class Profiles(MemoryWrites, ScopedOperations):
                 else:
                     done.append(await _propose(scope, each))
         return done
-
-    async def upsert(self, key: str, title: str = "", *, is_new: bool = False, **draft: Any) -> AddResult:
-        """Keep a row under the caller's own key, replacing the former one.
-
-        The key is in the metadata as `key`; `draft` are fields of `Draft`. A repetition counts as a mention. With
-        `is_new`, raises `ConflictingChange` if there is a former one, also with concurrent writers.
-        """
-        scope = self.scope
-        check_key(key)
-        scope.caller.check("write")
-        async with scope.environment.keyed:
-            return await to_its_end(self._replace(key, title, draft, is_new=is_new))
-
-    async def _replace(self, key: str, title: str, draft: dict[str, Any], *, is_new: bool) -> AddResult:
-        scope = self.scope
-        wanted = Filter(metadata={OWN_KEY: key})
-        rows = await scope.rows(wanted, view=scope.view(SENSITIVITIES), order="updated")
-        old = next((row for row in rows if row.principal == scope.caller.principal), None)
-        if old is None and scope.expects is not None:
-            raise ChangedMeanwhile(f"no memory has the key {key!r:.80}: nothing was changed")
-        if old is not None and is_new:
-            raise ConflictingChange(f"a memory has the key {key!r:.80} already: nothing was changed")
-        metadata = {**(draft.pop("metadata", None) or {}), OWN_KEY: key}
-        given = Draft(title=title, metadata=metadata, **draft)
-        if old is not None and all(old.metadata.get(name, value) == value for name, value in metadata.items()):
-            given = replace(given, supersedes=old.id)
-        elif old is not None:  # rows with different metadata cannot supersede each other
-            given = replace(given, forgets=old.id)
-        [kept] = await add_drafts(scope, [given])
-        said: dict[str, Any] = {"title": given.title, "narrative": given.narrative, "facts": tuple(given.facts)}
-        if old is not None and kept.id == old.id and said != {name: getattr(old, name) for name in said}:
-            corrected = await self.update(old.id, **said)  # said in another case, or with other white space
-            return corrected if corrected.outcome == "updated" else kept
-        return kept
 
     async def _proposal(self, proposal_id: str) -> Observation:
         for row in await self.profile_proposals():

@@ -19,10 +19,11 @@ from chatbot.memory.profile_lines import forget_derived
 from chatbot.memory.scope import Scope, ScopedOperations, project_named, raise_first
 from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_as_strict
-from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError, UnknownObservation
-from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth
-from chatbot.stores.observation import TYPES, Content, Observation, Triple, Type
-from chatbot.stores.query import EVERY, FactFilter, status_now
+from chatbot.stores.errors import ChangedMeanwhile, ConflictingChange, InvalidValue, StoreError, UnknownObservation
+from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth, check_key
+from chatbot.stores.loops import to_its_end
+from chatbot.stores.observation import OWN_KEY, TYPES, Content, Observation, Triple, Type
+from chatbot.stores.query import EVERY, FactFilter, Filter, status_now
 from chatbot.stores.records import check_time, check_type, chunks, format_time, parse_time
 from chatbot.stores.row_events import Event, Kind
 from chatbot.stores.text.analysis import terms
@@ -136,6 +137,40 @@ class MemoryWrites(ScopedOperations):
             ]:
                 scope.changed("purge", await scope.store.purge(scope.write_view(), too_loose))
         return AddResult(outcome.kind, outcome.id, outcome.reason, redacted)
+
+    async def upsert(self, key: str, title: str = "", *, is_new: bool = False, **draft: Any) -> AddResult:
+        """Keep a row under the caller's own key, replacing the former one.
+
+        The key is in the metadata as `key`; `draft` are fields of `Draft`. A repetition counts as a mention. With
+        `is_new`, raises `ConflictingChange` if there is a former one, also with concurrent writers.
+        """
+        scope = self.scope
+        check_key(key)
+        scope.caller.check("write")
+        async with scope.environment.keyed:
+            return await to_its_end(self._replace(key, title, draft, is_new=is_new))
+
+    async def _replace(self, key: str, title: str, draft: dict[str, Any], *, is_new: bool) -> AddResult:
+        scope = self.scope
+        wanted = Filter(metadata={OWN_KEY: key})
+        rows = await scope.rows(wanted, view=scope.view(SENSITIVITIES), order="updated")
+        old = next((row for row in rows if row.principal == scope.caller.principal), None)
+        if old is None and scope.expects is not None:
+            raise ChangedMeanwhile(f"no memory has the key {key!r:.80}: nothing was changed")
+        if old is not None and is_new:
+            raise ConflictingChange(f"a memory has the key {key!r:.80} already: nothing was changed")
+        metadata = {**(draft.pop("metadata", None) or {}), OWN_KEY: key}
+        leaving: dict[str, Any] = {}
+        if old is not None:  # rows with different metadata cannot supersede each other
+            is_alike = all(old.metadata.get(name, value) == value for name, value in metadata.items())
+            leaving = {"supersedes" if is_alike else "forgets": old.id}
+        given = Draft(**{**draft, "title": title, "metadata": metadata, **leaving})
+        [kept] = await add_drafts(scope, [given])
+        said: dict[str, Any] = {"title": given.title, "narrative": given.narrative, "facts": tuple(given.facts)}
+        if old is not None and kept.id == old.id and said != {name: getattr(old, name) for name in said}:
+            corrected = await self.update(old.id, **said)  # said in another case, or with other white space
+            return corrected if corrected.outcome == "updated" else kept
+        return kept
 
     async def supersede(self, old: str, new: str) -> None:
         """Replace the observation `old` by `new`; `old` stays in the history.
