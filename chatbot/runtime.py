@@ -34,7 +34,7 @@ from chatbot.stores.records import check_text, check_type
 from chatbot.stores.span import observed
 from chatbot.telemetry import open_telemetry
 from chatbot.tools import Confirm, Tool, Toolbox
-from chatbot.tools.mcp import McpServers
+from chatbot.tools.mcp.server import McpServers
 from chatbot.tools.toolbox import TOOLS, tools_of
 
 if TYPE_CHECKING:

@@ -27,8 +27,7 @@ from chatbot.server.access_tokens import Tokens
 from chatbot.server.callers import Grant
 from chatbot.tools import Tool, Toolbox, ToolResult
 from chatbot.tools.function import FunctionTool
-from chatbot.tools.mcp import McpServers
-from chatbot.tools.mcp.server import LONGEST_ANSWER, LONGEST_DESCRIPTION
+from chatbot.tools.mcp.server import LONGEST_ANSWER, LONGEST_DESCRIPTION, McpServers
 from tests.command import run
 from tests.patience import PATIENCE_S
 from tests.servers.mcp_server import MARK, result_of

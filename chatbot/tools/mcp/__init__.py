@@ -6,7 +6,3 @@ connection   one run of a server: its task, its process group, and messages as J
 The SDK is imported when a server is started. Text of servers is untrusted: its length is limited, invisible characters
 are removed, and the model gets it as data.
 """
-
-from chatbot.tools.mcp.server import McpServers
-
-__all__ = ["McpServers"]
