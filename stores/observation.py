@@ -76,7 +76,8 @@ TYPES: tuple[Type, ...] = get_args(Type)
 STATUSES: tuple[Status, ...] = get_args(Status)
 PROTECTED_TYPES = frozenset({"decision", "identity", "preference", "task"})
 """Types archived last past a cap, and without a default time to live."""
-
+SUMMARIES = frozenset({"session_summary", "compressed_summary"})
+"""Types of rows that sum up others."""
 LASTING_IN_RANK = frozenset({"exchange", "compressed_summary"})
 """Types ranked as if new, at any age; caps still use their decayed strength.
 

@@ -30,7 +30,6 @@ from chatbot.chat.governor import TOO_LONG, Label, Verdict, fenced, in_one_line,
 from chatbot.chat.prompt import excerpt, question_words
 from chatbot.memory.episode import EXCHANGE
 from chatbot.memory.profile_lines import ProfileLine
-from chatbot.memory.recall import SUMMARIES
 from chatbot.messages import FENCE
 from chatbot.stores.access import View
 from chatbot.stores.observation import Observation, replace_unchecked
@@ -217,7 +216,7 @@ def _note(row: Observation, verdict: Verdict) -> str:
     text = " ".join(part if part.endswith((".", "!", "?", "。", ")")) else f"{part}." for part in parts)
     if verdict.quoted:
         return f'- {_day(row.created_at)}, quoted from {verdict.quoted}: "{_quotable(text)}"'
-    kind = {"task": ", open task"}.get(row.type, ", summary" if row.type in SUMMARIES else "")
+    kind = {"task": ", open task", "session_summary": ", summary"}.get(row.type, "")
     return f"- {_day(row.created_at)}{kind}: {text}"
 
 

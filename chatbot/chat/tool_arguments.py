@@ -16,7 +16,7 @@ from chatbot import operation as kinds
 from chatbot.operation import REQUIRED, Operation, Parameter
 from chatbot.stores.access import Sensitivity
 from chatbot.stores.fields import LONGEST_LINE, is_observation_id
-from chatbot.stores.observation import TYPES
+from chatbot.stores.observation import SUMMARIES, TYPES
 from chatbot.stores.records import read_time
 from chatbot.tools.function import Arguments
 
@@ -40,7 +40,7 @@ def _default_of(parameter: Parameter) -> Any:
 
 
 _STRING = {"type": "string"}
-_WRITABLE = [each for each in TYPES if each not in {"exchange", "task", "session_summary", "compressed_summary"}]
+_WRITABLE = [each for each in TYPES if each not in SUMMARIES | {"exchange", "task"}]
 """Types that a model may write; the others are created elsewhere."""
 
 

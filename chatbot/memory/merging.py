@@ -18,7 +18,7 @@ from typing import Any
 
 from chatbot.stores.access import Guard, fold
 from chatbot.stores.fields import MERGED, MOST_COUNTED, names_with
-from chatbot.stores.observation import FIELDS, KIND, OWN_KEY, PROTECTED_TYPES, Observation, estimate_tokens
+from chatbot.stores.observation import FIELDS, KIND, OWN_KEY, PROTECTED_TYPES, SUMMARIES, Observation, estimate_tokens
 
 MOST_TOKENS = 250
 """Maximum tokens of a digest with its title, so that several fit a prompt."""
@@ -27,7 +27,6 @@ _LONGEST_HEADLINE = 60
 _HEAD_TOKENS = 35
 """Tokens reserved for the title and the subtitle of a digest."""
 _DAY_TOKENS = 4
-_SUMMARIES = frozenset({"session_summary", "compressed_summary"})
 _JOINED = (*names_with(FIELDS, MERGED), "facts")
 _MOST_ITEMS = 200
 
@@ -36,7 +35,7 @@ Key = tuple[object, ...]
 
 def may_be_merged(row: Observation) -> bool:
     """Return whether a row may join a digest: no protected type, task, digest or row under a writer's own key."""
-    return row.type not in PROTECTED_TYPES | _SUMMARIES and row.metadata.keys().isdisjoint({KIND, OWN_KEY})
+    return row.type not in PROTECTED_TYPES | SUMMARIES and row.metadata.keys().isdisjoint({KIND, OWN_KEY})
 
 
 def merge_key(row: Observation) -> Key:

@@ -55,7 +55,6 @@ _BESIDE = 3
 """Number of best rows for which a later one is recalled."""
 _COMPARED = 8
 """Number of later rows among which the nearest has to stand out."""
-SUMMARIES = frozenset({"session_summary"})
 _ENOUGH = 0.6
 """Share of the best evidence that a row must have for a prompt, if no head judges the question."""
 _APART, _CLEAR = 0.12, 0.35
@@ -198,7 +197,7 @@ async def rows_about(
         earlier=tuple(earlier),
         earlier_weight=_EARLIER,
         limit=max(reach, RESCORED),
-        apart=SUMMARIES,
+        apart=frozenset({"session_summary"}),
         without=scope.asked_row(),
     )
     if vectors is None and scope.meaning is not None:
@@ -309,7 +308,7 @@ async def _said_later(
         return {}
     later: dict[str, list[Match]] = {}
     for each, matches in found.items():
-        fit = (match for match in matches if match.type not in SUMMARIES and match.id not in exclude)
+        fit = (match for match in matches if match.type != "session_summary" and match.id not in exclude)
         later[each] = [match for match in fit if match.created_at > said_at[each]]  # imported rows may be older
     return later
 
@@ -330,7 +329,7 @@ def _nearest(
 
 
 def _is_summary(row: RowScore) -> bool:
-    return row.match.type in SUMMARIES
+    return row.match.type == "session_summary"
 
 
 def _question_terms(texts: Sequence[str], view: View) -> tuple[list[str], list[str], list[str]]:

@@ -24,7 +24,7 @@ from chatbot.memory.reading import Recall
 from chatbot.memory.scope import PUBLIC, Sensitivities
 from chatbot.memory.writing import AddResult
 from chatbot.stores.access import SENSITIVITIES, fold
-from chatbot.stores.observation import KIND, LINE, TYPES, Observation, is_own
+from chatbot.stores.observation import KIND, LINE, SUMMARIES, TYPES, Observation, is_own
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
 
@@ -33,7 +33,7 @@ _MADE_OF = "made_of"
 _MOST_ROWS = 8
 _NEED = 0.6
 """`Recall.need` of a standing question: its best row needs an evidence of 0.2, which unrelated talk does not reach."""
-_TYPES = tuple(each for each in TYPES if not each.endswith("_summary"))
+_TYPES = tuple(each for each in TYPES if each not in SUMMARIES)
 
 
 class StandingAnswer(Struct, frozen=True):
