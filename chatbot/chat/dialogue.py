@@ -206,8 +206,8 @@ class TurnTranscript:
         """Time of the user's entry."""
         self.reply_number = 1
         """The number of the reply among those to the same message."""
-        self.written = 0
-        """Number of entries of this turn."""
+        self._own: list[TranscriptEntry] = []
+        """The entries of this turn: a store may keep fewer."""
         self._unsaved: list[DialogueLine] = []
         self.has_gap = False
         """True once an entry could not be saved: later ones would follow a gap."""
@@ -217,7 +217,7 @@ class TurnTranscript:
 
     def resume(self, entries: Sequence[TranscriptEntry]) -> None:
         """Continue the turn that wrote these entries."""
-        self.asked, self.asked_at, self.written = entries[0].content, entries[0].at, len(entries)
+        self.asked, self.asked_at, self._own = entries[0].content, entries[0].at, list(entries)
         self.reply_number = replies_of(entries[1:])[1]
 
     async def begin(self, links: Iterable[Link] = (), *, dry_run: bool = False) -> None:
@@ -263,17 +263,16 @@ class TurnTranscript:
         """Return the last entries, and all of this turn however many tools it ran."""
         if self._session is None or not self.is_kept:
             return []
+        earlier, own = self._window.limit - 1 if self._shows_window else 0, self._own
         try:
-            if not self._shows_window:
-                self._window.since = self._session.record.created_at
-                return await self._session.transcript_read_last(self.written)
-            entries = await self._session.transcript_read_last(self._window.limit + self.written - 1)
+            entries = max(await self._session.transcript_read_last(earlier + len(own)), own, key=len)
         except StoreError as error:
             self._notice(f"earlier messages cannot be read, so this turn continues without them: {error}")
-            if (USER, self.asked) not in self._unsaved:
-                self._unsaved.insert(0, (USER, self.asked))
-            return []
-        return self._window.cut(entries, max(self.written - 1, 0))
+            return list(own)
+        if not self._shows_window:
+            self._window.since = self._session.record.created_at
+            return list(entries)
+        return self._window.cut(entries, max(len(own) - 1, 0))
 
     async def write(self, *said: DialogueLine, events: Sequence[Event] = ()) -> WriteResult:
         """Add entries, or keep them for this turn only if that fails; `events` of memory are written with them."""
@@ -281,7 +280,7 @@ class TurnTranscript:
         if self._session is None or not self.is_kept or self.has_gap:
             self._unsaved.extend(said)
             said = ()
-        clock = self._clock if self.written else lambda: self.asked_at
+        clock = self._clock if self._own else lambda: self.asked_at
         entries = [TranscriptEntry(role, content, clock()) for role, content in said]
         result = await self.write_parts(entries=entries, events=events)
         if (error := result.failed.get("entries")) is not None:
@@ -289,7 +288,7 @@ class TurnTranscript:
             self._unsaved.extend(said)
             self._notice(f"this could not be saved, and will be lost: {error}")
         elif entries:
-            self.written += len(said)
+            self._own += entries
         return result
 
     async def write_parts(self, **parts: Any) -> WriteResult:

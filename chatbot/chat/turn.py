@@ -100,9 +100,8 @@ class Turn:
         self._results: list[ToolResult] = []
         self._unremembered: StoreError | None = None
         """The error of the last try to remember the exchange; None if it succeeded."""
-        self._recalled = PromptMemory()
-        self._earlier = PromptMemory()
-        """The block of the previous message, which stays in the prompt for one more turn."""
+        self._recalled = self._earlier = PromptMemory()
+        """The memory in the prompt, and that of the previous message, which stays for one more turn."""
         self._is_begun = self._is_complete = False
         self._summary = ""
         self._offered: tuple[ToolSpec, ...] | None = None
@@ -372,7 +371,7 @@ class Turn:
         answers = await self._chat.publisher.publish(event, events.Step(events.INJECT_STEP, recall))
         if others := [each for each in answers if not isinstance(each, PromptMemory | None)]:
             self._notice(f"a hook answered prompt:submit with {type(others[0]).__name__}: only a PromptMemory is used")
-        recalled = next((answer for answer in answers if isinstance(answer, PromptMemory)), PromptMemory())
+        recalled = next((answer for answer in answers if isinstance(answer, PromptMemory)), self._recalled)
         return limit_disclosure(recalled, self._model.disclosure)
 
     async def _remember_words(self) -> None:

@@ -320,7 +320,13 @@ async def test_a_result_stays_with_its_call_if_another_is_stopped(session: Sessi
     assert (asked.content, called.tool_calls, result.content) == ("add", (ONE_AND_ONE,), "2")
 
 
-async def test_a_turn_longer_than_the_window_shows_its_question(session: SessionHandle, memory_home: Path) -> None:
+@pytest.mark.parametrize("kept", [2, 99])
+async def test_a_turn_longer_than_the_window_or_than_what_a_store_keeps_shows_its_question(
+    session: SessionHandle, memory_home: Path, monkeypatch: pytest.MonkeyPatch, kept: int
+) -> None:
+    read = BasicSessionStore.transcript_read_last
+    few = lambda store, ref, n: read(store, ref, min(n, kept))  # noqa: E731
+    monkeypatch.setattr(BasicSessionStore, "transcript_read_last", few)
     many = [replace(ONE_AND_ONE, id=f"c{n}") for n in range(12)]
     model = ScriptedModel([many, many, "done"])
     chat = chat_of(model, session, memory_home, tools=ADD, settings=AgentSettings(window_entries=4), most=50)
