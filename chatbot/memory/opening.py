@@ -74,7 +74,7 @@ class SessionOpening(AsyncResource, Observable):
         """Stores that this program named. No other `module:Class` is loaded: a session's record could name any code."""
         self.backend: Backend = open_backend(self.where)
         self.tombstones = Tombstones(self.backend)
-        self._keyed_order = TurnOrder(self.backend.lease("keyed"))
+        self._keyed_order = TurnOrder(self.backend.lease("keyed"), work="opening a session by its key")
         self._environment = Environment(
             clock,
             options=self._options,

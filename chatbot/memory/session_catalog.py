@@ -299,14 +299,24 @@ _LONGEST_WAIT_S = 600.0
 
 
 class TurnOrder:
-    """Lock held during each turn of a session, and the turn's row. In a read-only folder, within this process only."""
+    """Lock held during each turn of a session, and the turn's row. In a read-only folder, within this process only.
 
-    def __init__(self, lease: Lease, *, longest_wait_s: float = _LONGEST_WAIT_S) -> None:
+    `work` says in an error what others do while they hold it.
+    """
+
+    def __init__(
+        self,
+        lease: Lease,
+        *,
+        work: str = "running a turn in this session",
+        longest_wait_s: float = _LONGEST_WAIT_S,
+    ) -> None:
         self.in_process = LoopsLock()
         """The order within this process only, for dry runs: a lease would be a write."""
         self.asked_row = ""
         """Id of the row of the message that the running turn answers; empty if there is none."""
         self._lease = lease
+        self._work = work
         self._longest_wait_s = longest_wait_s
 
     def locked(self) -> bool:
@@ -324,8 +334,7 @@ class TurnOrder:
             while not await self._attempt(reads):
                 if time.monotonic() > give_up:
                     raise errors.StoreBusy(
-                        f"another process has been running a turn in this session for {self._longest_wait_s:g} s: "
-                        "wait for it, or end it"
+                        f"another process has been {self._work} for {self._longest_wait_s:g} s: wait for it, or end it"
                     )
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, _LONGEST_PAUSE_S)
@@ -357,7 +366,7 @@ class TurnOrder:
         try:
             return self._lease.take_with(reads)
         except errors.ReadOnlyFolder as error:  # a write will report it
-            logger.debug("turns of this session are ordered within this process only: %s", error)
+            logger.debug("%s is ordered within this process only: %s", self._work, error)
             return True
 
     def release_lease(self) -> None:
@@ -365,4 +374,4 @@ class TurnOrder:
         try:
             self._lease.release()
         except errors.StoreError as error:  # it is not renewed any more
-            logger.warning("the lease of a finished turn was not released and will expire: %s", error)
+            logger.warning("the lease for %s was not released and will expire: %s", self._work, error)

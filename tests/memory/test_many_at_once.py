@@ -202,8 +202,8 @@ class _Broken(Lease):
 
 @pytest.mark.parametrize("error", [None, StoreFailed("no PostgreSQL answers there")])
 async def test_without_an_answer_about_the_order_there_is_no_turn(error: StoreError | None) -> None:
-    order = TurnOrder(_Broken(error, is_taken=False), longest_wait_s=0)
-    with pytest.raises(type(error or StoreBusy()), match="no PostgreSQL answers" if error else "another process"):
+    order = TurnOrder(_Broken(error, is_taken=False), work="opening it by its key", longest_wait_s=0)
+    with pytest.raises(type(error or StoreBusy()), match="no PostgreSQL answers" if error else "opening it by its key"):
         await order.__aenter__()
     assert not order.locked()
     async with TurnOrder(_Broken(ReadOnlyFolder("only read"), is_taken=False)):
