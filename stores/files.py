@@ -1,4 +1,4 @@
-"""Durable files: the only module that writes to the disk.
+"""Durable files: the only module that writes the content of stores.
 
 Promises, each held by tests that kill real processes:
 

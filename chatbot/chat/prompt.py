@@ -5,9 +5,8 @@ persona and tools · the summary of what the window left out · the window · th
 The window is cut at user entries, so a reply is never shown without its question nor a tool's answer without its call.
 The last turn's memory block stays for one more turn, so that the model knows what a follow-up question is about.
 
-Long texts of the window and of memory are not dropped, but cut, with marks, to the passages that answer the question
-best. A passage is a few sentences of one text. Its score counts the question's words in it, rare ones more, and those
-in the passages next to it a little.
+Long texts are not dropped, but cut, with marks, to the passages, of a few sentences each, that answer the question
+best: those with its words, rare ones before common ones, and a little those beside such passages.
 """
 
 from __future__ import annotations

@@ -15,8 +15,6 @@ its session belongs to an earlier episode, and is of the scale `session` at leas
 
 Places are a tie-break. A row takes a free place of its scale only from a row with hardly a higher score: strict places
 would drop four of five good answers older than two hours.
-
-Of 160 questions of `benchmarks/life.py` that were not used for tuning, places change the rows of three and no answer.
 """
 
 from __future__ import annotations

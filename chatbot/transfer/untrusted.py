@@ -152,6 +152,7 @@ class OwnPart(Struct):
 
     record: dict[str, Any]
     choices: tuple[str, str] | None = None
+    """Its value of the key `CHOICES`, and when that was set."""
 
 
 class SessionLine(_Line, tag="session"):
@@ -222,7 +223,7 @@ def is_named(name: str, data: bytes) -> bool:
 def unpack(name: str, data: bytes, identity: str) -> Iterator[Line]:
     """Yield the lines of a file after its head, parsed when they are asked for, since there may be millions.
 
-    Raises `DamagedFile` or `LaterFormat` among others.
+    Raises `DamagedFile`, `LaterFormat`, `ValueError` or `zlib.error`.
     """
     if not is_named(name, data):
         raise DamagedFile("its digest differs from its name: it is not complete yet, or damaged")
