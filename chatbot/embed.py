@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import threading
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -41,7 +42,7 @@ from chatbot.stores.base import AsyncResource, TranscriptStore
 from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import check_number
-from chatbot.stores.records import TranscriptEntry, check_text, check_time, check_type, format_time
+from chatbot.stores.records import TranscriptEntry, check_text, check_time, check_type, format_time, well_formed
 from chatbot.tools import Toolbox, ToolResult
 
 __all__ = ["AgentMemory", "MemoryContext", "MemoryTool", "Portal", "RecordResult", "ToolUse", "open_memory"]
@@ -335,6 +336,7 @@ class Portal:
     """
 
     def __init__(self) -> None:
+        self._process = os.getpid()
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._loop = self._runner.get_loop()
         self._thread = threading.Thread(target=self._run, name="chatbot-portal", daemon=True)
@@ -343,9 +345,10 @@ class Portal:
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine to its end and return its result. Raises what it raises."""
         is_own = threading.current_thread() is self._thread
-        if is_own or self._loop.is_closed():
+        if is_own or not self._thread.is_alive():
             work.close()
-            raise RuntimeError("a portal cannot wait for itself: use await here" if is_own else "the portal is closed")
+            why = "a portal cannot wait for itself: use await here" if is_own else "the portal is closed"
+            raise RuntimeError(why if self._process == os.getpid() else "the portal is of the process that was forked")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     def close(self) -> None:
@@ -429,7 +432,7 @@ def asked_in(messages: Sequence[ChatMessage] | Mapping[str, Any] | str) -> list[
     if not isinstance(messages, Sequence):  # one message, or nothing
         raise InvalidValue(f"messages is {messages!r:.80}: put it into a list")
     said = [_of_user(each) for each in ([messages] if isinstance(messages, str) else messages)]
-    return [each for each in said if each.strip()][-RECENT_QUESTIONS:]
+    return [well_formed(each) for each in said if each.strip()][-RECENT_QUESTIONS:]
 
 
 def _of_user(message: ChatMessage) -> str:

@@ -25,6 +25,8 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 Batch = list[tuple[Item, Waiter | None]]
+_LONGEST_WAIT_S = 5.0
+"""Longest wait for a task of another loop to end."""
 
 
 def in_thread(
@@ -61,14 +63,16 @@ def wake(waiters: Iterable[Waiter], error: BaseException | None = None) -> None:
 
 
 async def cancel_and_wait(task: asyncio.Task[None]) -> None:
-    """Cancel a task of any loop and return once it has ended; at once if its loop has stopped."""
+    """Cancel a task of any loop and return once it has ended; at once if its loop has stopped, soon if it is stuck."""
     loop = task.get_loop()
     if loop is asyncio.get_running_loop():
         task.cancel()
         await asyncio.wait([task])
     elif loop.is_running():
         ended = asyncio.run_coroutine_threadsafe(cancel_and_wait(task), loop)
-        await asyncio.wait([asyncio.wrap_future(ended)])
+        await asyncio.wait(
+            [asyncio.wrap_future(ended)], timeout=_LONGEST_WAIT_S
+        )  # it may be stopping, or be a parent's
 
 
 async def run_apart(call: Callable[..., Result], *args: Any) -> Result:

@@ -14,6 +14,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from msgspec import NODEFAULT, Struct
 
 from chatbot.stores.errors import InvalidValue, did_you_mean
+from chatbot.stores.records import check_text
 
 P = ParamSpec("P")
 Self = TypeVar("Self")
@@ -33,6 +34,8 @@ def list_of(value: object, name: str) -> tuple[Any, ...]:
     for item in items:
         if not isinstance(item, str):
             raise InvalidValue(f"{name}: {item!r:.80} is not text")
+        if not item.isascii():
+            check_text(item, name)
     return items
 
 

@@ -109,7 +109,7 @@ async def recollect(
     if asked.statements and (asked.need is None or not is_calibrated):
         profile = replace(profile, relative_floor=max(profile.relative_floor, _ENOUGH))
     limit, exclude = check_limit(asked.limit), frozenset((scope.asked_row(), *asked.exclude))
-    texts = [asked.texts] if isinstance(asked.texts, str) else list_of(asked.texts, "texts")
+    texts = list_of([asked.texts] if isinstance(asked.texts, str) else asked.texts, "texts")
     wanted, past = await as_of(scope, view, wanted, asked)
     asks, most = (asked.need or 0.0) > 0, limit + len(exclude)
     reach = EVERY if asked.known_at else 0  # as rows that were written later are then left out

@@ -307,6 +307,8 @@ async def test_an_argument_of_another_type_is_named(memory: MemorySystem) -> Non
     for call, words in (
         (session.memory.search(anything), "the question: None is not text"),
         (session.memory.recall([anything]), "texts: None is not text"),
+        (session.memory.search("milk \ud83d"), "the question is not valid Unicode"),
+        (session.memory.recall("milk \ud83d"), "texts is not valid Unicode"),
         (session.memory.search("milk", limit=three), "the limit is '3': it must be a whole number"),
         (session.memory.list_observations(limit=three), "whole number"),
         (memory.list_sessions(limit=three), "whole number"),
