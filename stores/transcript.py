@@ -28,12 +28,12 @@ from typing import NamedTuple
 
 from chatbot.stores.errors import DamagedFile, MissingFolder, StoreBusy
 from chatbot.stores.files import LOCK_TIMEOUT_S, LONGEST_ENTRY, Folder, Stamp, locked, opened, stamp
-from chatbot.stores.records import TranscriptEntry, format_time
+from chatbot.stores.records import ROLE, TranscriptEntry, format_time
 
 logger = logging.getLogger(__name__)
 
 _TIME = rb"[1-9]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?Z"
-_ROLE = rb"[a-z][a-z0-9_-]{0,31}"
+_ROLE = ROLE.pattern.encode()
 _MARK = b"### "
 _REST = rb"(" + _ROLE + rb") \xe2\x80\x94 (" + _TIME + rb")"
 _LENGTH = rb"(?: \((\d{1,12}) bytes\))?"

@@ -101,7 +101,7 @@ def reply_lines(replies: Mapping[int, Sequence[DialogueLine]], current: int) -> 
     """Return the entries that hold these replies, of which `current` is the current one."""
     others = [(number, line) for number, lines in replies.items() if number != current for line in lines]
     return [
-        *((f"reply-{number}-{role}"[:32], content) for number, (role, content) in others),
+        *((f"reply-{number}-{role}"[:32], content) for number, (role, content) in others),  # no role may be longer
         *replies.get(current, ()),
     ]
 
@@ -161,7 +161,7 @@ class Window:
         """Time of the first entry shown; older ones were left out."""
 
     def cut(self, entries: Sequence[TranscriptEntry], own: int) -> list[TranscriptEntry]:
-        """Move the window; return which of the last `limit + own` entries it holds; the last `own` are of this turn."""
+        """Move the window; return its part of the last `limit + own` entries, of which `own` are of this turn."""
         if not entries:
             self.since = None
             return []

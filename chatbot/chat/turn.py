@@ -83,7 +83,7 @@ class Turn:
             payers=client.payers,
             clock=chat.clock,
             report=self._notice,
-            unbilled=unbilled if self._session and self._session.saves_trips else None,
+            unbilled=unbilled if self._session and self._session.saves_trips else None,  # None: written at once
         )
         self.receipt = Receipt(
             turn=client.turn or str(new_id()),

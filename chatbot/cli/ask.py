@@ -28,6 +28,7 @@ async def run(args: argparse.Namespace) -> Exit | None:
     cancel_on_signals()
     async with Runtime(options_of(args)) as runtime:
         runtime.warm()
+        # The embedded model answers, for the first time.
         if not args.json and await runtime.why_missing() == "" and not await runtime.memory.list_sessions(limit=1):
             warn(TINY.format("chatbot setup"))
         session, is_new = await chosen_session(runtime, args)

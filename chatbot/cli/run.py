@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from chatbot import errors
 from chatbot.cli.arguments import COMMANDS, load_function
 from chatbot.cli.output import error_text, on_interrupt, printable, say_error, wrapped
-from chatbot.stores import errors as stores
+from chatbot.stores import errors as store_errors
 
 
 class Exit(IntEnum):
@@ -53,21 +53,21 @@ _CODES: dict[type[Exception], Exit] = {
     errors.ModelError: Exit.MODEL,
     errors.BudgetExceeded: Exit.BUDGET,
     errors.ChatbotError: Exit.FAILED,
-    stores.UnknownStore: Exit.CONFIG,
-    stores.BrokenStore: Exit.CONFIG,
-    stores.InvalidSettings: Exit.CONFIG,
-    stores.InvalidValue: Exit.USAGE,
-    stores.OtherEmbedder: Exit.CONFIG,
-    stores.UnsupportedOperation: Exit.FAILED,
-    stores.UnknownObservation: Exit.NOT_FOUND,
-    stores.UnknownProject: Exit.NOT_FOUND,
-    stores.ConflictingChange: Exit.FAILED,
-    stores.AccessDenied: Exit.FAILED,
-    stores.StoreError: Exit.STORAGE,
+    store_errors.UnknownStore: Exit.CONFIG,
+    store_errors.BrokenStore: Exit.CONFIG,
+    store_errors.InvalidSettings: Exit.CONFIG,
+    store_errors.InvalidValue: Exit.USAGE,
+    store_errors.OtherEmbedder: Exit.CONFIG,
+    store_errors.UnsupportedOperation: Exit.FAILED,
+    store_errors.UnknownObservation: Exit.NOT_FOUND,
+    store_errors.UnknownProject: Exit.NOT_FOUND,
+    store_errors.ConflictingChange: Exit.FAILED,
+    store_errors.AccessDenied: Exit.FAILED,
+    store_errors.StoreError: Exit.STORAGE,
 }
 
 
-def exit_code(error: errors.ChatbotError | stores.StoreError) -> Exit:
+def exit_code(error: errors.ChatbotError | store_errors.StoreError) -> Exit:
     """Return the exit code of an error, by its nearest class."""
     return next(_CODES[kind] for kind in type(error).__mro__ if kind in _CODES)
 
@@ -124,7 +124,7 @@ def run(args: argparse.Namespace) -> int:
         # The reader has closed the pipe; the interpreter must not fail again when it flushes.
         sys.stdout = None
         return Exit.OK
-    except (errors.ChatbotError, stores.StoreError) as error:
+    except (errors.ChatbotError, store_errors.StoreError) as error:
         say_error(error, as_json=args.json)
         return exit_code(error)
     except OSError as error:

@@ -19,7 +19,7 @@ from chatbot import errors
 from chatbot.models.call import pause_before
 from chatbot.operation import NoSuchPage
 from chatbot.server.callers import ServerCaller
-from chatbot.stores import errors as stores
+from chatbot.stores import errors as store_errors
 
 logger = logging.getLogger(__name__)
 
@@ -119,38 +119,38 @@ _KINDS: dict[type[Exception], tuple[int, str]] = {
     TurnLost: (503, "turn_lost"),
     TurnGone: (409, "idempotency_answer_gone"),
     errors.ChatbotError: (500, "failed"),
-    stores.UnsupportedOperation: (409, "unsupported_operation"),
-    stores.UnknownStore: (500, "configuration"),
-    stores.BrokenStore: (500, "configuration"),
-    stores.InvalidSettings: (500, "configuration"),
-    stores.OtherEmbedder: (500, "other_embedder"),
-    stores.InvalidValue: (422, "invalid_value"),
-    stores.UnsafePath: (404, "file_not_found"),
-    stores.MissingFolder: (404, "gone"),
-    stores.UnknownObservation: (404, "memory_not_found"),
-    stores.UnknownProject: (404, "project_not_found"),
-    stores.ChangedMeanwhile: (412, "changed_meanwhile"),
-    stores.ConflictingChange: (409, "conflicting_change"),
-    stores.AccessDenied: (403, "clearance"),
-    stores.MissingRight: (403, "missing_right"),
-    stores.StoreBusy: (503, "busy"),
-    stores.DamagedFile: (500, "damaged_file"),
-    stores.LaterFormat: (500, "later_format"),
-    stores.StoreAway: (503, "storage_away"),
-    stores.UnknownOutcome: (503, "outcome_unknown"),
-    stores.StoreFailed: (500, "storage_failed"),
-    stores.StoreError: (500, "storage_failed"),
+    store_errors.UnsupportedOperation: (409, "unsupported_operation"),
+    store_errors.UnknownStore: (500, "configuration"),
+    store_errors.BrokenStore: (500, "configuration"),
+    store_errors.InvalidSettings: (500, "configuration"),
+    store_errors.OtherEmbedder: (500, "other_embedder"),
+    store_errors.InvalidValue: (422, "invalid_value"),
+    store_errors.UnsafePath: (404, "file_not_found"),
+    store_errors.MissingFolder: (404, "gone"),
+    store_errors.UnknownObservation: (404, "memory_not_found"),
+    store_errors.UnknownProject: (404, "project_not_found"),
+    store_errors.ChangedMeanwhile: (412, "changed_meanwhile"),
+    store_errors.ConflictingChange: (409, "conflicting_change"),
+    store_errors.AccessDenied: (403, "clearance"),
+    store_errors.MissingRight: (403, "missing_right"),
+    store_errors.StoreBusy: (503, "busy"),
+    store_errors.DamagedFile: (500, "damaged_file"),
+    store_errors.LaterFormat: (500, "later_format"),
+    store_errors.StoreAway: (503, "storage_away"),
+    store_errors.UnknownOutcome: (503, "outcome_unknown"),
+    store_errors.StoreFailed: (500, "storage_failed"),
+    store_errors.StoreError: (500, "storage_failed"),
 }
-_MAY_NAME_FILES = (errors.ConfigError, errors.DamagedSession, stores.StoreError)
+_MAY_NAME_FILES = (errors.ConfigError, errors.DamagedSession, store_errors.StoreError)
 _HARMLESS = (
-    stores.InvalidValue,
-    stores.UnsupportedOperation,
-    stores.UnknownObservation,
-    stores.UnknownProject,
-    stores.ConflictingChange,
-    stores.AccessDenied,
+    store_errors.InvalidValue,
+    store_errors.UnsupportedOperation,
+    store_errors.UnknownObservation,
+    store_errors.UnknownProject,
+    store_errors.ConflictingChange,
+    store_errors.AccessDenied,
 )
-_RETRY_S = {stores.StoreBusy: 1, stores.StoreAway: 5}
+_RETRY_S = {store_errors.StoreBusy: 1, store_errors.StoreAway: 5}
 _LONGEST_WAIT_S = 60
 """Longest wait of OpenAI's clients."""
 
@@ -165,7 +165,7 @@ def problem_of(error: BaseException, caller: ServerCaller | None = None) -> Prob
     if isinstance(error, NoSuchPage):
         why = f"no page begins at the cursor {error.args[0]!r:.80}: start again with the first page"
         return Problem(404, "page_not_found", why, "cursor")
-    if not isinstance(error, errors.ChatbotError | stores.StoreError):
+    if not isinstance(error, errors.ChatbotError | store_errors.StoreError):
         logger.error("a request failed", exc_info=error)
         return Problem(500, "internal", "the server failed: see its log")
     status, code = next(_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
@@ -181,7 +181,7 @@ def _message(error: Exception, code: str, caller: ServerCaller | None) -> str:
             return errors.without_folders(getattr(error, "in_public", "") or str(error))
         return str(error)
     logger.error("%s", error)
-    if isinstance(error, stores.StoreError) and error.in_public:
+    if isinstance(error, store_errors.StoreError) and error.in_public:
         return error.in_public
     return f"the server failed ({code.replace('_', ' ')}): see its log"
 
@@ -192,7 +192,7 @@ def _retry(error: Exception, status: int) -> dict[str, str]:
     )
     later = {"retry-after": str(math.ceil(wait))} if wait is not None and status in {429, 503} else {}
     # OpenAI's clients would retry too early, ask a provider in vain, or repeat a write that may be done.
-    unasked = isinstance(error, errors.QuotaExceeded | stores.UnknownOutcome) or (
+    unasked = isinstance(error, errors.QuotaExceeded | store_errors.UnknownOutcome) or (
         isinstance(error, errors.ModelError) and pause_before(0, error) > _LONGEST_WAIT_S
     )
     return later | ({"x-should-retry": "false"} if unasked else {})
