@@ -20,7 +20,16 @@ from chatbot.memory.inputs import list_of
 from chatbot.memory.meaning import is_only_questions, split_questions, vectors_of
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
-from chatbot.memory.scoring import ROOM, RowScore, ScoringProfile, least_best, least_share, outstanding_row, score_rows
+from chatbot.memory.scoring import (
+    ROOM,
+    RowScore,
+    ScoringProfile,
+    least_best,
+    least_share,
+    likeness_to,
+    outstanding_row,
+    score_rows,
+)
 from chatbot.stores.access import View
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import Observation
@@ -297,7 +306,7 @@ async def _said_later(
     scope: Scope, view: View, rows: Sequence[RowScore], wanted: Filter, exclude: frozenset[str]
 ) -> dict[str, list[Match]]:
     """Return for each of these rows the most similar rows said later, with the cosine as their score."""
-    said_at = {row.match.id: row.match.created_at for row in rows if not (_is_summary(row) or row.dated)}
+    said_at = {row.match.id: row.match.created_at for row in rows if not _is_summary(row)}
     if scope.meaning is None or not said_at:
         return {}
     try:
@@ -322,10 +331,16 @@ def _nearest(
     for hit in hits:
         stated = (match for match in near.get(hit.id, ()) if match.id in said and not merely_asks(said[match.id]))
         later = {match.id: match for match in islice(stated, _COMPARED)}
-        nearest = outstanding_row({each: match.score for each, match in later.items()})
+        cosines = {each: match.score for each, match in later.items()}
+        words = {each: _words_of(said[each]) for each in later}
+        nearest = outstanding_row(likeness_to(_words_of(hit.observation), cosines, words))
         if nearest and nearest not in shown:
             found[nearest] = later[nearest]
     return list(found.values())
+
+
+def _words_of(row: Observation | None) -> frozenset[str]:
+    return frozenset(terms(row.user_text or row.text())) if row else frozenset()
 
 
 def _is_summary(row: RowScore) -> bool:

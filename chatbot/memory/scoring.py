@@ -23,9 +23,10 @@ The constants were chosen on half of the questions of five sets (`benchmarks/qua
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from datetime import datetime
+from itertools import chain
 from operator import mul
 from statistics import fmean
 
@@ -52,8 +53,10 @@ SHORT = 60.0
 HALF_MATCH = 0.5
 """The match that is scaled to one half."""
 CONFIRMATION = 5.0
-_LEAST_NEAR, _AHEAD = 0.35, 0.05
-"""Minimum cosine of an outstanding row, and its minimum lead over the next."""
+SHARED = 0.8
+"""Weight of the cosine of two rows' words in their likeness, relative to that of their vectors."""
+_LEAST_NEAR, _AHEAD = 0.4, 0.05
+"""Minimum likeness of an outstanding row, and its minimum lead over the next."""
 _NEEDED, _DOUBT = 0.46, 0.45
 """A row belongs in a prompt if its evidence plus `_DOUBT` times its share of the best evidence reaches `_NEEDED`: near
 a logistic regression over the rows that answer questions about lives."""
@@ -178,16 +181,32 @@ def window_means(
     return windows
 
 
-def outstanding_row(cosines: Mapping[str, float]) -> str:
-    """Return the row that is clearly nearer than all others; empty if none stands out.
+def likeness_to(
+    words: frozenset[str], cosines: Mapping[str, float], others: Mapping[str, frozenset[str]]
+) -> dict[str, float]:
+    """Return how alike each other row is: its cosine, and the words shared, of which those that few hold weigh most."""
+    held = Counter(chain.from_iterable(others.values()))
 
-    A cosine alone says little, as it depends on how a person writes; a row well ahead of the rest is about the same
+    def weight(some: frozenset[str]) -> float:
+        return sum(math.log1p((len(others) + 1) / (held[word] + 0.5)) for word in some)
+
+    shared = {each: weight(words & theirs) for each, theirs in others.items()}
+    return {
+        each: cosines[each] + (SHARED * both / math.sqrt(weight(words) * weight(others[each])) if both else 0.0)
+        for each, both in shared.items()
+    }
+
+
+def outstanding_row(likeness: Mapping[str, float]) -> str:
+    """Return the row that is clearly more alike than all others; empty if none stands out.
+
+    Likeness alone says little, as it depends on how a person writes; a row well ahead of the rest is about the same
     thing. A single row needs no lead.
     """
-    best, *rest = sorted(cosines, key=lambda each: -cosines[each]) or [""]
-    if not best or cosines[best] < _LEAST_NEAR:
+    best, *rest = sorted(likeness, key=lambda each: -likeness[each]) or [""]
+    if not best or likeness[best] < _LEAST_NEAR:
         return ""
-    return best if not rest or cosines[best] - cosines[rest[0]] >= _AHEAD else ""
+    return best if not rest or likeness[best] - likeness[rest[0]] >= _AHEAD else ""
 
 
 def score_rows(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown: float = 0.0) -> list[RowScore]:

@@ -116,7 +116,7 @@ def test_a_row_among_many_similar_ones_needs_a_greater_cosine() -> None:
     ("later", "nearest"),
     [
         ({"a": 0.6, "b": 0.5, "c": 0.1}, "a"), ({"a": 0.6, "b": 0.55, "c": 0.1}, ""), ({"a": 0.45}, "a"),
-        ({"a": 0.3, "b": 0.1}, ""), ({}, ""),
+        ({"a": 0.35, "b": 0.1}, ""), ({}, ""),
     ],
 )  # fmt: skip
 def test_a_later_row_is_about_the_same_if_it_is_near_and_well_ahead(later: dict[str, float], nearest: str) -> None:
