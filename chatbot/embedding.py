@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from abc import abstractmethod
-from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
@@ -15,7 +14,7 @@ from msgspec import Struct
 from chatbot.errors import ChatbotError, ModelError
 from chatbot.messages import Usage
 from chatbot.stores.base import AsyncResource
-from chatbot.stores.loops import is_cancelled
+from chatbot.stores.loops import is_failure
 from chatbot.stores.records import Vector, check_type, chunks, reason_of, unit
 
 logger = logging.getLogger(__name__)
@@ -149,8 +148,8 @@ def guard_method(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitab
             return check_type(found, EmbeddingResult, "its answer") if method.__name__ == "embed" else found
         except ChatbotError:
             raise
-        except (Exception, SystemExit, CancelledError) as error:
-            if isinstance(error, CancelledError) and is_cancelled():
+        except BaseException as error:
+            if not is_failure(error):
                 raise
             raise model_error(self.name, error) from error
 

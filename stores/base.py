@@ -12,7 +12,6 @@ keeps files is safe between processes too. Reading needs no write permission, an
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from asyncio import CancelledError
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
@@ -23,7 +22,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 from chatbot.stores import errors, query
 from chatbot.stores.access import View
 from chatbot.stores.home import Home
-from chatbot.stores.loops import is_cancelled
 from chatbot.stores.observation import Observation, RowState, Triple
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, reason_of
 from chatbot.stores.row_events import Event, Outcome
@@ -122,8 +120,10 @@ class Store(Closable):
                         raise TypeError(f"it returned {found!r:.80}, which is no list of {kind.__name__}")
                 except errors.StoreError:
                     raise
-                except (Exception, SystemExit, CancelledError) as error:
-                    if isinstance(error, CancelledError) and is_cancelled():
+                except BaseException as error:
+                    from chatbot.stores.loops import is_failure  # late: it loads asyncio, which `--help` does not need
+
+                    if not is_failure(error):
                         raise
                     failure: type[errors.StoreError] = (
                         errors.StoreFailed if isinstance(error, OSError) else errors.BrokenStore

@@ -47,6 +47,13 @@ def is_cancelled() -> bool:
     return task is None or bool(task.cancelling())
 
 
+def is_failure(error: BaseException) -> bool:
+    """Return whether a plug-in failed: it was neither cancelled from outside nor interrupted."""
+    if isinstance(error, asyncio.CancelledError):
+        return not is_cancelled()
+    return isinstance(error, Exception | SystemExit)
+
+
 def new_waiter() -> Waiter:
     """Return a future of the running loop, for `wake`."""
     return asyncio.get_running_loop().create_future()
