@@ -349,7 +349,7 @@ def visible(observation_id: str | None, view: View, known: PriorState) -> Observ
     """Return a row that the caller may see, whatever its status. Raises `UnknownObservation` for any other."""
     row = seen_row(observation_id, view, known) if observation_id else None
     if row is None:
-        raise UnknownObservation.of([observation_id])
+        raise UnknownObservation.of([str(observation_id)])
     return row
 
 
