@@ -376,7 +376,7 @@ async def examine(options: Options, *, network: bool = False, verify: bool = Fal
     ):
         async for finding in _with_storage_errors(part):
             if finding.state != "bad" or finding.message not in seen:  # an unavailable storage is found by each part
-                yield finding
+                yield replace(finding, command=f"{FIX} --verify") if verify and finding.command == FIX else finding
             seen.add(finding.message)
 
 

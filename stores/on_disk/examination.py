@@ -343,16 +343,16 @@ def _repair_transcript(path: Path, name: str) -> str:
 
 def _recover(path: Path, sessions: FolderSessions, options: Examination) -> str:
     try:
-        sessions.mend(path.name)
+        how, aside = "recovered from the index", sessions.mend(path.name)
     except DamagedFile:
-        return _rewrite_record(path, sessions, options.new_record)
-    return "recovered from the index; the damaged file is kept next to it"
+        how, aside = "written again", _rewrite_record(path, sessions, options.new_record)
+    return how + (f", the damaged one kept as {aside}" if aside else "")
 
 
 def _rewrite_record(
     path: Path, sessions: FolderSessions, new_record: Callable[[str, datetime, datetime], SessionRecord]
 ) -> str:
-    """Write a new `session.json` where it cannot be recovered, so that the conversation can continue."""
+    """Write a new `session.json` so that the conversation can continue; return the name under which it was kept."""
     made = datetime.fromtimestamp((UUID(path.name).int >> 80) / 1000, UTC)
     used = datetime.fromtimestamp(max(file.stat().st_mtime for file in (path, *path.iterdir())), UTC)
     record = new_record(path.name, min(made, used), used)
@@ -361,7 +361,7 @@ def _rewrite_record(
         folder.create(SESSION_NAME, render(record))
     with files.locked(path.parent.parent):
         sessions.index.distrust()  # makes the index rebuild with this session
-    return "written again" + (f", the damaged one kept as {aside}" if aside else "")
+    return aside
 
 
 def _erase(path: Path) -> str:

@@ -135,16 +135,19 @@ class FolderSessions(Sessions):
         except (OSError, ValueError) as error:
             logger.warning("the use of session %s was not noted: %s", session_id, error)
 
-    def mend(self, session_id: str) -> None:
-        """Rewrite a damaged `session.json` from the index, after setting it aside."""
+    def mend(self, session_id: str) -> str:
+        """Write a missing or damaged `session.json` again from the index; return the name under which it was kept."""
         record = self.get(session_id)
+        aside = ""
         with files.locked(self._folder(session_id)) as folder:
             try:
                 self._read(session_id)
             except (FileNotFoundError, ValueError):
-                aside = folder.set_aside(SESSION_NAME) if folder.stamp(SESSION_NAME) else "nothing"
+                if folder.stamp(SESSION_NAME):
+                    aside = folder.set_aside(SESSION_NAME)
+                    logger.warning("%s: %s was set aside as %s", folder.path, SESSION_NAME, aside)
                 folder.create(SESSION_NAME, render(record))
-                logger.warning("%s: %s was set aside as %s", folder.path, SESSION_NAME, aside)
+        return aside
 
     def delete(self, session_id: str) -> None:
         """Move the folder to the trash, drop it from the index, then erase it."""
