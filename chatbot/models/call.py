@@ -198,6 +198,10 @@ _NAMES_IN_FRONT = re.compile(r"^(?:(?:litellm\.)?\w*(?:Error|Exception|Timeout)(
 _BODY = re.compile(r"(?:b')?(\{.*\})'?", re.DOTALL)
 """The body of an answer, which LiteLLM gives as the message for Anthropic."""
 _LONGEST_MESSAGE = 300
+_MOST_READ = 20_000
+"""Characters of a provider's message that are read: redacting megabytes would hold up everyone."""
+_LONGEST_ASKED_S = 86_400.0
+"""Longest wait that a provider is believed to ask for."""
 
 
 def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> errors.ModelError:
@@ -218,7 +222,9 @@ def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> erro
     if malformed := next((each for each in chain if type(each).__name__ == "ValidationError"), None):
         # Pydantic's message quotes the answer in pieces, in which a key would no longer be recognised.
         message = f"the answer is not a valid {getattr(malformed, 'title', '')}".rstrip()
-    failure = _kind(original, message)(f"{model}: {_quoted(without_secrets(message, secrets))}")
+    failure = _kind(original, message)(
+        f"{model}: {_quoted(without_secrets(well_formed(message[:_MOST_READ]), secrets))}"
+    )
     failure.retry_after_s = _retry_after(original)
     failure.status = 0 if refused is not None else getattr(original, "status_code", None)
     codes = (str(getattr(each, "code", None) or "") for each in chain)
@@ -268,9 +274,9 @@ def _retry_after(error: Exception) -> float | None:
     asked = str(headers.get("retry-after")) if hasattr(headers, "get") else ""
     with suppress(ValueError):
         seconds = float(asked)
-        return max(0.0, seconds) if math.isfinite(seconds) else None
+        return min(max(0.0, seconds), _LONGEST_ASKED_S) if math.isfinite(seconds) else None
     with suppress(ValueError, OverflowError):
-        return max(0.0, parsedate_to_datetime(asked).timestamp() - time.time())
+        return min(max(0.0, parsedate_to_datetime(asked).timestamp() - time.time()), _LONGEST_ASKED_S)
     return None
 
 

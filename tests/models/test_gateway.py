@@ -297,7 +297,7 @@ async def test_a_wait_that_nobody_would_sit_through_is_not_begun(openai_url: str
     assert len(await requests_at(openai_url)) == 1
 
 
-@pytest.mark.parametrize(("asked", "wait"), [("-5", 0.0), ("nan", None), ("inf", None)])
+@pytest.mark.parametrize(("asked", "wait"), [("-5", 0.0), ("nan", None), ("inf", None), ("1e300", 86_400.0)])
 async def test_a_wait_that_makes_no_sense_is_none(openai_url: str, asked: str, wait: float | None) -> None:
     with pytest.raises(RateLimited) as caught:
         await reply_of(model_at(openai_url, f"asks-to-wait-{asked}", retries=0))
@@ -407,5 +407,5 @@ async def test_a_later_model_in_a_loop_gets_no_client_that_was_closed() -> None:
 
 @pytest.mark.parametrize("form", ["b'{}'", "{}"])
 def test_of_a_body_that_is_given_as_the_message_only_its_own_message_is_said(form: str) -> None:
-    body = form.replace("{}", '{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}')
-    assert str(translate(Exception(f"AnthropicException - {body}"), "anthropic/x")) == "anthropic/x: Overloaded"
+    body = form.replace("{}", '{"type":"error","error":{"type":"overloaded_error","message":"Over\\ud83dloaded"}}')
+    assert str(translate(Exception(f"AnthropicException - {body}"), "anthropic/x")) == "anthropic/x: Over\ufffdloaded"

@@ -248,7 +248,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "slows-down-for-an-hour": _fails(429, "Rate limit reached for tokens", headers={"Retry-After": "3600"}),
     **{
         f"asks-to-wait-{asked}": _fails(429, "Rate limit reached", headers={"Retry-After": asked})
-        for asked in ("-5", "nan", "inf")
+        for asked in ("-5", "nan", "inf", "1e300")
     },
     "has-no-credit": _fails(402, "Insufficient balance"),
     "has-no-quota": _fails(429, "You exceeded your current quota", code="insufficient_quota"),
