@@ -7,6 +7,7 @@ delete the file, or import with `--include-purged`.
 
 from __future__ import annotations
 
+import logging
 import secrets
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -17,15 +18,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.memory.people import other_names
-from chatbot.memory.scope import Scope, ScopedOperations, bar_import
+from chatbot.memory.scope import Scope, ScopedOperations
 from chatbot.memory.writing import changes_of_topic
 from chatbot.stores import backend
 from chatbot.stores.access import SENSITIVITIES, fold
 from chatbot.stores.backend import Place
-from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, UnknownObservation
+from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, StoreFailed, UnknownObservation
+from chatbot.stores.loops import in_thread
 from chatbot.stores.observation import IMPORTED, STATUSES, Observation, Triple, version_of
 from chatbot.stores.query import EVERY, FactFilter, Filter
 from chatbot.stores.records import chunks, format_time, in_line
+
+logger = logging.getLogger(__name__)
 
 _AT_ONCE = 200
 _CHUNK = 5_000
@@ -183,7 +187,8 @@ async def erase(scope: Scope, target: Target) -> Erasure:
     marks = [mark for row in going.observations for mark in marks_of(row)]
     marks += [mark for fact in going.facts for mark in marks_of_fact(fact)]
     marks += await _marks_of_derived(scope, [*target.ids, *(row.id for row in going.observations)])
-    await bar_import(scope.environment.tombstones, marks, scope.clock())
+    if (tombstones := scope.environment.tombstones) is not None:
+        await tombstones.bar(marks, scope.clock())
     asked = dict.fromkeys([*target.ids, *(each for each in going.ids if each not in going.derived)])
     gone = []
     with suppress(*() if target.ids else (UnknownObservation,)):  # another process was faster
@@ -324,13 +329,17 @@ class Tombstones:
         self._digests: set[str] = set()
         self._read: backend.Mark | None = None
 
-    def add(self, marks: Iterable[PurgeMark], at: datetime) -> None:
-        """Keep rows with these marks out of imports. Durable on return."""
-        if new := list(dict.fromkeys(marks)):
+    @in_thread
+    def bar(self, marks: Collection[PurgeMark], at: datetime) -> None:
+        """Keep rows with these marks out of imports. Durable on return; a full disk only warns: erasing makes room."""
+        if not marks:
+            return
+        try:
             self._key = self._document.change(lambda key: key or secrets.token_bytes(_KEY_BYTES))
-            digests = sorted(set(map(self._digest, new)))
-            lines = chunks(digests, _IN_A_LINE)
+            lines = chunks(sorted(set(map(self._digest, marks))), _IN_A_LINE)
             self._lines.append([{"v": 1, "at": format_time(at), "digests": each} for each in lines])
+        except StoreFailed as error:
+            logger.warning("an import can bring back what is erased now: %s", error)
 
     def barred(self, marks: Collection[PurgeMark]) -> bool:
         """Return whether one of these marks was purged."""

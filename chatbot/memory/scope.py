@@ -13,9 +13,7 @@ space have different namespaces. A label that would be too long is replaced by i
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
@@ -46,7 +44,7 @@ from chatbot.stores.access import (
     project_words,
 )
 from chatbot.stores.base import CLOSED, ObservationStore
-from chatbot.stores.errors import AccessDenied, ClosedResource, InvalidValue, StoreFailed, UnknownObservation
+from chatbot.stores.errors import AccessDenied, ClosedResource, InvalidValue, UnknownObservation
 from chatbot.stores.fields import LONGEST_LINE, one_line
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, Filter, Order
@@ -59,10 +57,8 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from chatbot.config import StandingSettings
-    from chatbot.memory.erasure import PurgeMark, Tombstones
+    from chatbot.memory.erasure import Tombstones
     from chatbot.memory.meaning import Billing, Meaning
-
-logger = logging.getLogger(__name__)
 
 CHOICES = "choices"
 """The key under which a session keeps its own model and persona, and whether memory is used."""
@@ -446,15 +442,6 @@ def raise_first(outcomes: Iterable[Outcome]) -> None:
     for outcome in outcomes:
         if outcome.error is not None:
             raise outcome.error
-
-
-async def bar_import(tombstones: Tombstones | None, marks: Sequence[PurgeMark], at: datetime) -> None:
-    """Keep rows with these marks out of imports. Durable on return; a full disk only warns, as erasing makes room."""
-    try:
-        if tombstones is not None and marks:
-            await asyncio.to_thread(tombstones.add, marks, at)
-    except StoreFailed as error:
-        logger.warning("an import can bring back what is erased now: %s", error)
 
 
 class Observable:

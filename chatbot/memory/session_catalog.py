@@ -295,7 +295,6 @@ def _queries(receipt: Record) -> list[str]:
 
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.25
-_LONGEST_WAIT_S = 600.0
 
 
 class TurnOrder:
@@ -305,11 +304,7 @@ class TurnOrder:
     """
 
     def __init__(
-        self,
-        lease: Lease,
-        *,
-        work: str = "running a turn in this session",
-        longest_wait_s: float = _LONGEST_WAIT_S,
+        self, lease: Lease, *, work: str = "running a turn in this session", longest_wait_s: float = 600.0
     ) -> None:
         self.in_process = LoopsLock()
         """The order within this process only, for dry runs: a lease would be a write."""

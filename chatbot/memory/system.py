@@ -19,7 +19,7 @@ from chatbot.memory.handle import SessionHandle
 from chatbot.memory.inputs import list_of
 from chatbot.memory.memory import Memory
 from chatbot.memory.opening import SessionOpening
-from chatbot.memory.scope import Caller, Scope, bar_import
+from chatbot.memory.scope import Caller, Scope
 from chatbot.memory.session_catalog import TurnOrder
 from chatbot.stores.access import Clearance, Right, least_clearance
 from chatbot.stores.base import ObservationStore, SessionStore
@@ -242,7 +242,7 @@ class MemorySystem(SessionOpening):
         forks = await self._forks_of(record.id)
         scopes = [] if keep_memory else self._scopes_of(record, caller)
         marks = [] if keep_memory else marks_of_session(record.id, record.origin)
-        await bar_import(self.tombstones, [mark_of_deleted(record.id), *marks], self._clock())
+        await self.tombstones.bar([mark_of_deleted(record.id), *marks], self._clock())
         erased = [await erase(scope, Target(session=record.id)) for scope in scopes]
         ref = self._catalog.ref(record.id)
         for store in self._stores_of(record).values():
