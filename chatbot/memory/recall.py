@@ -273,7 +273,7 @@ def verdicts_of(
         holds_words = (need is None or need > 0) and any(row.holds_words for row in rows)
         is_chance = share > 0 and not (holds_words or _stands_out(rows))
     else:
-        is_chance, share = 0 < best < least_best(need), max(share, least_share(best))
+        is_chance, share = 0 < best < least_best(need), max(share, least_share(best, need))
     verdicts = []
     recalled = 0
     for row in rows:

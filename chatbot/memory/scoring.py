@@ -60,8 +60,10 @@ _LEAST_NEAR, _AHEAD = 0.4, 0.05
 _NEEDED, _DOUBT = 0.46, 0.45
 """A row belongs in a prompt if its evidence plus `_DOUBT` times its share of the best evidence reaches `_NEEDED`: near
 a logistic regression over the rows that answer questions about lives."""
-_CHANCE, _A_NEED = 0.3, 0.16
+_CHANCE, _A_NEED = 0.3, 0.2
 """The best evidence that small talk has by chance, and how much less suffices for each point of `needs_memory`."""
+_UNSURE, _A_DOUBT = 0.5, 0.3
+"""The score of `needs_memory` below which rows need more than `_NEEDED`, and how much more for each point."""
 OTHER = "other"
 """Key for all types that are not named."""
 HALF_LIVES: Mapping[str, float] = {
@@ -243,9 +245,12 @@ def least_best(need: float) -> float:
     return _CHANCE - _A_NEED * need
 
 
-def least_share(best: float) -> float:
-    """Return the share of the best evidence that a row of a prompt must have; it grows as the evidence weakens."""
-    return min(1.0, _NEEDED / (best + _DOUBT))
+def least_share(best: float, need: float) -> float:
+    """Return the share of the best evidence that a row of a prompt must have.
+
+    It grows as the evidence weakens, and as the message seems to need no memory.
+    """
+    return min(1.0, (_NEEDED + _A_DOUBT * max(0.0, _UNSURE - need)) / (best + _DOUBT))
 
 
 def saturate(match: float) -> float:
