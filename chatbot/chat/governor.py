@@ -185,7 +185,8 @@ def is_readers_own(row: Observation, view: View) -> bool:
 
 def line_of(row: Observation) -> str:
     """Return the text by which the head judges a row; empty for one that is too long for it."""
-    said = unicodedata.normalize("NFKC", visible(_whole_text(row)))
+    whole = "\n".join(text for _, text in labelled_texts(row) if text)
+    said = unicodedata.normalize("NFKC", visible(whole))
     return said if len(said) <= _LONGEST_FOR_HEAD else ""
 
 
@@ -216,10 +217,6 @@ def labelled_texts(row: Observation) -> Iterator[tuple[Label, str]]:
     yield "bot replied", row.assistant_text
     if row.metadata.get("kind") == KIND:
         yield "task", task_of(row).details()
-
-
-def _whole_text(row: Observation) -> str:
-    return "\n".join(text for _, text in labelled_texts(row) if text)
 
 
 def _unshown_texts(row: Observation) -> Iterator[str]:
