@@ -140,20 +140,17 @@ def over_caps(rows: Sequence[Observation], policy: MaintenanceSettings) -> list[
     changes: list[RowChange] = []
     gone = set[str]()
     for (cap, what, *_), crowd in crowds.items():
-        changes += (over := _surplus([row for row in crowd if row.id not in gone], cap, what))
-        gone.update(each for change in over for each in change.ids)
+        left = [row for row in crowd if row.id not in gone]
+        left.sort(key=lambda row: cap_weight(row.type, row.standing, row.use_count + row.mention_count))
+        if over := tuple(row.id for row in left[: max(0, len(left) - cap)]):
+            changes.append(RowChange("archive", over, f"more than {cap:,} {what}"))
+            gone.update(over)
     return changes
 
 
 def _days_since(then: datetime, now: datetime) -> float:
     """Return the days between; below 0 if the clock was set back."""
     return (now - then).total_seconds() / 86_400
-
-
-def _surplus(rows: Sequence[Observation], cap: int, what: str) -> list[RowChange]:
-    by_weight = sorted(rows, key=lambda row: cap_weight(row.type, row.standing, row.use_count + row.mention_count))
-    ids = tuple(row.id for row in by_weight[: max(0, len(rows) - cap)])
-    return [RowChange("archive", ids, f"more than {cap:,} {what}")] if ids else []
 
 
 class MaintenanceReport(Struct, frozen=True, kw_only=True):
@@ -308,8 +305,7 @@ class Run:
         wanted = Filter(statuses=statuses, types=types, agent_id=rule.agent, quiet_since=self._days_ago(days))
         rows = {row.id: row for row in await self._states(wanted) if rule.namespace in {None, row.namespace}}
         for other in exceptions(policy, rule) if rows else ():
-            theirs = await self._states(replace(wanted, types=covered_types(other), agent_id=other.agent))
-            for row in theirs:
+            for row in await self._states(replace(wanted, types=covered_types(other), agent_id=other.agent)):
                 if other.namespace in {None, row.namespace}:
                     rows.pop(row.id, None)
         return list(rows.values())
