@@ -354,9 +354,10 @@ class Sessions(ABC):
     def delete(self, session_id: str) -> None:
         """Erase a session with everything that is kept of it. Durable on return."""
 
-    def mend(self, session_id: str) -> None:
-        """Repair a damaged record of a session. Raises as `get` does."""
+    def mend(self, session_id: str) -> str:
+        """Repair a damaged record of a session; return the name under which it was kept. Raises as `get` does."""
         self.get(session_id)
+        return ""
 
     def reorder(self) -> None:
         """Bring imported sessions into the order of their last use."""
