@@ -402,6 +402,7 @@ def test_the_model_of_a_standing_question_sums_its_answer_up_whenever_that_chang
     assert "You live up there." in ok("profile")
 
 
+@pytest.mark.usefixtures("with_encoders")
 def test_words_work_where_ids_do_and_without_a_terminal_the_best_match_must_be_asked_for() -> None:
     tea, other = add("The tea is in the blue tin"), add("The tin opener is in the drawer")
     words = f"'blue tin' is not an id: name one, such as {tea} 'The tea is in the blue tin', {other} 'The tin"
@@ -410,9 +411,10 @@ def test_words_work_where_ids_do_and_without_a_terminal_the_best_match_must_be_a
     assert len(titles("list")) == 2
     assert ok("history", "--first", "blue tin of tea").startswith(f"{tea}  The tea is in the blue tin")
     assert ok("edit", "--first", "blue tin tea", "--title", "The tea is in the red tin") == f"changed {tea}\n"
-    assert f"nothing to restore: {tea} is active" in command.run("memory", "restore", "--first", "red", "kite").stderr
     assert ok("forget", "--first", "red", "tin", "tea") == f"forgotten {tea}\n"
-    fails(4, "no memory has the id 'zeppelin', and none matches it", "forget", "--first", "zeppelin")
+    for verb, text in (("forget", "zeppelin"), ("forget", "the"), ("restore", "drawer"), ("restore", "red kite")):
+        fails(4, f"no memory has the id {text!r}, and none matches it", verb, "--first", text)
+    assert ok("restore", "--first", "tea", "RED") == f"restored {tea}\n"
     fails(4, "no memory has the id '01a2-ffff'", "forget", "01a2-ffff")
     fails(2, "name a memory, by its id or by words in it", "forget", "--first", "")
     assert f"purged {other}" in ok("purge", "--first", "tin opener", "--yes")

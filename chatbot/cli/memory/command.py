@@ -24,11 +24,14 @@ from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.fields import is_observation_id
+from chatbot.stores.observation import STATUSES, Observation
 from chatbot.stores.query import EVERY, Progress
 
 _ID = re.compile(r"(?=.*\d)[0-9a-f]{4,8}(-[0-9a-f-]*)?", re.IGNORECASE)
 _MATCHES = 10
 """Number of matching memories from which one is chosen."""
+_RELATED = 0.2
+"""Evidence that a memory without a word of the text needs if nobody sees it before it is changed; chance gives less."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +77,11 @@ class VerbRun:
                 raise InvalidValue(f"name a {noun}, by its id or by words in it") from None
             if all(_ID.fullmatch(each) for each in given):
                 raise
-        hits = await self.memories.search(text, limit=_MATCHES, sensitivities=SENSITIVITIES, count_use=False)
-        if not hits:
+        is_first = getattr(self.args, "first", False)
+        if not (rows := await self._matches(text, least=_RELATED if is_first else 0.0)):
             raise UnknownObservation(f"no memory has the id {text!r}, and none matches it")
-        if getattr(self.args, "first", False):
-            return [hits[0].observation.id]
-        rows = [hit.observation for hit in hits]
+        if is_first:
+            return [rows[0].id]
         if self.args.json or not sys.stdin.isatty():
             named = ", ".join(f"{row.id} {row.headline[:40]!r}" for row in rows[:3])
             otherwise = ", or add --first for the best match" if hasattr(self.args, "first") else ""
@@ -89,6 +91,19 @@ class VerbRun:
         if not (chosen.isdecimal() and 0 < int(chosen) <= len(rows)):
             raise InvalidValue("none was chosen: nothing was done")
         return [rows[int(chosen) - 1].id]
+
+    async def _matches(self, text: str, *, least: float) -> list[Observation]:
+        """Return the memories that the verb can change: of hidden ones those with every word, else the best matches.
+
+        Only those with a word of the text, or with the `least` evidence.
+        """
+        if getattr(self.args, "operation", "") == "restore_memory":  # a search finds only active ones
+            words = text.casefold().split()
+            hidden = await self.memories.every(statuses=STATUSES[1:], sensitivities=SENSITIVITIES)
+            found = [row for row in hidden if all(word in row.text().casefold() for word in words)]
+            return sorted(found, key=lambda row: row.updated_at, reverse=True)[:_MATCHES]
+        hits = await self.memories.search(text, limit=_MATCHES, sensitivities=SENSITIVITIES, count_use=False)
+        return [hit.observation for hit in hits if hit.parts.get("lexical") or hit.parts.get("evidence", 0.0) >= least]
 
     async def fact_id(self, text: str) -> str:
         """Return the id of the one fact whose id begins with `text`. Raises `UnknownObservation`."""
