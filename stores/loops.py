@@ -25,6 +25,8 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 Batch = list[tuple[Item, Waiter | None]]
+_LONGEST_END_S = 70.0
+"""Longest wait of a cancelled caller for its work: longer than a database may take to answer."""
 _LONGEST_WAIT_S = 5.0
 """Longest wait for a task of another loop to end."""
 
@@ -103,13 +105,16 @@ async def run_apart(call: Callable[..., Result], *args: Any) -> Result:
 
 
 async def to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
-    """Return the result of work that continues if we are cancelled; the cancellation is raised once it is done."""
+    """Return the result of work that continues if we are cancelled; the cancellation is raised once it is done.
+
+    Work that does not end is cancelled, too: a store that hangs holds up no program that ends.
+    """
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        await asyncio.wait([task])
-        task.result()
+        ended, _ = await asyncio.wait([task], timeout=_LONGEST_END_S)
+        _ = task.result() if ended else task.cancel()
         raise
 
 

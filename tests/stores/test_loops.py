@@ -198,3 +198,11 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
         os._exit(7)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 7
+
+
+async def test_a_cancelled_caller_waits_for_work_that_hangs_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loops, "_LONGEST_END_S", 0.01)
+    hangs = asyncio.Event().wait()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await loops.to_its_end(hangs)
