@@ -66,8 +66,9 @@ class Telemetry(AsyncResource):
     @classmethod
     def of(cls, settings: TelemetrySettings, *, serves: bool) -> Telemetry:
         """Create telemetry from settings. Raises `ConfigError` if a header names a variable that is not set."""
-        refused = f"{settings.endpoint} accepts no telemetry; see endpoint in [telemetry]"
-        _on_first_failure(lambda why: logger.warning("%s", without_secrets(f"{refused}: {why}")))
+        refused = f"{settings.endpoint} accepts no telemetry"
+        remedy = "see endpoint in [telemetry]"
+        _on_first_failure(lambda why: logger.warning("%s", without_secrets(f"{refused}: {why}; {remedy}")))
         resource = Resource.create(
             {
                 "service.name": settings.service,
