@@ -255,6 +255,7 @@ class Delivery:
     """Events by the id of their row or fact."""
     counts: dict[str, Counts] = field(default_factory=dict)
     gone: dict[str, bool] = field(default_factory=dict)
+    """Erased rows by id; True if they were erased alone."""
     erased: list[str] = field(default_factory=list)
     sessions: dict[str, list[str]] = field(default_factory=dict)
     """Ids of the sessions in each file."""

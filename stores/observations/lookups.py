@@ -164,6 +164,7 @@ def labels_of(row: Observation) -> list[str]:
     return list(dict.fromkeys(labels))
 
 
+# For each attribute of a row that holds labels, the name of its labels.
 _LABEL_NAMES = tuple(name for name, held in LABELS.items() for _ in held)
 _labelled = attrgetter(*(each.name for held in LABELS.values() for each in held))
 

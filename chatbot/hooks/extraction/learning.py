@@ -166,7 +166,7 @@ async def _finish(step: FactStep, kept: AddResult | None, memories: Memory, orig
     """Return the outcome of one step, after all drafts were committed together."""
     changed = step.target.id if step.target else ""
     if kept is None:
-        return FactOutcome(step.fact, "known", changed)
+        return FactOutcome(step.fact, "known", id=changed)
     if kept.outcome == "skipped":
         changed = ""
         if step.target:  # the store refused the change: add the fact
