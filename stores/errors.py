@@ -166,7 +166,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def nearest_hint(word: str, known: Iterable[str]) -> str:
     """Return the end of an error about an unknown word: the nearest known one; empty if none is near."""
+    near = nearest(word, known)
+    return f": did you mean {near[0]!r}?" if near else ""
+
+
+def nearest(word: str, known: Iterable[str]) -> list[str]:
+    """Return the known words that begin with the word, else the most similar one, if any is similar enough."""
     import difflib
 
-    near = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
-    return f": did you mean {near[0]!r}?" if near else ""
+    begun = [each for each in sorted(known) if word and each.startswith(word)]
+    return begun or difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)

@@ -157,12 +157,12 @@ class Parser(argparse.ArgumentParser):
         return super()._get_value(action, arg_string)
 
     def _nearest(self, wrong: re.Match[str]) -> str:
-        from difflib import get_close_matches
+        from chatbot.stores.errors import nearest
 
         typed, known = wrong["typed"], re.findall(r"[\w.-]+", wrong["known"])
         near = [each for each in _MEANT.get(typed, ()) if each in known]
         near += [f"{name} {typed}" for name, below in self.actions.items() if typed in below.actions]
-        near = near or get_close_matches(typed, known, n=1, cutoff=0.6)
+        near = near or nearest(typed, known)
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"choose from {', '.join(known)}"
         return f"invalid choice {typed!r}: {hint}"
 

@@ -104,6 +104,7 @@ def test_a_budget_refuses_before_anything_is_spent() -> None:
         (["mcp", "--http", "--port", "99999"], 2, "must be from 0 to 65535"),
         (["sessions"], 2, "name an action: list, search, show"),
         (["sesions"], 2, "invalid choice 'sesions': did you mean 'sessions'?"),
+        (["sess"], 2, "invalid choice 'sess': did you mean 'sessions'?"),
         (["qwerty"], 2, "invalid choice 'qwerty': choose from ask, sessions"),
         (["-i", "ada", "forget", "tea"], 2, "did you mean 'memory forget'?"),
         (["memory", "timeline", "--limit", "2"], 2, "chatbot memory timeline: error: unrecognized arguments: --limit"),

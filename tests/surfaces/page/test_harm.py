@@ -142,6 +142,7 @@ def test_broken_addresses_are_told_of_and_break_nothing(served: Served) -> None:
         client.post(f"/v1/sessions/{session}/messages", json=elsewhere)
         at = client.get(f"/v1/sessions/{session}/messages").json()["data"][-1]["at"]
         assert client.get(f"/i/ada/c/{session}/why").is_success
+        assert client.get(f"/i/ada/c/{session}").text.count("/why?at=") == 1  # only where it leads to a receipt
         assert client.get(f"/i/ada/c/{session}/why", params={"at": at}).status_code == 404  # not of the turn before
         as_page = client.get("/i/ada/nosuch", headers={"accept": "text/html"})
         assert (as_page.status_code, "<h1" in as_page.text and "Error" in as_page.text) == (404, True)
