@@ -18,14 +18,7 @@ from chatbot.chat.governor import fenced, with_bars, without_role_marks
 from chatbot.errors import ChatbotError
 from chatbot.hooks.extraction.structured import objects_in, schema_of, without_wrapping
 from chatbot.memory import SessionHandle
-from chatbot.memory.episode import (
-    READ_AT_ONCE,
-    ModelSummary,
-    keep_model_summary,
-    kept_episode,
-    kept_model_summary,
-    without_forgotten,
-)
+from chatbot.memory import episode as episodes
 from chatbot.memory.memory import Memory
 from chatbot.memory.orders import form_in, visible
 from chatbot.memory.standing import StandingAnswer
@@ -81,16 +74,16 @@ class EvictedEntries:
 
 async def evicted_entries(session: SessionHandle) -> EvictedEntries | None:
     """Return the entries that a model could summarise; None if too few are new."""
-    episode, before = await kept_episode(session), await kept_model_summary(session)
+    episode, before = await episodes.kept_episode(session), await episodes.kept_model_summary(session)
     if episode.until is None:
         return None
     since = before.until if before else None
     entries = [
         entry
-        for entry in await session.transcript_read_last(READ_AT_ONCE)
+        for entry in await session.transcript_read_last(episodes.READ_AT_ONCE)
         if entry.role in {USER, ASSISTANT} and entry.at < episode.until and (since is None or entry.at >= since)
     ]
-    if len(entries) < _LEAST_NEW or len(entries := await without_forgotten(session, entries)) < _LEAST_NEW:
+    if len(entries) < _LEAST_NEW or len(entries := await episodes.without_forgotten(session, entries)) < _LEAST_NEW:
         return None
     return EvictedEntries(episode.until, tuple(entries), before.text if before else "\n".join(episode.lines))
 
@@ -104,7 +97,7 @@ async def summarize_evicted(session: SessionHandle, calls: Calls, evicted: Evict
     text = _first_lines(without_wrapping(reply))
     if not text:
         return ["the summary made by rule is kept: the model's was empty, or read like an instruction"]
-    await keep_model_summary(session, ModelSummary(evicted.until, text))
+    await episodes.keep_model_summary(session, episodes.ModelSummary(evicted.until, text))
     return []
 
 
