@@ -414,6 +414,7 @@ def test_words_work_where_ids_do_and_without_a_terminal_the_best_match_must_be_a
     assert ok("forget", "--first", "red", "tin", "tea") == f"forgotten {tea}\n"
     for verb, text in (("forget", "zeppelin"), ("forget", "the"), ("restore", "drawer"), ("restore", "red kite")):
         fails(4, f"no memory has the id {text!r}, and none matches it", verb, "--first", text)
+    fails(4, "no task has the id 'drawer', and none matches it", "tasks", "done", "--first", "drawer")
     assert ok("restore", "--first", "tea", "RED") == f"restored {tea}\n"
     fails(4, "no memory has the id '01a2-ffff'", "forget", "01a2-ffff")
     fails(2, "name a memory, by its id or by words in it", "forget", "--first", "")

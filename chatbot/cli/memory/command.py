@@ -24,7 +24,7 @@ from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.fields import is_observation_id
-from chatbot.stores.observation import STATUSES, Observation
+from chatbot.stores.observation import STATUSES, Observation, Type
 from chatbot.stores.query import EVERY, Progress
 
 _ID = re.compile(r"(?=.*\d)[0-9a-f]{4,8}(-[0-9a-f-]*)?", re.IGNORECASE)
@@ -78,8 +78,8 @@ class VerbRun:
             if all(_ID.fullmatch(each) for each in given):
                 raise
         is_first = getattr(self.args, "first", False)
-        if not (rows := await self._matches(text, least=_RELATED if is_first else 0.0)):
-            raise UnknownObservation(f"no memory has the id {text!r}, and none matches it")
+        if not (rows := await self._matches(text, noun, least=_RELATED if is_first else 0.0)):
+            raise UnknownObservation(f"no {noun} has the id {text!r}, and none matches it")
         if is_first:
             return [rows[0].id]
         if self.args.json or not sys.stdin.isatty():
@@ -92,7 +92,7 @@ class VerbRun:
             raise InvalidValue("none was chosen: nothing was done")
         return [rows[int(chosen) - 1].id]
 
-    async def _matches(self, text: str, *, least: float) -> list[Observation]:
+    async def _matches(self, text: str, noun: str, *, least: float) -> list[Observation]:
         """Return the memories that the verb can change: of hidden ones those with every word, else the best matches.
 
         Only those with a word of the text, or with the `least` evidence.
@@ -102,7 +102,10 @@ class VerbRun:
             hidden = await self.memories.every(statuses=STATUSES[1:], sensitivities=SENSITIVITIES)
             found = [row for row in hidden if all(word in row.text().casefold() for word in words)]
             return sorted(found, key=lambda row: row.updated_at, reverse=True)[:_MATCHES]
-        hits = await self.memories.search(text, limit=_MATCHES, sensitivities=SENSITIVITIES, count_use=False)
+        types: list[Type] = ["task"] if noun == "task" else []
+        hits = await self.memories.search(
+            text, types=types, limit=_MATCHES, sensitivities=SENSITIVITIES, count_use=False
+        )
         return [hit.observation for hit in hits if hit.parts.get("lexical") or hit.parts.get("evidence", 0.0) >= least]
 
     async def fact_id(self, text: str) -> str:
