@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import abstractmethod
+from array import array
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import wraps
 from typing import Any
@@ -145,7 +146,7 @@ def guard_method(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitab
     async def guarded(self: Any, *args: Any, **named: Any) -> Any:
         try:
             found = await method(self, *args, **named)
-            return check_type(found, EmbeddingResult, "its answer") if method.__name__ == "embed" else found
+            return _with_arrays(found) if method.__name__ == "embed" else found
         except ChatbotError:
             raise
         except BaseException as error:
@@ -154,6 +155,13 @@ def guard_method(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitab
             raise model_error(self.name, error) from error
 
     return guarded
+
+
+def _with_arrays(found: EmbeddingResult) -> EmbeddingResult:
+    """Return the result with vectors of 32-bit floats, whatever sequences of numbers a plug-in made."""
+    vectors = check_type(found, EmbeddingResult, "its answer").vectors
+    arrays = [each if isinstance(each, array) else array("f", each) for each in vectors]
+    return EmbeddingResult(arrays, check_type(found.usage, Usage, "its usage"))
 
 
 def model_error(name: str, error: BaseException) -> ModelError:

@@ -77,6 +77,8 @@ class Raising(LetterEmbedder):
         found = await super().embed(texts)
         if self.method == "nothing":
             return None  # type: ignore[return-value]
+        if self.method == "no numbers":
+            found = EmbeddingResult(["text"] * len(texts), found.usage)  # type: ignore[list-item]
         return EmbeddingResult(found.vectors[self.method == "too few" :], found.usage)
 
     async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:
@@ -97,7 +99,9 @@ class Raising(LetterEmbedder):
 WRONG = (OSError(28), StopAsyncIteration(), ExceptionGroup("a", [KeyError()]), SystemExit(3), CancelledError())
 
 
-@pytest.mark.parametrize("method", ["embed", "embed_questions", "judge", "ready", "aclose", "too few", "nothing"])
+@pytest.mark.parametrize(
+    "method", ["embed", "embed_questions", "judge", "ready", "aclose", "too few", "nothing", "no numbers"]
+)
 async def test_an_embedder_may_raise_anything_and_words_find_memory_which_closes(method: str, tmp_path: Path) -> None:
     for error in WRONG:
         async with MemorySystem(tmp_path / type(error).__name__, embedder=Raising(method, error)) as memory:
