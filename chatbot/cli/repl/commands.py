@@ -20,6 +20,7 @@ from chatbot.runtime import Runtime
 from chatbot.stores.access import project_words
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import did_you_mean
+from chatbot.stores.fields import how_many
 
 _LISTED = 20
 
@@ -257,7 +258,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         if compacted is None:
             self._screen.say("nothing to summarize yet", "dim")
             return
-        self._screen.say(f"{compacted.entries} entries are summarized; /context shows what that saves", "dim")
+        self._screen.say(f"summarized {how_many(compacted.entries, 'entry')}; /context shows what that saves", "dim")
         if compacted.summary:
             self._screen.say(compacted.summary, "dim")
 
