@@ -184,13 +184,9 @@ async def test_a_message_whose_turn_was_killed_before_it_was_remembered_is_remem
         assert len(await exchanges(runtime)) == 3 - was_erased
 
 
-@pytest.mark.parametrize("is_maintained", [False, True])
-async def test_a_message_of_a_session_that_nobody_continues_is_remembered(
-    runtime_of: Callable[..., Runtime], *, is_maintained: bool
-) -> None:
+async def test_a_message_of_a_session_that_nobody_continues_is_remembered(runtime_of: Callable[..., Runtime]) -> None:
     async with runtime_of("How nice.") as runtime:
-        if is_maintained:
-            await runtime.memory.maintain()
+        await runtime.memory.maintain()  # so that it is not due
         await (await begun(runtime))[0].transcript_append("user", SAID)  # all that such a kill leaves
         await (await begun(runtime))[1].turn("I decided to learn the cello this year")
         await runtime.hooks.settle()

@@ -202,7 +202,5 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
 
 async def test_a_cancelled_caller_waits_for_work_that_hangs_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loops, "_LONGEST_END_S", 0.01)
-    hangs = asyncio.Event().wait()
     with pytest.raises(TimeoutError):
-        async with asyncio.timeout(0.01):
-            await loops.to_its_end(hangs)
+        await asyncio.wait_for(loops.to_its_end(asyncio.Event().wait()), 0.01)

@@ -106,7 +106,6 @@ async def test_a_copy_goes_on_where_it_was_broken_off(name: str, tmp_path: Path,
     async with MemorySystem(tmp_path / "one") as memory:
         for number in range(3):
             await memory.create_session(["basic_session"], "chat", title=str(number))
-
     told: list[int] = []
 
     def breaking(done: int, _: int) -> None:

@@ -29,7 +29,6 @@ async def main() -> None:
     session = SQLiteSession("one")
     await Runner.run(plain, "What city is the Golden Gate Bridge in?", session=session)
     assert "Golden Gate" in (await Runner.run(plain, "What state is it in?", session=session)).final_output
-
     chat = OpenAIChatCompletionsModel(model="ada", openai_client=AsyncOpenAI())
     for model in ("ada", chat):
         helper = Agent(name="Helper", instructions="Help.", model=model, tools=[get_weather])
