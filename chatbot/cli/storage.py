@@ -139,6 +139,8 @@ async def run_backup(args: argparse.Namespace) -> Exit:
     """Back up an identity to a file."""
     setup = setup_of(args)
     path = args.file or Path(BACKUP_NAME.format(setup.identity.name, utc_now()))
+    if str(path) == "-":  # an export goes to standard output then
+        raise InvalidValue("a backup is not written to standard output: name a file")
     with progress("backing up") as advance, new_file(path.expanduser(), force=args.force) as file:
         done = await backup(setup.home, file, name=setup.identity.name, settings=setup.identity.file, progress=advance)
     value = {"file": str(path), "identity": done.name, "digest": done.digest, "left_out": done.left_out}

@@ -90,6 +90,7 @@ def test_settings_that_need_trust_are_restored_once_they_are_trusted() -> None:
 def test_a_backup_is_not_overwritten_and_a_full_identity_not_restored_into() -> None:
     ok("backup", "ada.chatbot")
     assert "already exists" in run("backup", "ada.chatbot").stderr
+    assert "is not written to standard output" in run("backup", "-").stderr
     Path("identities/ada").rename("identities/old")
     for name in ("bo", "ada"):
         ok("memory", "add", "Something else", "-i", name)
