@@ -1,7 +1,6 @@
 """The command line, run in this process: a process each would cost twenty times as much.
 
-It sees what a process would: standard streams of its own (no terminal), environment, arguments and import path; nothing
-of it is left behind. `tests.process` starts a real process; `surfaces/test_processes.py` holds that both are alike.
+It sees what a process would, and leaves nothing behind; `surfaces/test_processes.py` holds that both are alike.
 """
 
 import asyncio

@@ -1,7 +1,6 @@
 """A real PostgreSQL for the tests: one server for all workers of a run, or the one that `CHATBOT_TEST_POSTGRES` names.
 
-Each test has an identity of its own, which is cheaper than a database of its own, and tries at once that they are
-apart. The tests work with a role that row-level security holds for.
+Each test has an identity of its own, which tries that they are apart, and a role that row-level security holds for.
 """
 
 import fcntl

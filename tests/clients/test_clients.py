@@ -1,8 +1,7 @@
 """Clients as their own documentation shows them, pointed at our address only; each script is one.
 
-Each asks with the same token for what was said through the official SDK, which `tests/surfaces/server` tries whole.
-They come with the dependency group `clients`, but those that cannot live beside our own dependencies, which say so
-in their script, and the one for Node.js.
+Each asks with the same token for what was said through the official SDK. They come with the dependency group `clients`,
+but those that cannot live beside our own dependencies, which say so in their script, and the one for Node.js.
 """
 
 import os

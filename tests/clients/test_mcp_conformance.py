@@ -1,7 +1,6 @@
 """The official conformance suite of MCP against `chatbot mcp --http`: all that applies to this server passes.
 
-The other scenarios call tools, resources and prompts of the suite's own server, or need what this one does not offer:
-logging, subscriptions, progress, sampling and elicitation.
+The other scenarios call parts of the suite's own server, or need what this one does not offer, such as logging.
 """
 
 import shutil

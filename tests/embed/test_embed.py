@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -264,7 +263,6 @@ async def test_a_session_keeps_the_transcript_and_shows_nothing_twice(memory: Ag
     assert "Lisbon" in (await memory.context(messages)).text
 
 
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_a_portal_that_closes_leaves_no_thread_waiting_and_none_waits_for_itself() -> None:
     portal = Portal()
     has_begun = threading.Event()
@@ -286,11 +284,6 @@ def test_a_portal_that_closes_leaves_no_thread_waiting_and_none_waits_for_itself
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
     assert has_begun.wait(PATIENCE_S)
-    if (child := os.fork()) == 0:
-        with pytest.raises(RuntimeError, match="of the process that was forked"):
-            portal.run(asyncio.sleep(0))
-        os._exit(7)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     with pytest.raises(RuntimeError, match="cannot wait for itself"):
         portal.run(wait_for_itself())
     portal.close()

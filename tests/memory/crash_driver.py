@@ -4,9 +4,8 @@
     crash_driver.py cut SCENARIO ROUNDS FOLDER IMAGE       FOLDER is the mounted ext4 IMAGE; what it holds at a random
                                                            moment is what would be left if the power failed
 
-Children work without end and report each operation that was acknowledged over a pipe. Whatever happens to them,
-everything acknowledged must be there, once and in order, every file must open, and the index must agree with the
-folders. Prints how many operations were acknowledged.
+Children work without end and report what was acknowledged. All of that must be there, once and in order, every file
+must open, and the index must agree with the folders. Prints how many operations were acknowledged.
 """
 
 import asyncio

@@ -3,8 +3,7 @@
 python mcp_server.py [--junk] [--no-start] [--die-at-start] [--ignore-term] [--grandchild PIDFILE] [--hostile] [--twins]
               [--marks] [--endless] [--described FILE]
 
-It speaks the protocol by itself, line by line, for the official package takes a second to import. That our client gets
-along with the official server is tried in `test_mcp_servers.py`, on the web.
+It speaks the protocol by itself, for the official package takes a second to import; `test_mcp_servers.py` tries that.
 """
 
 import json

@@ -1,7 +1,6 @@
 """Hidden rows make no difference to a caller: two memories that differ in hidden rows alone answer alike.
 
-One memory holds rows of every guard, the other only those of them that the caller may see. Every operation that reads
-gives equal answers, every one that changes equal outcomes and errors, and then they read alike again.
+One holds rows of every guard, the other those that the caller may see: all answers, outcomes and errors are equal.
 """
 
 import asyncio

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 import pytest
 
+from chatbot.embed import Portal
 from chatbot.stores import loops
 from chatbot.stores.loops import GroupCommit
 from tests.loops import run_in_threads
@@ -192,10 +193,14 @@ async def test_without_a_thread_items_are_committed_by_the_caller(disk: Disk, mo
 def test_a_forked_child_has_threads_of_its_own() -> None:
     batches: list[list[int]] = []
     asyncio.run(GroupCommit(batches.append).add(0))
+    portal = Portal()
     child = os.fork()
     if child == 0:
+        with pytest.raises(RuntimeError, match="of the process that was forked"):
+            portal.run(asyncio.sleep(0))
         asyncio.run(GroupCommit(batches.append).add(1))
         os._exit(7)
+    portal.close()
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 7
 

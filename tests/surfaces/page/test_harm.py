@@ -1,7 +1,6 @@
 """Texts of strangers do nothing but be read, and nobody sees what is another's, or needs more clearance.
 
-The fixture `tab` fails a test whose page asks any other host, logs an error, such as a refusal by the
-Content-Security-Policy, or opens a dialog.
+The fixture `tab` fails a test whose page asks any other host, logs an error, or opens a dialog.
 """
 
 import re

@@ -150,12 +150,9 @@ def _at(document: dict[str, Any], parameter: dict[str, Any]) -> dict[str, Any]:
 
 
 def _settings(ids: dict[str, list[str]]) -> str:
-    """Most ids that are sent are of what is there, of which there is enough to be erased now and then.
+    """Most ids that are sent are of what is there, which is enough for some to be erased.
 
-    Beside that: texts may be so long that the body is too large, and no schema can say that the last message must be
-    the user's in a session, which times are still to come, that a text holds a JSON object or the bytes of a file, nor
-    which `If-Match` fits.
-    What is forgotten is still told, with its history, and can be restored.
+    Off is what no schema can say: sizes of bodies, roles, times to come, JSON in a text, fitting `If-Match`.
     """
     lines = ['[warnings]\ndisplay = ["missing_test_data"]\nfail-on = true', '[generation]\ndatabase = "none"']
     lines += [f"[dictionaries.{kind}]\nvalues = {json.dumps(each)}" for kind, each in ids.items()]

@@ -1,7 +1,6 @@
 """A refusal tells nothing by how long it takes: what is closed takes the same road as what is not there.
 
-Seconds would flake, so the steps of the road are compared: every call into the operating system that works on files,
-every hop into a thread, every row that is looked at.
+Seconds would flake, so its steps are compared: calls that work on files, hops into threads, rows that are looked at.
 """
 
 import re
