@@ -523,10 +523,7 @@ class Lifetime:
 
 
 def kill(scenario: type[Scenario], rounds: int, root: Path) -> int:
-    """Kill the children at random moments, round after round in the same folder, and verify after each.
-
-    A busy machine that lets no child work gets more rounds, until `Lifetime` has learned what it needs.
-    """
+    """Kill the children at random moments, round after round in one folder; more rounds if a busy machine needs them."""
     acknowledged = number = 0
     lifetime = Lifetime(scenario)
     played = scenario(_fresh(root))

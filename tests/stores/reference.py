@@ -1,7 +1,4 @@
-"""The model that stores of observations are compared with; it writes nothing.
-
-Every question looks at every row: written for correctness, not for speed.
-"""
+"""The model that stores of observations are compared with: it writes nothing, and every question looks at every row."""
 
 from __future__ import annotations
 
@@ -356,10 +353,7 @@ class BruteQuestions(Questions):
 
 
 def consolidated(row: Observation, at: datetime, decay_per_day: float) -> float | None:
-    """Return the strength of the row at the moment `at`, from 0 to 1; None if it is unchanged.
-
-    Raises `InvalidValue` for a rate below 0 or not a number.
-    """
+    """Return the strength of the row at the moment `at`, from 0 to 1; None if it is unchanged."""
     check_rate(decay_per_day)
     since = row.consolidated_at or row.updated_at
     elapsed = (at - since).total_seconds()
@@ -379,10 +373,7 @@ def _searched(row: Observation) -> object:
 
 
 def alike(asked: Vector, rows: memoryview) -> Iterator[tuple[float, int]]:
-    """Cosine and place of each packed row that is alike at all, the most alike first, of equals the last one first.
-
-    `asked` and rows are of length 1.
-    """
+    """Cosine and place of each packed row that is alike at all, the most alike first, of equals the last one first."""
     if not len(rows):
         return iter(())
     table = np.frombuffer(rows, "<f4").reshape(-1, len(asked))

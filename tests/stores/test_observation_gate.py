@@ -1,7 +1,4 @@
-"""No way of reading passes the gate, and one that is added without being entered here fails.
-
-Every guard and status that a row can have stands in one memory, and every view of it is asked everything there is.
-"""
+"""No way of reading passes the gate, for any guard, status and view; one that is not entered here fails."""
 
 import inspect
 import re

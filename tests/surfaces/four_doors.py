@@ -1,7 +1,4 @@
-"""The four ways in, each made to answer the same questions in the same plain values.
-
-What a door is asked stands in the table of operations: one driver a door sends any of them.
-"""
+"""The four ways in, each asked the same operations of the table by a driver, and answering in the same plain values."""
 
 import json
 import os

@@ -178,10 +178,7 @@ class World:
         return self.ids("".join(f"{{{name}}}" for name in _MAKERS))
 
     def ids(self, path: str, token: str = "", *, is_read: bool = False) -> dict[str, str]:
-        """Something new of Ada's, or of who has the token, for a route to be about: what its path names.
-
-        Routes that only read may be about the same.
-        """
+        """Something new of Ada's, or of who has the token, that a path names; routes that only read may share it."""
         key = token, frozenset(re.findall(r"{\w+}|files|attachments|/file/", path))
         if is_read and key in self._read:
             return self._read[key]

@@ -62,10 +62,7 @@ class World:
     closed: dict[str, str]
 
     def refused(self, ask: Ask, *ids: str) -> list[Any]:
-        """Return the answer for each of the ids, its text without them, and the road to it; each id twice.
-
-        The first of them makes the server ready; of the others nothing was asked before.
-        """
+        """Return the answers for these ids, texts without them, and the roads; each id twice, the first for a start."""
         ask(self.guest, ids[0])
         found = []
         for each in ids * 2:
