@@ -523,7 +523,7 @@ class Lifetime:
 
 
 def kill(scenario: type[Scenario], rounds: int, root: Path) -> int:
-    """Kill the children at random moments, round after round in one folder; more rounds if a busy machine needs them."""
+    """Kill the children at random moments, round after round in one folder, and more on a busy machine."""
     acknowledged = number = 0
     lifetime = Lifetime(scenario)
     played = scenario(_fresh(root))
