@@ -159,7 +159,7 @@ def guard_method(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitab
 
 def _with_arrays(found: EmbeddingResult) -> EmbeddingResult:
     """Return the result with vectors of 32-bit floats, whatever sequences of numbers a plug-in made."""
-    vectors = check_type(found, EmbeddingResult, "its answer").vectors
+    vectors: Sequence[Sequence[float]] = check_type(found, EmbeddingResult, "its answer").vectors
     arrays = [each if isinstance(each, array) else array("f", each) for each in vectors]
     return EmbeddingResult(arrays, check_type(found.usage, Usage, "its usage"))
 
