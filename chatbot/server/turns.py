@@ -77,6 +77,11 @@ class RunningTurn:
         self._then = then
         self.task = asyncio.create_task(self._run(chat, request))
 
+    @property
+    def has_failed(self) -> bool:
+        """Return whether it ended with an error; the transcript may lack its message then."""
+        return self._error is not None
+
     async def events(self) -> AsyncIterator[TurnEvent]:
         """Yield the events from the start to the end of the turn; its errors are not raised here."""
         async for event in self._feed.read():

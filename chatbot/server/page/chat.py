@@ -83,6 +83,7 @@ async def show(
         part = await (talk.the_end(session) if before is None else talk.before(session, before))
     if part.is_end:
         await talk.mark_running(access, session_id, part.exchanges)
+        await talk.add_failed(access, session_id, part.exchanges)
     return render_page(
         request,
         "chat.html",

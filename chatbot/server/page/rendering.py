@@ -50,6 +50,8 @@ _HEADERS = {
 _UNITS = ((86_400 * 365, "year"), (86_400 * 30, "month"), (86_400, "day"), (3_600, "hour"), (60, "minute"))
 
 _DAYS_OF_A_WEEK = 7
+_NAME = re.compile(r"\S*(?:[/_\d]|\.\w)")
+"""The first word of a message that is a file, a model or a field, whose case matters."""
 
 _HAPPENED = {
     "add": "created",
@@ -169,7 +171,7 @@ def _templates() -> Environment:
     templates.filters.update(
         ago=ago,
         anchor=lambda text: re.sub(r"[^0-9A-Za-z]", "-", text),
-        capitalize_first=lambda text: text if "/" in text.partition(" ")[0] else text[:1].upper() + text[1:],
+        capitalize_first=lambda text: text if _NAME.match(text) else text[:1].upper() + text[1:],
         cost=cost_text,
         day=day,
         happened=lambda kind: _HAPPENED.get(kind, kind),

@@ -210,6 +210,13 @@ async def mark_running(access: IdentityAccess, session_id: str, shown: list[Exch
         shown[-1].turn = ELSEWHERE
 
 
+async def add_failed(access: IdentityAccess, session_id: str, shown: list[Exchange]) -> None:
+    """Add the message of the last turn if that failed before the transcript had it; its stream tells the reason."""
+    for turn in (await access.latest_turns(session_id))[-1:]:
+        if turn.has_failed and not turn.is_again and all(each.moment < turn.begun_at for each in shown):
+            shown.append(waiting_exchange(turn))
+
+
 def waiting_exchange(turn: RunningTurn) -> Exchange:
     """Return the exchange of a turn whose message is not in the transcript yet."""
     text, files = split(turn.text)
