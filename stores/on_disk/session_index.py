@@ -52,6 +52,7 @@ class SessionIndex:
         self._home = home
         self._sessions = sessions
         self._is_damaged = False
+        self._warned: set[str] = set()
         self.has_changed = False
         """True if `fold_if_small` may have something to do."""
 
@@ -132,6 +133,12 @@ class SessionIndex:
             except OSError as error:
                 self._fail(folder, error, durable=durable)
 
+    def warn_once(self, message: str, *args: object) -> None:
+        """Log a warning, unless it was logged before."""
+        if (warning := message % args) not in self._warned:
+            self._warned.add(warning)
+            logger.warning(message, *args)
+
     def _glance(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None, behind: str | None
     ) -> list[SessionRecord] | None:
@@ -150,7 +157,7 @@ class SessionIndex:
         """Read every session, the one used last at the end, whatever the index says."""
         with opened(self._home) as folder:
             if damage := _read_intact(folder)[1] if folder.stamp(NAME) else "":
-                logger.warning("%s is damaged (%s): the folders are read instead", self._home / NAME, damage)
+                self.warn_once("%s is damaged (%s): the folders are read instead", self._home / NAME, damage)
             self._is_damaged = bool(damage)
             return self._records_in_folders(folder)
 
@@ -211,7 +218,7 @@ class SessionIndex:
             with opened(path) as folder:
                 record = decode_record(folder.read(SESSION_NAME), path.name)
         except (OSError, ValueError) as error:
-            logger.warning("%s has no readable %s: %s", path, SESSION_NAME, error)
+            self.warn_once("%s has no readable %s: %s", path, SESSION_NAME, error)
             return known.get(path.name)
         transcript = path / "transcript.md"
         if transcript.exists():

@@ -248,7 +248,7 @@ class FolderSessions(Sessions):
         path = self._folder(session_id) / SESSION_NAME
         if not known:
             raise DamagedFile(f"{path} is damaged and the index does not know the session: {error}") from error
-        logger.warning("%s is damaged (%s): the index is used instead", path, error)
+        self.index.warn_once("%s is damaged (%s): the index is used instead", path, error)
         return known[0]
 
 

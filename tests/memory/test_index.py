@@ -29,6 +29,7 @@ async def _make(home: Path, count: int = 3) -> list[str]:
 
 async def _listed(home: Path) -> list[str]:
     async with MemorySystem(home) as memory:
+        await memory.list_sessions()
         return sorted(record.id for record in await memory.list_sessions())
 
 
@@ -40,7 +41,7 @@ async def test_sessions_json_can_be_read_by_people_when_we_are_done(memory_home:
     assert not (memory_home / "sessions.journal.jsonl").exists()
 
 
-async def test_a_damaged_index_is_built_anew(memory_home: Path) -> None:
+async def test_a_damaged_index_is_built_anew(memory_home: Path, caplog: pytest.LogCaptureFixture) -> None:
     ids = await _make(memory_home)
     index = memory_home / "sessions.json"
     whole = index.read_bytes()
@@ -48,6 +49,8 @@ async def test_a_damaged_index_is_built_anew(memory_home: Path) -> None:
     for damage in (b"garbage", b"{}", b"null", b'{"sessions": 5}', b"\xff\xfe\x00", *cut):
         index.write_bytes(damage)
         assert await _listed(memory_home) == ids, damage
+        assert caplog.text.count("are read instead") == 1  # for both lists
+        caplog.clear()
 
 
 async def test_looking_waits_for_nobody_and_writes_nothing(memory_home: Path) -> None:
@@ -140,14 +143,14 @@ async def test_the_index_mends_session_json(memory_home: Path, damage: bytes, ca
     path.write_bytes(damage)
     async with MemorySystem(memory_home) as memory:
         with caplog.at_level(logging.WARNING):
-            session = await memory.load_session(ids[1], "chat")
+            session, _ = [await memory.load_session(ids[1], "chat") for _ in range(2)]
         assert session.record.title == "number 1"
         assert [entry.content for entry in await session.transcript_read_all()] == ["hello"]
         assert path.read_bytes() == damage  # reading mends nothing
         await session.rename("renamed")
     assert json.loads(path.read_bytes())["title"] == "renamed"
     assert [aside.read_bytes() for aside in path.parent.glob("session.json.damaged-*")] == [damage]
-    assert "session.json" in caplog.text
+    assert caplog.text.count("the index is used instead") == 1
 
 
 async def test_a_session_of_a_later_release_is_left_alone_and_an_unknown_field_is_no_error(memory_home: Path) -> None:
