@@ -91,7 +91,7 @@ class MemoryWrites(ScopedOperations):
     async def remember(self, draft: Draft) -> AddResult:
         """Add a memory; the parameters are the fields of `Draft`, the title first.
 
-        Raises `InvalidValue`, `AccessDenied`, or `ConflictingChange` if it cannot supersede the old row or has expired.
+        Raises `InvalidValue`, `AccessDenied`, or `ConflictingChange` if it cannot supersede the old row.
         """
         [remembered] = await self.remember_all([draft])
         if draft.source in _BY_HAND and (noticed := await _warning(self.scope, draft)):
@@ -320,9 +320,7 @@ def _check_expiry(expires: object, now: datetime) -> None:
     if isinstance(expires, str):
         expires = parse_time(expires)
     if isinstance(expires, datetime) and check_time(expires) <= now:
-        raise ConflictingChange(
-            f"expires_at is {format_time(expires)}, which is in the past: give a future time, or none"
-        )
+        raise InvalidValue(f"the expiry time {format_time(expires)} is in the past: give a future time, or none")
 
 
 def _length(value: object) -> int:

@@ -122,7 +122,7 @@ async def test_a_search_is_narrowed_by_every_argument(use: Use) -> None:
         (
             "memory_write",
             {"title": "x", "expires_at": "2020-01-01T00:00:00Z"},
-            "expires_at is 2020-01-01T00:00:00.000000Z",
+            "the expiry time 2020-01-01T00:00:00.000000Z is in the past",
         ),
         ("memory_write", {"title": "x", "sensitivity": "unknown"}, "sensitivity: input should be 'public'"),
         ("memory_timeline", {"anchor": NO_ID}, "no memory has the id"),
