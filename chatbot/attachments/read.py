@@ -88,7 +88,7 @@ def upload_from_file(name: str) -> Upload:
     """Read a file that the user named. Raises `InvalidValue` for one that cannot be read, or is too large. Blocking."""
     path = file_named(name)
     if path is None:
-        raise InvalidValue(f"file not found: {name!r:.200}")
+        raise InvalidValue(no_file(name))
     try:
         _check_size(path.name, path.stat().st_size)
         with path.open("rb") as file:
@@ -106,6 +106,12 @@ def file_named(name: str) -> Path | None:
         return path if path.is_file() else None
     except (OSError, ValueError, RuntimeError):  # too long, or the home of an unknown user
         return None
+
+
+def no_file(name: str) -> str:
+    """Return the error about a name for which `file_named` returns None."""
+    is_there = os.path.exists(os.path.expanduser(name))  # noqa: PTH110, PTH111 - they raise nothing for an invalid name
+    return f"{'not a file' if is_there else 'file not found'}: {name!r:.200}"
 
 
 async def read_all(uploads: Sequence[Upload]) -> list[Attachment]:

@@ -56,8 +56,9 @@ def test_what_can_be_no_file_is_text_or_an_error_of_ours(name: str) -> None:
     for text in (f"@{name}/x", f'@"{name}"'):
         with pytest.raises(InvalidValue, match="file not found:"):
             attach_named(text, PastedTexts())
-    with pytest.raises(InvalidValue, match="file not found:"):
-        upload_from_file(name)
+    for given, error in ((name, "file not found:"), ("~", "not a file: '~'")):
+        with pytest.raises(InvalidValue, match=error):
+            upload_from_file(given)
 
 
 @pytest.mark.parametrize(

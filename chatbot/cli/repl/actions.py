@@ -68,7 +68,7 @@ def attach_named(text: str, pasted: PastedTexts) -> tuple[str, list[Upload]]:
 
     A name without a file is left unchanged, unless it looks like a path: then `InvalidValue` is raised. Blocking.
     """
-    from chatbot.attachments.read import file_named, upload_from_file
+    from chatbot.attachments.read import file_named, no_file, upload_from_file
 
     files: list[Upload] = []
 
@@ -80,7 +80,7 @@ def attach_named(text: str, pasted: PastedTexts) -> tuple[str, list[Upload]]:
                 files.append(upload_from_file(name))
                 return files[-1].name + (found[2] or "")[len(name) :]
         if found[1] or "/" in found[2]:
-            raise InvalidValue(f"file not found: {found[1] or found[2]!r}; correct its name, or leave out the @")
+            raise InvalidValue(f"{no_file(found[1] or found[2])}; correct its name, or leave out the @")
         return found[0]
 
     return _NAMED.sub(named, text), files
