@@ -35,14 +35,13 @@ async def run(args: argparse.Namespace) -> Exit | None:
         if not args.json and (warning := runtime.warning(session)):
             warn(warning)
         streams = args.stream and not args.json
-        printer, receipt = _Printer(streams=streams), None
+        printer, receipt = Printer(streams=streams), None
         try:
             receipt = await until_interrupted(runtime.chat(session).turn(text, printer, attachments=files))
         finally:
             if receipt is None and is_new:
                 await runtime.discard_empty(session)
-            if printer.has_written:
-                _write("\n")
+            printer.end()
         if printer.write_error is not None:
             raise printer.write_error
         if receipt is None:
@@ -69,25 +68,36 @@ def question(words: list[str]) -> str:
     return "\n\n".join(part for part in (said, piped.rstrip("\n")) if part)
 
 
-class _Printer:
+class Printer:
+    """Prints the text of a reply as it arrives, and notices; in a pipe, notices wait for the end of the text."""
+
     def __init__(self, *, streams: bool) -> None:
         self._streams = streams
-        self.has_written = False
+        self._has_written = False
+        self._notices: list[str] = []
         self.write_error: OSError | None = None
 
     def __call__(self, event: TurnEvent) -> None:
+        """Print what the event tells."""
         if isinstance(event, TextDelta) and self._streams:
             try:
                 _write(printable(event.text))
             except OSError as error:  # the pipe was closed, or the disk is full: the turn stops, as with Ctrl-C
-                self.has_written, self.write_error = False, error
+                self._has_written, self.write_error = False, error
                 raise asyncio.CancelledError from error
-            self.has_written = True
+            self._has_written = True
         elif isinstance(event, Notice):
-            if self.has_written and sys.stdout.isatty():  # else the notice would continue the line of the text
-                _write("\n")
-                self.has_written = False
-            warn(event.text)
+            self._notices.append(event.text)
+            if sys.stdout.isatty() or not self._has_written:
+                self.end()
+
+    def end(self) -> None:
+        """End the line of the text, and print the notices that wait."""
+        if self._has_written:
+            _write("\n")
+            self._has_written = False
+        while self._notices:
+            warn(self._notices.pop(0))
 
 
 def _write(text: str) -> None:

@@ -16,11 +16,13 @@ from threading import Barrier, BrokenBarrierError
 
 import pytest
 
+from chatbot.chat.events import Notice
 from chatbot.chat.ledger import NAME, Call, Ledger
+from chatbot.cli.ask import Printer
 from chatbot.cli.config import set_values
 from chatbot.cli.run import TerminalFormatter, cancel_on_signals
 from chatbot.memory.scope import utc_now
-from chatbot.messages import Usage
+from chatbot.messages import TextDelta, Usage
 from chatbot.models import provider as keys
 from tests.command import fails, from_json, ok, project, run
 from tests.patience import PATIENCE_S
@@ -45,11 +47,19 @@ def test_a_question_is_an_argument_a_pipe_or_both() -> None:
     assert ok("ask", "two", "words") == "You said: two words\n"
     assert ok("ask", stdin="piped\n") == "You said: piped\n"
     assert ok("ask", "-", stdin="piped") == "You said: piped\n"
-    assert (
-        ok("ask", "about this:", stdin="piped", CHATBOT_TERMINAL__MARKDOWN="false")
-        == "You said: about this:\n\npiped\n"
-    )
+    assert ok("ask", "about this:", stdin="piped") == "You said: about this:\n\npiped\n"
     assert ok("ask", "--no-stream", "whole") == "You said: whole\n"
+
+
+def test_a_notice_in_a_pipe_waits_for_the_end_of_the_reply(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stderr", sys.stdout)
+    printer = Printer(streams=True)
+    for event in (Notice("first"), TextDelta("Hi "), Notice("second"), TextDelta("Ida")):
+        printer(event)
+    printer.end()
+    assert capsys.readouterr().out == "chatbot: first\nHi Ida\nchatbot: second\n"
 
 
 def test_asking_begins_a_session_unless_told_to_go_on() -> None:
@@ -60,9 +70,8 @@ def test_asking_begins_a_session_unless_told_to_go_on() -> None:
     assert from_json("ask", "-r", first[:23], "fifth")["session"] == first
     fork = from_json("ask", "--fork", "first", "sixth")["session"]
     assert fork != first
-    assert (
-        len(from_json("sessions", "show", fork)["entries"]) == len(from_json("sessions", "show", first)["entries"]) + 2
-    )
+    entries, former = (from_json("sessions", "show", each)["entries"] for each in (fork, first))
+    assert len(entries) == len(former) + 2
 
 
 def test_the_bill_is_shown_for_a_session_and_in_all() -> None:
