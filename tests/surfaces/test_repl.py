@@ -302,7 +302,7 @@ EVERY_COMMAND = {
     '/memory "': "cannot be read",
     "/sessions show ffff": "no session",
     "/tasks add Call the plumber": "completes one",
-    "/people": "no people match",
+    "/people": "no people found",
     "/facts Ada": "lives-in",
     "/why": "query: The heating",
     "/context": "of a window of",
@@ -391,9 +391,9 @@ def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -
     chat.say("/forget 1", "forgotten 0")
     chat.say("/forget heating", "which one\\? number:")
     chat.type("1\r", "forgotten 0.*forgotten 0")
-    chat.say("/recall heating", "no memories match")
+    chat.say("/recall heating", "no memories found")
     chat.say("/tasks add Call the plumber", "Call the plumber.*completes one")
-    chat.say("/tasks done 1", "No open tasks")
+    chat.say("/tasks done 1", "no tasks found")
     chat.say("/rename", "usage: /rename TITLE")
     chat.say("/forget", "usage: /forget")
     [session] = Path("identities/ada/memory/sessions").iterdir()

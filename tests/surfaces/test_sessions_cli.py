@@ -165,7 +165,7 @@ def test_a_search_says_how_to_go_on() -> None:
     found = ok("search", "giraffe")
     assert "entry 1, user: about giraffes says 0" in found
     assert f"chatbot -r {session}" in found
-    assert ok("search", "nothing", "of", "the", "kind") == "no session matches\n"
+    assert ok("search", "nothing", "of", "the", "kind") == "no sessions found\n"
 
 
 def test_what_a_search_finds_goes_where_it_is_sent_while_the_terminal_shows_a_bar() -> None:

@@ -39,17 +39,7 @@ from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Stats, Version
 from chatbot.stores.records import format_time
 
-_NOTHING = {
-    "search_memories": "no memories match",
-    "recall_memories": "no memories match",
-    "list_memories": "no memories match",
-    "list_people": "no people match",
-    "list_tasks": "No open tasks",
-    "list_facts": "No facts yet",
-    "list_sessions": "no sessions match",
-    "search_sessions": "no session matches",
-    "list_projects": "No projects yet: begin a session in one with --project NAME",
-}
+_NO_PROJECTS = "No projects yet: begin a session in one with --project NAME"
 _BECAME = {
     "added": "added {}",
     "exact_dup": "already exists, unchanged: {}",
@@ -135,7 +125,8 @@ def _say_part(operation: Operation, part: ListPage[Any], *, is_first: bool) -> N
     if following:
         say(f"more: --page-after {following}")
     elif not part.rows:
-        say(_NOTHING.get(operation.name, "nothing found") if is_first else "no more results")
+        nothing = f"no {operation.name.rpartition('_')[2]} found"
+        say((_NO_PROJECTS if operation.name == "list_projects" else nothing) if is_first else "no more results")
 
 
 def _say_list(operation: Operation, rows: list[Any], given: Mapping[str, Any]) -> None:

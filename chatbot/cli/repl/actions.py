@@ -199,7 +199,7 @@ class MemorySlash(Slash):
         if hits:
             say_numbered([hit.observation for hit in hits])
         else:
-            self._screen.say("no memories match", "dim")
+            self._screen.say("no memories found", "dim")
 
     async def do_forget(self, text: str) -> None:
         """Hide a memory: /forget TEXT, the start of an id, or a number in /recall.
