@@ -133,7 +133,7 @@ class Parser(argparse.ArgumentParser):
         known, unknown = self.parse_known_args(args, namespace)
         if unknown:
             command: Parser = reduce(lambda parser, word: parser.actions.get(word, parser), args or (), self)
-            command.error(f"unrecognized arguments: {' '.join(unknown)}")
+            command.error(f"unrecognized arguments: {' '.join(' '.join(unknown).split())}")
         return known
 
     def error(self, message: str) -> NoReturn:
@@ -141,12 +141,12 @@ class Parser(argparse.ArgumentParser):
         message = _CHOICE.sub(self._nearest, message)
         if message.endswith("are required: ACTION"):
             message = f"name an action: {', '.join(self.actions)}"
-        from chatbot.cli.output import say_error, wrapped
+        from chatbot.cli.output import say_error, shortened, wrapped
         from chatbot.stores.errors import InvalidValue
 
         if "--json" not in sys.argv:
             self.print_usage(sys.stderr)
-            self.exit(2, wrapped(f"{self.prog}: error: {message}\n", to=sys.stderr))
+            self.exit(2, wrapped(f"{self.prog}: error: {shortened(message)}\n", to=sys.stderr))
         say_error(InvalidValue(f"{message}: see {self.prog} --help"), as_json=True)
         self.exit(2)
 

@@ -36,6 +36,8 @@ TINY = "this model is tiny and knows little: {} finds keys and model servers, an
 """The first line about the embedded model, with the command that helps."""
 _UNSEEN_S = 1.0
 """Seconds of work without a bar."""
+_LONGEST_LINE, _ENDS = 600, 200
+"""Characters of a line in an error, and of each end of a longer one."""
 _BELOW_NAME = " " * len("chatbot: ")
 _QUOTED = re.compile(r"`[^`\n]+`")
 SHORTEST_ID = 13
@@ -116,8 +118,14 @@ def say_error(error: Exception, *, as_json: bool = False) -> None:
 def error_text(error: object) -> str:
     """Return the message of an error; one of the operating system has no number, and its file comes first."""
     if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return str(error)
+        return shortened(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
+    return shortened(str(error))
+
+
+def shortened(text: str) -> str:
+    """Return the text of an error with only the ends of a long line, which may repeat a text that was pasted."""
+    lines = text.split("\n")
+    return "\n".join(each if len(each) <= _LONGEST_LINE else f"{each[:_ENDS]} … {each[-_ENDS:]}" for each in lines)
 
 
 def printable(text: str) -> str:

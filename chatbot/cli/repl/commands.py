@@ -198,7 +198,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         The session continues. Lasts until you quit; set [model] name to keep it.
         """
         if name:
-            self._screen.say(f"checking {name}…", "dim")  # the library of providers takes seconds to load
+            self._screen.say(f"checking {name:.80}…", "dim")  # the library of providers takes seconds to load
             await self._runtime.use_model(name)
             self.chat.use(self._runtime.model, self._runtime.tools(self.session))
             self._runtime.model.warm()
@@ -287,7 +287,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         if len(found) == 1:
             return found[0]
         could = f"{name} could be {', '.join(found)}"
-        unknown = f"no command {name}{did_you_mean(name, self.all())} (type /{name} to send it as text)"
+        unknown = f"no command {name:.80}{did_you_mean(name, self.all())} (type /{name:.80} to send it as text)"
         self._screen.say(could if found else unknown, "ansiyellow")
         return None
 

@@ -19,7 +19,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from chatbot.chat.dialogue import ClientRequest, last_exchange
 from chatbot.cli.options import chosen_session, options_of
-from chatbot.cli.output import TINY, on_interrupt
+from chatbot.cli.output import TINY, error_text, on_interrupt
 from chatbot.cli.repl.actions import Consent, PastedTexts, attach_named
 from chatbot.cli.repl.commands import Commands, show_session
 from chatbot.cli.repl.input import CommandValues, NextStep, SlashCompleter, Typeahead
@@ -129,7 +129,7 @@ class Repl:
     async def _report(self, error: Exception) -> None:
         """Print the error, or that the session was deleted; then begin another."""
         if not await self._is_deleted():
-            self._screen.say(str(error), "ansired")
+            self._screen.say(error_text(error), "ansired")
             return
         self._screen.say("this session was deleted elsewhere: the up arrow brings your message back", "ansired")
         await self._commands.do_new("")
