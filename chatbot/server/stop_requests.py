@@ -88,14 +88,13 @@ class StopRequests:
                 logger.warning("requests of other servers about a turn cannot be read: %s", error)
 
     def _read_new(self) -> list[str]:
-        sessions: list[str] = []
-        while (reading := self._lines.since(self._mark)).records:
-            self._mark = reading.mark
-            for record in reading.records:
-                if record["id"] not in self._seen:
-                    self._seen.add(record["id"])
-                    sessions.append(str(record["session"]))
+        mark, read, starts_over = self._mark, dict[str, str](), False
+        while (reading := self._lines.since(mark)).records:
+            mark, starts_over = reading.mark, starts_over or reading.starts_over
+            read |= {record["id"]: str(record["session"]) for record in reading.records}
+        sessions = [session for request, session in read.items() if request not in self._seen]
         self._mark = reading.mark
+        self._seen = set(read) if starts_over else self._seen | set(read)  # no more than there are lines
         return sessions
 
     def _write(self, session_id: str, now: datetime) -> None:
