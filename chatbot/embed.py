@@ -96,7 +96,7 @@ class MemoryContext:
 
         Raises `InvalidValue` for a text or a single message.
         """
-        if isinstance(cast("object", messages), str | Mapping):
+        if isinstance(messages, str) or not isinstance(cast("object", messages), Sequence):
             raise InvalidValue(
                 "messages is not a list: pass the model's messages, such as [{'role': 'user', 'content': …}]"
             )
@@ -195,7 +195,7 @@ class AgentMemory(Memory, AsyncResource):
         self._check_past(at, "at")
         turn, memory = self._turn(session), session.memory if session else self._placed
         recalled = check_type(context or MemoryContext(), MemoryContext, "context").recalled
-        results = [_result(each, number) for number, each in enumerate(tools)]
+        results = [_result(each, number) for number, each in enumerate(check_type(tools, Iterable, "tools"))]
         if session is not None and session.supports(TranscriptStore):
             await session.transcript_extend(_entries(at, user, assistant, results))
         await memory.note_use(recalled.injected)
@@ -212,7 +212,7 @@ class AgentMemory(Memory, AsyncResource):
         Returns the ids of the exchanges that were worth keeping. Durable on return. If a later call continues a reply,
         the longer exchange replaces the one kept so far. Raises `InvalidValue` for a time in the future.
         """
-        new = list(entries)
+        new = list(check_type(entries, Iterable, "messages"))
         for number, entry in enumerate(new):
             self._check_past(check_type(entry, TranscriptEntry, f"messages[{number}]").at, f"messages[{number}].at")
         turn, gate = self._turn(session), self._gate

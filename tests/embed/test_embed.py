@@ -224,10 +224,9 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
             (memory.context(one), "put it into a list"),
             (memory.context(nothing), "messages is None: put it into a list"),
             (memory.context("Anna", tokens=key), "tokens is 'thread-7': it must be a whole number"),
-            (
-                memory.context("Anna", session=key),
-                r"session is 'thread-7': it must be SessionHandle: `await memory\.s",
-            ),
+            (memory.context("Anna", session=key), r"session is 'thread-7': it must be SessionHandle: `await memory\."),
+            (memory.append(await memory.session(key), nothing), "messages is None: it must be Iterable"),
+            (memory.record(user="I ski.", assistant="Ok", tools=nothing), "tools is None: it must be Iterable"),
             (memory.append(await memory.session(key), [one]), r"messages\[0\] is {.*it must be TranscriptEntry"),
             (memory.record(user="I ski.", assistant="Ok", tools=[key]), r"tools\[0\] is 'thread-7'"),
             (memory.record(user="I ski.", assistant="Ok", context=key), "it must be MemoryContext"),
@@ -247,7 +246,7 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
         (tmp_path / "config.toml").write_text(f'[hooks.{hook}]\nenabled = "no"\n', encoding="utf-8")
         with pytest.raises(ConfigError, match="expected true or false, got text"):
             open_memory(tmp_path)
-    for messages in (one, "Where does Anna live?"):
+    for messages in (nothing, one, "Where does Anna live?"):
         with pytest.raises(InvalidValue, match="messages is not a list"):
             MemoryContext().added_to(messages)
 
