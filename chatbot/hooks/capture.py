@@ -181,9 +181,8 @@ class Maintenance(Hook):
     def __init__(self, context: HookContext) -> None:
         super().__init__(context)
         self._is_first = True
-        settings = context.config.maintenance
-        self._policy = settings
-        self._every = timedelta(hours=getattr(settings, self.every))
+        self._policy = context.config.maintenance
+        self._every = timedelta(hours=getattr(self._policy, self.every))
         context.capabilities[f"memory.{self.part}"] = self.run
 
     async def handle(self, event: SessionStart | SessionEnd) -> Any:
@@ -263,8 +262,7 @@ class ToolRun(Struct, frozen=True):
     @property
     def subtitle(self) -> str:
         """The first line of its answer."""
-        line = _first_line(self.output)
-        line = f"failed: {line}" if self.is_error else line
+        line = f"{'failed: ' if self.is_error else ''}{_first_line(self.output)}"
         return line if len(line) <= _LONGEST_SUBTITLE else f"{line[: _LONGEST_SUBTITLE - 1].rstrip()}…"
 
     @property

@@ -81,10 +81,8 @@ class Boundaries(Hook):
             texts = run.tool, run.substance
         boundary = self._window(session.id).add(Interaction.of(event.at, *texts))
         if boundary is not None:
-            moment = format_time(boundary.at)
-            await session.memory.store_fact(
-                f"session:{session.id}", PREDICATE, f"{moment} {', '.join(boundary.about)}".strip()
-            )
+            stated = f"{format_time(boundary.at)} {', '.join(boundary.about)}".strip()
+            await session.memory.store_fact(f"session:{session.id}", PREDICATE, stated)
             self._latest(session.id)[:] = [boundary.at]
 
     async def latest(self, session: SessionHandle) -> datetime | None:
