@@ -126,8 +126,7 @@ class SessionHandle:
 
     def check(self, right: Right | None) -> None:
         """Raise `MissingRight` if the caller lacks the right for this session, `ClosedResource` if it is closed."""
-        if self._catalog.is_closed:
-            self._catalog.check_open()
+        self._catalog.check_open()
         if right is not None:
             self.caller.check(right, self.record)
 
@@ -282,9 +281,8 @@ class SessionHandle:
 
         `instead` takes their place in one step.
         """
-        dropped = await self._store(TranscriptStore, "write").transcript_drop_last(
-            self._ref, check_number(n, "n"), instead
-        )
+        store = self._store(TranscriptStore, "write")
+        dropped = await store.transcript_drop_last(self._ref, check_number(n, "n"), instead)
         if instead:
             await self._note_used()
         return dropped

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
@@ -167,10 +167,7 @@ class MaintenanceReport(Struct, frozen=True, kw_only=True):
 
     def counts(self) -> Mapping[str, int]:
         """Return the number of rows by kind of change."""
-        found = Counter[str]()
-        for change in self.changes:
-            found[change.kind] += len(change.ids)
-        return {kind: found[kind] for kind in KINDS}
+        return {kind: sum(len(each.ids) for each in self.changes if each.kind == kind) for kind in KINDS}
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
@@ -266,9 +263,7 @@ class Run:
         policy = self._policy
         if policy.max_per_session or any(rule.max_rows for rule in policy.rules):
             return Filter()
-        ages = []
-        if policy.similarity:
-            ages.append(policy.compression_min_age_days)
+        ages = [policy.compression_min_age_days] if policy.similarity else []
         if policy.summarize_after_days:
             ages.append(policy.summarize_after_days)
         return Filter(before=self._days_ago(min(ages))) if ages else None

@@ -167,8 +167,7 @@ class People(Facts):
 
     async def add_alias(self, name: str, alias: str) -> str:
         """State that two names are one person; return the id of the fact."""
-        fact = await self.store_fact(name, ALIAS, alias)
-        return fact.id
+        return (await self.store_fact(name, ALIAS, alias)).id
 
 
 async def other_names(scope: Scope, names: Iterable[str], sensitivities: Sensitivities) -> tuple[str, ...]:
@@ -192,8 +191,7 @@ def _groups(facts: Iterable[Triple]) -> dict[str, dict[str, str]]:
         for key in pair:
             merged |= groups.get(key, {})
         merged |= pair
-        for key in merged:
-            groups[key] = merged
+        groups |= dict.fromkeys(merged, merged)
     return groups
 
 

@@ -103,15 +103,10 @@ class SessionCatalog(Closable):
             await asyncio.to_thread(self.sessions.abandon, record.id)
             raise
 
-    @in_thread
-    def make(self, record: SessionRecord) -> None:
+    async def make(self, record: SessionRecord) -> None:
         """Make an empty session. Durable on return."""
-        try:
-            self.sessions.begin(record)
-            self.sessions.publish(record)
-        except BaseException:
-            self.sessions.abandon(record.id)
-            raise
+        async with self.making(record):
+            pass
 
     async def get(self, session_id: str) -> SessionRecord:
         """Return the record of a session. Raises `SessionNotFound` or `DamagedSession`."""

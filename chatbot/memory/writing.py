@@ -267,12 +267,10 @@ async def add_drafts(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool 
 
 def _make_row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str | None], tuple[str, ...], str]:
     """Return the row of a draft, the rows that it replaces, the kinds of removed secrets, and a warning."""
-    now = scope.clock()
+    now, values = scope.clock(), _values_of(check_type(draft, Draft, "a memory"))
     given = {
         name: value
-        for (name, default), value in zip(
-            _DEFAULTS.items(), _values_of(check_type(draft, Draft, "a memory")), strict=True
-        )
+        for (name, default), value in zip(_DEFAULTS.items(), values, strict=True)
         if value is not default and value != default and (name, value) != ("metadata", None)
     }
     given, redacted = redact_all(_within_bounds(given))
