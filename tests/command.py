@@ -69,6 +69,7 @@ def fails(code: int, words: str, *arguments: str, stdin: str | bytes = "", **env
     assert (done.returncode, done.stdout) == (code, ""), done.stdout
     assert words in done.stderr
     assert "Traceback" not in done.stderr
+    assert len(done.stderr) < 3_000  # a long argument is not repeated
 
 
 def project(config: str, *names: str, identity: str = 'clearance = "full"') -> None:

@@ -282,9 +282,8 @@ async def _check(memory: MemorySystem, shared_id: str, workers: int) -> None:
         assert await shared.kv_get(f"{who}.{ROUNDS - 1}") == "value"
     assert len(await memory.list_sessions()) == workers + 1
     rows = await memory.memory().every()
-    assert sorted(row.text() for row in rows) == sorted(
-        f"note{n} of worker{w}" for w in range(workers) for n in range(ROUNDS)
-    )
+    noted = [f"note{n} of worker{w}" for w in range(workers) for n in range(ROUNDS)]
+    assert sorted(row.text() for row in rows) == sorted(noted)
 
 
 def _memory(home: Path | None) -> MemorySystem:

@@ -93,8 +93,7 @@ async def test_the_last_session_is_that_of_the_project(memory: MemorySystem) -> 
     house, none = await _session(memory, "house"), await _session(memory, "-")
     there = memory.cleared_for(project="HOUSE")
     latest = await there.latest_session("chat")
-    assert latest is not None
-    assert latest.id == house.id
+    assert (latest and latest.id) == house.id
     assert [each.id for each in await there.list_sessions()] == [house.id]
     with pytest.raises(SessionNotFound):
         await there.load_session(none.id, "chat")

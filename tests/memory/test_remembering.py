@@ -644,6 +644,5 @@ async def test_a_closed_task_that_is_added_again_has_only_what_is_said_now(memor
     task = await memories.add_task("Prune the roses", due="2026-12-01", priority="high", note="before frost")
     await memories.update_task(task.id, status="completed")
     again = await memories.add_task("Prune the roses", due="2027-12-01")
-    assert (again.id, again.status, again.due, again.priority, again.note) == (
-        task.id, "pending", "2027-12-01", "normal", "",
-    )  # fmt: skip
+    details = again.id, again.status, again.due, again.priority, again.note
+    assert details == (task.id, "pending", "2027-12-01", "normal", "")

@@ -127,10 +127,7 @@ def test_a_budget_refuses_before_anything_is_spent() -> None:
     ],
 )
 def test_what_goes_wrong_has_its_code_and_its_words(arguments: list[str], code: int, named: str) -> None:
-    done = run(*arguments)
-    assert (done.returncode, done.stdout, "Traceback" in done.stderr) == (code, "", False)
-    assert named in done.stderr
-    assert len(done.stderr) < 1_000  # a long argument is not repeated
+    fails(code, named, *arguments)
 
 
 def test_a_model_that_is_not_installed_is_reported_and_not_called_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,10 +243,8 @@ def test_settings_that_are_set_at_once_are_all_kept() -> None:
 def test_limits_of_tokens_and_users_are_set_and_shown() -> None:
     assert run("token", "add", "shop", "--for", "ada", "--clearance", "full").returncode == 0
     limited = from_json("token", "limit", "shop", "--day-usd", "5", "--user-day-tokens", "300")
-    assert (limited["quota"], limited["user_quota"]) == (
-        {"day_usd": 5.0, "day_tokens": 0},
-        {"day_usd": 0.0, "day_tokens": 300},
-    )
+    assert limited["quota"] == {"day_usd": 5.0, "day_tokens": 0}
+    assert limited["user_quota"] == {"day_usd": 0.0, "day_tokens": 300}
     assert "of $5.00, each user 300 tokens a day" in ok("token", "limit", "shop")
     assert "of $5.00 and 2,000 tokens" in ok("token", "limit", "shop", "--day-tokens", "2000")
     assert from_json("users", "limit", "alice", "--day-usd", "2")["day_usd"] == 2

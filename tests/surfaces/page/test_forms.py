@@ -73,10 +73,8 @@ def test_what_cannot_be_saved_leaves_every_byte_and_the_identity_as_they_were(
     data = before.encode(errors="surrogateescape")
     FILE.write_bytes(data)
     monkeypatch.setattr(settings, "_replace", lambda *_: pytest.fail("it was written before it was checked"))
-    assert (
-        client.post("/i/ada/settings", data={"persona": "/other", "persona.other": "You are ada.", **form}).status_code
-        == 422
-    )
+    other = {"persona": "/other", "persona.other": "You are ada.", **form}
+    assert client.post("/i/ada/settings", data=other).status_code == 422
     assert FILE.read_bytes() == data
     assert client.get("/i/ada").is_success
 
