@@ -96,7 +96,8 @@ class MemoryContext:
 
         Raises `InvalidValue` for a text or a single message.
         """
-        if isinstance(messages, str) or not isinstance(cast("object", messages), Sequence):
+        given = cast("object", messages)
+        if isinstance(given, str) or not isinstance(given, Sequence):
             raise InvalidValue(
                 "messages is not a list: pass the model's messages, such as [{'role': 'user', 'content': …}]"
             )
