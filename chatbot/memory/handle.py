@@ -126,7 +126,8 @@ class SessionHandle:
 
     def check(self, right: Right | None) -> None:
         """Raise `MissingRight` if the caller lacks the right for this session, `ClosedResource` if it is closed."""
-        self._catalog.check_open()
+        if self._catalog.is_closed:
+            self._catalog.check_open()
         if right is not None:
             self.caller.check(right, self.record)
 

@@ -259,16 +259,13 @@ class Tasks(MemoryWrites):
         """
         details = {"scope": scope, "priority": priority, "surface": surface, "due": due, "note": note}
         _check(details)
+        given = {name: value for name, value in _as_metadata(details).items() if value is not None}
         remembered = await self.remember(
             title,
             type="task",
             subject="todo",
             project=project,
-            metadata={
-                "kind": KIND,
-                "status": "pending",
-                **{k: v for k, v in _as_metadata(details).items() if v is not None},
-            },
+            metadata={"kind": KIND, "status": "pending", **given},
             source=source,
         )
         if remembered.outcome == "exact_dup":

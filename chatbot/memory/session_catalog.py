@@ -103,10 +103,15 @@ class SessionCatalog(Closable):
             await asyncio.to_thread(self.sessions.abandon, record.id)
             raise
 
-    async def make(self, record: SessionRecord) -> None:
+    @in_thread
+    def make(self, record: SessionRecord) -> None:
         """Make an empty session. Durable on return."""
-        async with self.making(record):
-            pass
+        try:
+            self.sessions.begin(record)
+            self.sessions.publish(record)
+        except BaseException:
+            self.sessions.abandon(record.id)
+            raise
 
     async def get(self, session_id: str) -> SessionRecord:
         """Return the record of a session. Raises `SessionNotFound` or `DamagedSession`."""
@@ -172,12 +177,10 @@ class SessionCatalog(Closable):
 
     @in_thread
     def remembering(self, ids: Collection[str]) -> list[str]:
-        """Return the sessions with a turn that was remembered under one of these ids."""
+        """Return the sessions with a turn that was remembered under one of these ids; damaged ones name none."""
         found = []
         for each in self.sessions.ids():
-            with suppress(
-                errors.MissingFolder, errors.DamagedFile, errors.LaterFormat, errors.UnsafePath
-            ):  # a damaged session names none
+            with suppress(errors.MissingFolder, errors.DamagedFile, errors.LaterFormat, errors.UnsafePath):
                 if self.receipts(self.sessions.ref(each)).holds("remembered", ids):
                     found.append(each)
         return found
