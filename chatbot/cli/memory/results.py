@@ -39,7 +39,10 @@ from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Stats, Version
 from chatbot.stores.records import format_time
 
-_NO_PROJECTS = "No projects yet: begin a session in one with --project NAME"
+_NOTHING = {
+    "list_facts": "No facts yet",
+    "list_projects": "No projects yet: begin a session in one with --project NAME",
+}
 _BECAME = {
     "added": "added {}",
     "exact_dup": "already exists, unchanged: {}",
@@ -125,8 +128,8 @@ def _say_part(operation: Operation, part: ListPage[Any], *, is_first: bool) -> N
     if following:
         say(f"more: --page-after {following}")
     elif not part.rows:
-        nothing = f"no {operation.name.rpartition('_')[2]} found"
-        say((_NO_PROJECTS if operation.name == "list_projects" else nothing) if is_first else "no more results")
+        nothing = _NOTHING.get(operation.name, f"no {operation.name.rpartition('_')[2]} found")
+        say(nothing if is_first else "no more results")
 
 
 def _say_list(operation: Operation, rows: list[Any], given: Mapping[str, Any]) -> None:
