@@ -81,6 +81,7 @@ def test_the_page_works_without_a_script(http: Serve, tab: Tab) -> None:
     page = tab(http().url, java_script_enabled=False, at="/")
     page.locator("#text").fill("no script here")
     page.locator("#send").click()
+    page.wait_for_load_state()
     for _ in range(50):
         page.reload()
         if answers(page).count():
