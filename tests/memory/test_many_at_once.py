@@ -79,7 +79,7 @@ async def test_entries_of_many_processes_are_there_once_in_order(memory_home: Pa
 async def test_an_append_that_meets_a_deletion_is_either_deleted_too_or_refused(memory_home: Path) -> None:
     outcomes: Counter[str] = Counter()
     async with MemorySystem(memory_home) as ours, MemorySystem(memory_home) as theirs:
-        for _ in range(24):
+        while outcomes.total() < (72 if len(outcomes) == 2 else 1_500):  # a round gives three; one in five refuses
             session = await ours.create_session(STORES, "chat")
             folder = memory_home / "sessions" / session.id
             with locked(folder):  # until both wait for this lock, or for the one who does
