@@ -190,7 +190,7 @@ async def by_turns(
         receipt = await chat.turn(fact.question)
         seconds = time.monotonic() - begun
         if not in_one:
-            await runtime.leave(session)
+            await runtime.end_session(session)
         earlier = [*replies, *(each.text for each in answers if in_one), system_notice()]
         tokens = sum(call.usage.input_tokens for call in receipt.calls if call.purpose == "chat")
         notes = message.removesuffix(without_blocks(message)).strip()

@@ -88,5 +88,5 @@ async def begin(runtime: Runtime) -> SessionHandle:
 
 async def leave(runtime: Runtime, session: SessionHandle) -> None:
     """End the session, and wait until its hooks are done."""
-    await runtime.leave(session)
+    await runtime.end_session(session)
     await runtime.hooks.settle()

@@ -891,7 +891,7 @@ async def list_sessions(
     """
     chosen = replace(filter_of(wanted), limit=limit + 1 if limit else None)
     try:
-        page = replace(chosen, behind=place_of(cursor)[1] if cursor else None)
+        page = replace(chosen, after_id=place_of(cursor)[1] if cursor else None)
         records = await context.sessions.choose_sessions(page)
     except SessionNotFound:  # deleted since the page before
         last = place_of(str(cursor))[0]

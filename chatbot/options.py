@@ -20,7 +20,7 @@ from chatbot.config_layers import Settings, parse_toml
 from chatbot.errors import ConfigError, NotTrusted
 from chatbot.hooks.hook import plan_hook
 from chatbot.identity import Identity, load_identity, parse_identity
-from chatbot.memory.scope import Caller, SystemOptions, Tell, utc_now
+from chatbot.memory.scope import Caller, EventListener, SystemOptions, utc_now
 from chatbot.memory.scoring import PROFILES
 from chatbot.memory.system import MemorySystem
 from chatbot.models.embedding import open_embedder
@@ -223,7 +223,7 @@ class Setup(Struct, frozen=True):
         ephemeral: bool = False,
         observations: str | None = None,
         clearance: Clearance | None = None,
-        tell: Tell | None = None,
+        on_event: EventListener | None = None,
         clock: Callable[[], datetime] = utc_now,
         observer: Observer | None = None,
         namespace: str = "",
@@ -257,7 +257,7 @@ class Setup(Struct, frozen=True):
                 profiles={name: replace(each, meaning=self.config.embedding.weight) for name, each in PROFILES.items()},
                 questions=lambda: self.config.questions,
                 bill=self._bill_embedding,
-                tell=tell,
+                on_event=on_event,
                 project=self.project or "",
             ),
         )

@@ -82,7 +82,7 @@ class Runtime(AsyncResource):
         self.memory = self.setup.open_memory(
             ephemeral=options.ephemeral,
             observations=None if self._ephemeral else self.setup.observations,
-            tell=lambda event: self.hooks.notify(event),  # noqa: PLW0108 - the hooks are made after the memory
+            on_event=lambda event: self.hooks.notify(event),  # noqa: PLW0108 - the hooks are made after the memory
             clock=clock,
             observer=self._observer,
             namespace=options.namespace,
@@ -157,12 +157,16 @@ class Runtime(AsyncResource):
         """Return a warning for a chat in `session` that keeps nothing, unless that was asked for."""
         return "" if self._ephemeral else self.setup.why_lost(session.record.store_types if session else ())
 
-    async def why_missing(self) -> str | None:
-        """Return why the embedded model, which knows little, cannot answer; empty if it can, None for another model."""
-        if self.model.name != ModelSettings().name:
-            return None
+    @property
+    def uses_embedded_model(self) -> bool:
+        """True if the agent answers with the embedded model, which knows little."""
+        return self.model.name == ModelSettings().name
+
+    async def why_not_installed(self) -> str:
+        """Return why the embedded model cannot answer; empty if it can, and for another model."""
         try:
-            await self.model.check()
+            if self.uses_embedded_model:
+                await self.model.check()
         except ModelError as error:
             return str(error)
         return ""
@@ -197,14 +201,14 @@ class Runtime(AsyncResource):
         with suppress(StoreError, SessionError):
             if await session.transcript_count():
                 return False
-            await self.leave(session)
+            await self.end_session(session)
             if (await self.memory.preview_delete(session.id)).ids:
                 return False
             await self.memory.delete_session(session.id)
             return True
         return False
 
-    async def leave(self, session: SessionHandle | None) -> None:
+    async def end_session(self, session: SessionHandle | None) -> None:
         """Close a session: its hooks end. Sessions that are still open end with `aclose`."""
         if session is not None:
             await self.hooks.end(session.id)

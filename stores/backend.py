@@ -331,9 +331,9 @@ class Sessions(ABC):
 
     @abstractmethod
     def find(
-        self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
+        self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, after_id: str | None = None
     ) -> list[SessionRecord]:
-        """Return the wanted sessions, most recently used first; only those after the session `behind`, if given."""
+        """Return the wanted sessions, most recently used first; only those after the session `after_id`, if given."""
 
     @abstractmethod
     def ids(self) -> list[str]:

@@ -244,12 +244,12 @@ class MemorySessions(backend.Sessions):
             return self._records[session_id]
 
     def find(
-        self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
+        self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, after_id: str | None = None
     ) -> list[SessionRecord]:
         with self._guard:
             records = list(reversed(self._records.values()))
-        begin = next((place + 1 for place, record in enumerate(records) if record.id == behind), len(records))
-        return list(filter(wanted, records[begin if behind else 0 :]))[:limit]
+        begin = next((place + 1 for place, record in enumerate(records) if record.id == after_id), len(records))
+        return list(filter(wanted, records[begin if after_id else 0 :]))[:limit]
 
     def ids(self) -> list[str]:
         return list(self._records)

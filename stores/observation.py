@@ -191,14 +191,14 @@ class Observation(Content[tuple[str, ...]], Row):
         _set(self, "hash", content_hash(self))
 
     @property
-    def standing(self) -> float:
+    def current_strength(self) -> float:
         """Return its importance now, from 0 to 1."""
         return self.importance if self.strength is None else self.strength
 
     @property
     def rank(self) -> float:
         """Return its importance among results; see `rank`."""
-        return rank(self.type, self.importance, self.standing)
+        return rank(self.type, self.importance, self.current_strength)
 
     @property
     def touched_at(self) -> datetime:
@@ -343,14 +343,14 @@ def replace_unchecked(observation: Observation, **known: Any) -> Observation:
     return copy
 
 
-def rank(type_: Type, importance: float, standing: float) -> float:
+def rank(type_: Type, importance: float, current_strength: float) -> float:
     """Return the importance of a row among search results.
 
     An exchange or digest keeps its importance; that of a protected type never falls below the original.
     """
     if type_ in LASTING_IN_RANK:
         return importance
-    return max(importance, standing) if type_ in PROTECTED_TYPES else standing
+    return max(importance, current_strength) if type_ in PROTECTED_TYPES else current_strength
 
 
 class Decay(Struct, frozen=True):
@@ -370,24 +370,24 @@ def check_rate(per_day: object) -> None:
 
 
 def next_strength(
-    standing: float, importance: float, new: int, *, elapsed: float, quiet: float, rate: float
+    current_strength: float, importance: float, new: int, *, elapsed: float, quiet: float, rate: float
 ) -> float | None:
     """Return the strength after `elapsed` seconds, the last `quiet` untouched, with `new` touches; None if it stays."""
-    if elapsed <= 0 or (new <= 0 and standing <= FLOOR * importance):
+    if elapsed <= 0 or (new <= 0 and current_strength <= FLOOR * importance):
         return None
     grown = BOOST * math.log1p(max(0, new))
     floor = FLOOR * importance
-    strength = round(max(floor, min(1.0, standing + grown) - rate * quiet / 86_400), 4)
+    strength = round(max(floor, min(1.0, current_strength + grown) - rate * quiet / 86_400), 4)
     least = 0.0001 if strength <= floor or strength >= 1 else LEAST_CHANGE  # a step to an end is always written
-    return strength if abs(strength - standing) >= least else None
+    return strength if abs(strength - current_strength) >= least else None
 
 
-def cap_weight(type_: Type, standing: float, uses: int) -> tuple[bool, float]:
+def cap_weight(type_: Type, current_strength: float, uses: int) -> tuple[bool, float]:
     """Return the sort key of a row above a cap: the lowest are archived first, protected types last.
 
     `uses` are uses and mentions together. Of equals, the row that was added first is archived first.
     """
-    return (type_ in PROTECTED_TYPES, standing + 0.1 * math.log1p(uses))
+    return (type_ in PROTECTED_TYPES, current_strength + 0.1 * math.log1p(uses))
 
 
 OWN_KEY = "key"

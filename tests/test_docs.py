@@ -102,7 +102,7 @@ async def test_the_hook_of_the_documentation_does_what_it_says(monkeypatch: pyte
         session, chat = await begun(runtime)
         await chat.turn("Which herring is pickled in Gotland?")
         await chat.turn("And which one is smoked there?")
-        await runtime.leave(session)
+        await runtime.end_session(session)
         [row] = [row for row in (await session.memory.list_observations()).rows if row.source == "lengths"]
     assert row.title == "A reply of 28 characters"
 

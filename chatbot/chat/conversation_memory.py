@@ -326,7 +326,7 @@ class ConversationMemory:
         ):
             return
         for at, text in [(each.at, readable(each.content)) for each in reversed(lost)]:
-            row, _ = memory.drafted(Draft(type=EXCHANGE, user_text=without_blocks(text)))
+            row, _ = memory.prepare(Draft(type=EXCHANGE, user_text=without_blocks(text)))
             is_barred = tombstones is not None and await asyncio.to_thread(tombstones.barred, list(marks_of(row)))
             if not (is_barred or format_time(at) in unkept):
                 await self.remember(at, text, memorability=memorability)

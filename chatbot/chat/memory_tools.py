@@ -311,7 +311,7 @@ def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
     """Return an item of an answer, with the fields that a model needs."""
     match item:
         case Hit():
-            return item.index()
+            return item.brief()
         case Observation():
             return item.brief()
         case Person():

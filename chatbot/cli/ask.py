@@ -28,8 +28,8 @@ async def run(args: argparse.Namespace) -> Exit | None:
     cancel_on_signals()
     async with Runtime(options_of(args)) as runtime:
         runtime.warm()
-        # The embedded model answers, for the first time.
-        if not args.json and await runtime.why_missing() == "" and not await runtime.memory.list_sessions(limit=1):
+        is_first = not args.json and runtime.uses_embedded_model and not await runtime.memory.list_sessions(limit=1)
+        if is_first and not await runtime.why_not_installed():
             warn(TINY.format("chatbot setup"))
         session, is_new = await chosen_session(runtime, args)
         if not args.json and (warning := runtime.warning(session)):

@@ -77,11 +77,9 @@ def set_values(path: Path, values: Mapping[SettingPath, Any]) -> str:
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Keep other processes from changing a file of this folder meanwhile: one of the changes would be lost."""
-    try:
+    with _as_config_errors(path):
         make_folder(path.parent)
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror or error}", at=path) from error
     try:
         fcntl.flock(folder, fcntl.LOCK_EX)
         yield
@@ -146,7 +144,7 @@ def _checked(path: Path, text: str) -> Settings:
 def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
     """Replace or create a file; a new or secret one gets mode 0600. Links are followed. Raises `ConfigError`."""
     target = path.resolve()
-    try:
+    with _as_config_errors(path):
         make_folder(target.parent)
         mode = target.stat().st_mode & 0o777 if target.exists() else _PRIVATE
         if is_secret and mode & ~_PRIVATE:
@@ -154,6 +152,13 @@ def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
             mode = _PRIVATE
         with closing(open_folder(target.parent)) as folder:
             folder.put(target.name, text.encode(), mode)
+
+
+@contextmanager
+def _as_config_errors(path: Path) -> Iterator[None]:
+    """Raise a `ConfigError` that names the file if it cannot be written."""
+    try:
+        yield
     except OSError as error:
         raise ConfigError(f"{path} cannot be written: {error.strerror or error}", at=path) from error
 

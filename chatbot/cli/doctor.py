@@ -164,7 +164,7 @@ async def _plugin(setup: Setup, name: str, *, verify: bool) -> AsyncIterator[Fin
         store = open_store(name, home, setup.config.memory.get(name, {}), beside=setup.settings.plugins_beside)
         async with asyncio.timeout(_LONGEST_WAIT_S), store:
             if isinstance(store, ObservationStore):
-                await store.stats(View("full", utc_now(), frozenset(SENSITIVITIES), None))
+                await store.stats(View("full", utc_now(), frozenset(SENSITIVITIES), namespaces=None))
             flaws = await store.examine(verify=verify)
     except Exception as error:  # noqa: BLE001 - a plug-in may raise anything
         yield Finding("stores", "bad", f"the store {name!r} fails: {reason_of(error)}", edit)

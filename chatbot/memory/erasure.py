@@ -181,7 +181,7 @@ async def erase(scope: Scope, target: Target) -> Erasure:
     """
     scope.caller.check("erase")
     # Finds rows also for a caller without the right `read`, and rows that are never shown.
-    scope = replace(scope, caller=scope.caller.raised("read"), erasing=True)
+    scope = replace(scope, caller=scope.caller.elevated("read"), erasing=True)
     going = await _find(scope, target)
     _check_expected(scope, [row for row in going.observations if row.id in target.ids])
     marks = [mark for row in going.observations for mark in marks_of(row)]
@@ -208,7 +208,7 @@ def _check_expected(scope: Scope, rows: Iterable[Observation]) -> None:
 
 async def _marks_of_derived(scope: Scope, ids: Collection[str]) -> list[PurgeMark]:
     """Return the marks of all rows that are erased with these, visible or not: digests reveal nothing."""
-    scope = replace(scope, caller=scope.caller.raised("read", clearance="full"), across=True, erasing=True)
+    scope = replace(scope, caller=scope.caller.elevated("read", clearance="full"), across=True, erasing=True)
     derived = await _derived_rows(scope, list(ids), ())
     sources = [*ids, *derived]
     marks = [mark for row in derived.values() for mark in marks_of(row)]

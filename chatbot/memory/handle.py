@@ -33,6 +33,8 @@ from chatbot.stores.row_events import Event, Outcome
 if TYPE_CHECKING:
     from chatbot.memory.system import MemorySystem
 
+CHOICES = "choices"
+"""Key of a session's own model and persona, and of whether memory is used."""
 SUMMARY_KEYS = ("episode_summary", "episode_told")
 """Keys of summaries of a transcript; missing ones are recreated."""
 _TURN_RIGHTS: frozenset[Right] = frozenset({"read", "write", "erase"})

@@ -141,7 +141,7 @@ def over_caps(rows: Sequence[Observation], policy: MaintenanceSettings) -> list[
     gone = set[str]()
     for (cap, what, *_), crowd in crowds.items():
         left = [row for row in crowd if row.id not in gone]
-        left.sort(key=lambda row: cap_weight(row.type, row.standing, row.use_count + row.mention_count))
+        left.sort(key=lambda row: cap_weight(row.type, row.current_strength, row.use_count + row.mention_count))
         if over := tuple(row.id for row in left[: max(0, len(left) - cap)]):
             changes.append(RowChange("archive", over, f"more than {cap:,} {what}"))
             gone.update(over)

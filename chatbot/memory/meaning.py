@@ -332,7 +332,7 @@ class Meaning(AsyncResource):
 
     def _full_view(self) -> View:
         asked = frozenset({"public"} if self._embedder.sends_away else SENSITIVITIES)
-        return View("full", self._clock(), asked, None)  # type: ignore[arg-type]
+        return View("full", self._clock(), asked, namespaces=None)  # type: ignore[arg-type]
 
     @property
     def model(self) -> str:

@@ -165,13 +165,13 @@ class SessionOpening(AsyncResource, Observable):
     async def choose_sessions(self, wanted: SessionFilter) -> list[SessionRecord]:
         """Return the matching open sessions, most recently used first. Reads sessions only to filter by messages.
 
-        Raises `SessionNotFound` if the session `wanted.behind` is gone.
+        Raises `SessionNotFound` if the session `wanted.after_id` is gone.
         """
         self.caller.check("read")
-        if (behind := check_type(wanted, SessionFilter, "wanted").behind) is not None:
-            await self._open_record(behind)
+        if (after_id := check_type(wanted, SessionFilter, "wanted").after_id) is not None:
+            await self._open_record(after_id)
         limit = None if wanted.looks_inside else wanted.limit
-        records = await self._find_open(wanted.fits, limit, behind=wanted.behind)
+        records = await self._find_open(wanted.fits, limit, after_id=wanted.after_id)
         if not wanted.looks_inside:
             return records
         chosen: list[SessionRecord] = []
@@ -255,10 +255,10 @@ class SessionOpening(AsyncResource, Observable):
         return record
 
     async def _find_open(
-        self, wanted: Callable[[SessionRecord], bool], limit: int | None, *, behind: str | None = None
+        self, wanted: Callable[[SessionRecord], bool], limit: int | None, *, after_id: str | None = None
     ) -> list[SessionRecord]:
         is_open = self._open_test()
-        return await self._catalog.find(lambda record: is_open(record) and wanted(record), limit, behind=behind)
+        return await self._catalog.find(lambda record: is_open(record) and wanted(record), limit, after_id=after_id)
 
     def _open_test(self) -> Callable[[SessionRecord], bool]:
         """Return a test for sessions that are now open to the caller."""

@@ -268,7 +268,7 @@ async def forget_derived(scope: Scope, ids: Sequence[str]) -> None:
     """
     if not ids:
         return
-    scope = replace(scope, caller=scope.caller.raised("chat"))
+    scope = replace(scope, caller=scope.caller.elevated("chat"))
     wanted = Filter(category=CATEGORY, derived_from=tuple(ids), statuses=KEPT)
     rows = await scope.rows(wanted, view=scope.write_view(SENSITIVITIES))
     if lines := [row.id for row in rows if is_sentence(row) or (is_line(row) and set(row.derived_from) <= set(ids))]:

@@ -98,7 +98,7 @@ async def erase_project(memory: MemorySystem, name: str, *, dry_run: bool = Fals
     target = Target(project=name)
     with suppress(UnsupportedOperation):  # the agent remembers nothing
         scope = memory.memory().scope
-        erased.update((await preview(structs.replace(scope, caller=scope.caller.raised("read")), target)).ids)
+        erased.update((await preview(structs.replace(scope, caller=scope.caller.elevated("read")), target)).ids)
     if not dry_run:
         for record in records:
             with suppress(SessionNotFound):  # another process deleted it

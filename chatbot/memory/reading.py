@@ -39,7 +39,7 @@ class Hit(Struct, frozen=True):
     parts: Mapping[str, float] = field(default_factory=dict)
     """Parts of the score."""
 
-    def index(self) -> dict[str, Any]:
+    def brief(self) -> dict[str, Any]:
         """Return what is needed to decide whether to read the whole row."""
         return self.observation.brief() | {"score": round(self.score, 4)}
 
@@ -212,7 +212,7 @@ class MemoryReads(ScopedOperations):
         scope.retrieved("recall", [each.id for each in recollection.hits])
         return recollection
 
-    async def like(
+    async def nearest(
         self, texts: Sequence[tuple[str, query.Filter]], *, limit: int = 10, sensitivities: Sensitivities = PUBLIC
     ) -> list[list[Hit]]:
         """Return for each text the rows whose meaning is nearest, with the cosine as score; words do not count.

@@ -60,9 +60,6 @@ if TYPE_CHECKING:
     from chatbot.memory.erasure import Tombstones
     from chatbot.memory.meaning import Billing, Meaning
 
-CHOICES = "choices"
-"""The key under which a session keeps its own model and persona, and whether memory is used."""
-
 
 def new_id() -> UUID:
     """Return a UUIDv7: unique, and ordered by time."""
@@ -155,7 +152,7 @@ class MemoryEvent(Struct, frozen=True):
         return f"memory.{self.session_id}.{self.action}"
 
 
-Tell = Callable[[MemoryEvent], None]
+EventListener = Callable[[MemoryEvent], None]
 """Called after each operation, with its event."""
 
 
@@ -241,7 +238,7 @@ class Caller(Struct, frozen=True):
             project=self.project if where is None else where,
         )
 
-    def raised(self, *rights: Right, clearance: Clearance | None = None) -> Caller:
+    def elevated(self, *rights: Right, clearance: Clearance | None = None) -> Caller:
         """Return the caller with more rights or clearance, for work whose result does not depend on the caller."""
         return replace(self, rights=self.rights | {*rights}, clearance=clearance or self.clearance)
 
@@ -266,7 +263,7 @@ class SystemOptions(Struct, frozen=True, kw_only=True):
     """Returns the standing questions."""
     bill: Billing | None = None
     """Called after each call of the embedder, to bill it."""
-    tell: Tell | None = None
+    on_event: EventListener | None = None
     """Called after each operation."""
     project: str = ""
     """Project of new sessions of a caller that is not in a project."""
@@ -335,18 +332,17 @@ class Scope(Struct, frozen=True):
             known = ", ".join(SENSITIVITIES)
             raise InvalidValue(f"sensitivities is {sensitivities!r:.80}: it must be a list of {known}")
         own = self.caller
-        spaces = None if self.across else frozenset({own.namespace})
         return View(
             own.clearance,
             self.clock(),
-            asked,
-            spaces,
-            own.principal,
-            own.rights,
-            self.erasing,
-            self.expects,
-            self.fresh_at(),
-            own.project,
+            asked=asked,
+            namespaces=None if self.across else frozenset({own.namespace}),
+            principal=own.principal,
+            rights=own.rights,
+            erasing=self.erasing,
+            expects=self.expects,
+            fresh_at=self.fresh_at(),
+            project=own.project,
         )
 
     def moment(self, as_of: datetime | None, known_at: datetime | None, now: datetime | None = None) -> datetime | None:
@@ -372,21 +368,21 @@ class Scope(Struct, frozen=True):
     ) -> list[Observation]:
         """Return the matching rows by time, at most `limit`, read page by page."""
         found: list[Observation] = []
-        behind = after
+        cursor = after
         while True:
             try:
                 page = await self.store.find(
-                    view, wanted, order=order, ascending=ascending, limit=limit - len(found), after=behind
+                    view, wanted, order=order, ascending=ascending, limit=limit - len(found), after=cursor
                 )
             except UnknownObservation:
                 if not found:
                     raise
                 found.pop()  # it was erased meanwhile
-                behind = found[-1].id if found else after
+                cursor = found[-1].id if found else after
                 continue
             found += page.rows
-            behind = page.after
-            if behind is None or len(found) >= limit:
+            cursor = page.after
+            if cursor is None or len(found) >= limit:
                 return found
 
     async def drop_quotes(self, rows: Iterable[Observation], *, erased: Collection[str] = ()) -> None:
@@ -402,16 +398,16 @@ class Scope(Struct, frozen=True):
     def changed(self, operation: str, ids: Sequence[str]) -> None:
         """Report that these rows were changed."""
         if ids:
-            self._tell("update", operation, ids)
+            self._report("update", operation, ids)
 
     def retrieved(self, operation: str, ids: Iterable[str]) -> None:
         """Report that these rows were returned; with none, that nothing was found."""
-        self._tell("retrieve", operation, ids)
+        self._report("retrieve", operation, ids)
 
-    def _tell(self, action: Literal["update", "retrieve"], operation: str, ids: Iterable[str]) -> None:
+    def _report(self, action: Literal["update", "retrieve"], operation: str, ids: Iterable[str]) -> None:
         found = tuple(ids)
-        if (tell := self.environment.options.tell) is not None:
-            tell(MemoryEvent(action, operation, self.session_id or "", self.agent_id, found, self.clock()))
+        if (on_event := self.environment.options.on_event) is not None:
+            on_event(MemoryEvent(action, operation, self.session_id or "", self.agent_id, found, self.clock()))
         count(action, len(found), operation=operation)
 
     async def attempt(self, events: Sequence[Event]) -> list[Outcome]:

@@ -48,7 +48,7 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
     """None for both kinds."""
     limit: int | None = None
     """Maximum number, most recently used first."""
-    behind: str | None = None
+    after_id: str | None = None
     """Id of a session after which the list starts: the next page."""
 
     def fits(self, record: SessionRecord) -> bool:
@@ -129,9 +129,11 @@ class SessionCatalog(Closable):
         except (SessionError, errors.StoreError):
             self._another = None if is_there else self._another
 
-    async def find(self, wanted: Wanted, limit: int | None = None, *, behind: str | None = None) -> list[SessionRecord]:
-        """Return the wanted sessions, most recently used first; if `behind` is given, those after that session."""
-        return await asyncio.to_thread(self.sessions.find, wanted, limit, behind=behind)
+    async def find(
+        self, wanted: Wanted, limit: int | None = None, *, after_id: str | None = None
+    ) -> list[SessionRecord]:
+        """Return the wanted sessions, most recently used first; if `after_id` is given, those after that session."""
+        return await asyncio.to_thread(self.sessions.find, wanted, limit, after_id=after_id)
 
     async def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
         """Apply `change` to the current record of a session and return the result. Raises like `get`."""

@@ -141,7 +141,7 @@ class MemorySystem(SessionOpening):
         stores = self._stores_of(record)
         async with self._catalog.making(record) as ref:
             order = TurnOrder(self._catalog.place_of(ref).lease("turn"))
-            yield self._handle(record, stores, ref=ref, turn_order=order, caller=self.caller.raised("write"))
+            yield self._handle(record, stores, ref=ref, turn_order=order, caller=self.caller.elevated("write"))
 
     def new_record(
         self,
@@ -196,7 +196,7 @@ class MemorySystem(SessionOpening):
         self.caller.check("erase")
         if record.namespace != self.caller.namespace:
             raise SessionNotFound(f"no session has the id {record.id}")
-        return await self._erase(record, self.caller.raised(clearance="full"), keep_memory=False)
+        return await self._erase(record, self.caller.elevated(clearance="full"), keep_memory=False)
 
     async def sessions_anywhere(self) -> list[SessionRecord]:
         """Return the sessions of this namespace and of those that may be entered from it, expired ones too.

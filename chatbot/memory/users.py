@@ -113,7 +113,7 @@ async def erase_user(memory: MemorySystem) -> UserErasure:
             erased.update((await memory.erase_session(record)).erased)
     with suppress(UnsupportedOperation):  # the agent remembers nothing
         scope = memory.memory().scope
-        everything = structs.replace(scope, caller=scope.caller.raised(clearance="full"))
+        everything = structs.replace(scope, caller=scope.caller.elevated(clearance="full"))
         erased.update((await erase(everything, Target(everything=True))).erased)
     failures = memory.backend.lines(FAILURES)
     # a failure without a session may quote any user

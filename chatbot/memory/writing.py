@@ -108,7 +108,7 @@ class MemoryWrites(ScopedOperations):
             scope.meaning.begin()
         return remembered
 
-    def drafted(self, draft: Draft) -> tuple[Observation, tuple[str, ...]]:
+    def prepare(self, draft: Draft) -> tuple[Observation, tuple[str, ...]]:
         """Return the row of a draft, and the kinds of secrets removed from it. Writes nothing.
 
         Raises `InvalidValue`.

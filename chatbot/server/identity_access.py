@@ -86,7 +86,7 @@ class Chats:
         ]
         idle = [self._chats.pop(key) for key in unused]
         for _, runtime, chat in idle:
-            await runtime.leave(chat.session)
+            await runtime.end_session(chat.session)
         return len(idle)
 
     def clear(self) -> None:

@@ -33,9 +33,10 @@ from chatbot.errors import SessionError
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.episode import EXCHANGE, exchange_draft, exchanges_in
 from chatbot.memory.erasure import FROM, HASH, KEY, PurgeMark, marks_of, marks_of_fact
+from chatbot.memory.handle import CHOICES
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.memory import Memory
-from chatbot.memory.scope import CHOICES, utc_now
+from chatbot.memory.scope import utc_now
 from chatbot.memory.system import is_same
 from chatbot.memory.writing import AddResult, Draft
 from chatbot.messages import without_blocks
@@ -432,7 +433,7 @@ class Importer:
     def _foreseen_of(memories: Memory, known: KnownRows, draft: Draft) -> AddResult:
         """Return the result that adding the draft would have, without writing."""
         try:
-            row, redacted = memories.drafted(draft)
+            row, redacted = memories.prepare(draft)
         except StoreError as error:
             return AddResult("skipped", "", str(error))
         id_ = known.by_content.setdefault((row.agent_id, row.visibility, row.hash), row.id)
@@ -443,7 +444,7 @@ class Importer:
         if self.include_purged or not self.memory.tombstones.any():
             return []
         try:
-            row, _ = memories.drafted(self._with_origin(item))
+            row, _ = memories.prepare(self._with_origin(item))
         except StoreError:
             return [("id", item.key)]  # `_add` reports the error
         return [("id", item.key), *marks_of(row)]

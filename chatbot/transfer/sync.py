@@ -276,7 +276,7 @@ class Sync:
             with suppress(UnknownObservation):
                 await memories.purge(*some)
         if alone:
-            view = View("full", self.now(), frozenset(SENSITIVITIES), None, erasing=True)
+            view = View("full", self.now(), frozenset(SENSITIVITIES), namespaces=None, erasing=True)
             with suppress(UnknownObservation):
                 await memories.scope.store.purge(view, alone, who=MAINTENANCE, why="synced", alone=True)
         for each in fresh:

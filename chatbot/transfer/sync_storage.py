@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from chatbot.errors import ConfigError, without_folders
 from chatbot.memory.erasure import PurgeMark, mark_of_deleted
-from chatbot.memory.scope import CHOICES
+from chatbot.memory.handle import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS, SessionCatalog, TurnOrder
 from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Document, Examination, Lines, Sessions
 from chatbot.stores.base import KeyValueStore, TranscriptStore

@@ -218,7 +218,7 @@ class Questions:
             return list(map(table.sessions.__getitem__, map(table.session_of.__getitem__, numbers)))
         if name == "importance":
             types, given = table.type, table.importance
-            return [rank(TYPES[types[number]], given[number], table.standing(number)) for number in numbers]
+            return [rank(TYPES[types[number]], given[number], table.current_strength(number)) for number in numbers]
         kept, value = map(getattr(table, name).__getitem__, numbers), COLUMNS[name].value
         return list(kept if value is None else map(value, kept))
 

@@ -247,7 +247,7 @@ class Table:
         self.consolidated_at[number] = micros(at)
         self.consolidated_touches[number] = max(0, touches)
 
-    def standing(self, number: int) -> float:
+    def current_strength(self, number: int) -> float:
         """Return the importance of the row now."""
         strength = self.strength[number]
         return self.importance[number] if strength < 0 else strength
@@ -298,7 +298,7 @@ class Table:
         elapsed = (at - (self.consolidated_at[number] or self.updated_at[number])) / 1_000_000
         touches = self.use_count[number] + self.mention_count[number] + self.confirmed_count[number]
         strength = next_strength(
-            self.standing(number),
+            self.current_strength(number),
             self.importance[number],
             touches - self.consolidated_touches[number],
             elapsed=elapsed,
@@ -378,7 +378,7 @@ class Table:
     def weight(self, number: int) -> tuple[bool, float]:
         """Return the sort key of a row above a cap."""
         uses = self.use_count[number] + self.mention_count[number]
-        return cap_weight(self.type_of(number), self.standing(number), uses)
+        return cap_weight(self.type_of(number), self.current_strength(number), uses)
 
     def is_current(self, number: int, now: datetime) -> bool:
         """Return whether the row is active and not expired."""

@@ -57,20 +57,20 @@ class SessionIndex:
         """True if `fold_if_small` may have something to do."""
 
     def find(
-        self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
+        self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, after_id: str | None = None
     ) -> list[SessionRecord]:
         """Return the wanted sessions, most recently used first; reads no further than needed to find `limit`.
 
-        Only those after the session `behind`, if one is given. Takes no lock and writes nothing: if the index is
+        Only those after the session `after_id`, if one is given. Takes no lock and writes nothing: if the index is
         unusable the folders are read, which takes longer.
         """
         for attempt in range(_ATTEMPTS):
-            found = self._glance(wanted, limit, behind)
+            found = self._glance(wanted, limit, after_id)
             if found is not None:
                 return found
             time.sleep(_PAUSE_S * attempt)  # another process may be changing it
         records = self._read_folders()
-        return list(islice(filter(wanted, _behind(reversed(records), behind)), limit))
+        return list(islice(filter(wanted, _after(reversed(records), after_id)), limit))
 
     def problem(self) -> str | None:
         """Describe the fault of the index without repairing it; None if there is none."""
@@ -140,7 +140,7 @@ class SessionIndex:
             logger.warning(message, *args)
 
     def _glance(
-        self, wanted: Callable[[SessionRecord], bool], limit: int | None, behind: str | None
+        self, wanted: Callable[[SessionRecord], bool], limit: int | None, after_id: str | None
     ) -> list[SessionRecord] | None:
         """Read the index; None if it is stale or damaged, or was changed meanwhile."""
         try:
@@ -148,7 +148,7 @@ class SessionIndex:
                 before = folder.stamp(NAME), folder.stamp(JOURNAL_NAME)
                 if not self._is_fresh(folder):
                     return None
-                found = list(islice(filter(wanted, _behind(_records_backwards(folder), behind)), limit))
+                found = list(islice(filter(wanted, _after(_records_backwards(folder), after_id)), limit))
                 return found if before == (folder.stamp(NAME), folder.stamp(JOURNAL_NAME)) else None
         except (DamagedFile, FileNotFoundError):
             return None
@@ -266,7 +266,7 @@ def _written_backwards(folder: Folder) -> Iterator[_Written]:
     yield from (latest for session_id, latest in changed.items() if session_id not in seen)
 
 
-def _behind(records: Iterable[SessionRecord], session_id: str | None) -> Iterator[SessionRecord]:
+def _after(records: Iterable[SessionRecord], session_id: str | None) -> Iterator[SessionRecord]:
     records = iter(records)
     if session_id is not None:
         next((record for record in records if record.id == session_id), None)

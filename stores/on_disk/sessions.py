@@ -101,9 +101,9 @@ class FolderSessions(Sessions):
             return self._index_record(session_id, error)
 
     def find(
-        self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
+        self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, after_id: str | None = None
     ) -> list[SessionRecord]:
-        return self.index.find(wanted, limit, behind=behind) if self._sessions.is_dir() else []
+        return self.index.find(wanted, limit, after_id=after_id) if self._sessions.is_dir() else []
 
     def ids(self) -> list[str]:
         folders = self._sessions.iterdir() if self._sessions.is_dir() else ()

@@ -68,15 +68,15 @@ class PostgresSessions(Sessions):
         return _record(session_id, *rows[0])
 
     def find(
-        self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, behind: str | None = None
+        self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, after_id: str | None = None
     ) -> list[SessionRecord]:
         found: list[SessionRecord] = []
         before, last = _LAST_MOMENT, _LAST_ID
-        if behind is not None:
-            rows = self._place.rows(statements.READ_SESSION, id=behind) if is_session_id(behind) else []
+        if after_id is not None:
+            rows = self._place.rows(statements.READ_SESSION, id=after_id) if is_session_id(after_id) else []
             if not rows:
                 return found
-            before, last = rows[0][1], behind
+            before, last = rows[0][1], after_id
         size = _FIRST_PAGE if limit is not None else _AT_ONCE
         while limit is None or len(found) < limit:
             rows = self._place.rows(statements.FIND_SESSIONS, used_at=before, id=last, limit=size)

@@ -312,13 +312,13 @@ class BackendContract(PlaceContract):
         place.sessions.change(session_id(2), lambda each: replace(each, pinned_at=NOW))  # no use
         place.sessions.change(session_id(1), lambda each: replace(each, archived_at=NOW))
 
-        def found(backend: Backend, *limit: int, behind: str | None = None) -> Sequence[str]:
-            return [each.id for each in backend.sessions.find(lambda _: True, *limit, behind=behind)]
+        def found(backend: Backend, *limit: int, after_id: str | None = None) -> Sequence[str]:
+            return [each.id for each in backend.sessions.find(lambda _: True, *limit, after_id=after_id)]
 
         for each in (place, self.again(folder, place)):
             assert found(each) == [session_id(number) for number in (1, 3, 2)]
             assert found(each, 2) == [session_id(1), session_id(3)]
-            assert found(each, behind=session_id(1)) == [session_id(3), session_id(2)]
+            assert found(each, after_id=session_id(1)) == [session_id(3), session_id(2)]
             used_last = each.sessions.find(lambda _: True, 1)[0]
             assert (used_last.used_at, used_last.archived_at) == (NOW + timedelta(hours=1), NOW)
         wanted = place.sessions.find(lambda each: each.id != session_id(3))

@@ -261,7 +261,7 @@ class ObservationStoreContract(StoreTests):
         assert {each.id: each.importance for each in found} == {IDS[0]: 0.5693, IDS[1]: 0.4}
         await store.commit(later, [Event(kind="update", at=later.now, ids=(IDS[1],), fields={"importance": 0.9})])
         [unused] = await store.get(later, [IDS[1]])
-        assert unused.standing == 0.9
+        assert unused.current_strength == 0.9
         hidden = structs.replace(later, clearance="familiar")
         [outcome] = await store.commit(hidden, [_consolidate_event(hidden, IDS[2])])
         assert isinstance(outcome.error, UnknownObservation)
@@ -278,7 +278,7 @@ class ObservationStoreContract(StoreTests):
             await store.commit(later, [Event(kind="update", at=later.now, ids=(IDS[1],), fields={"tags": ["a"]})])
 
         async def check(store: ObservationStore) -> None:
-            assert [row.standing for row in await store.get(later, IDS[:2])] == [0.3, 0.3]
+            assert [row.current_strength for row in await store.get(later, IDS[:2])] == [0.3, 0.3]
 
         self.survives(tmp_path, write, check)
 

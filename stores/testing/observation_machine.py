@@ -311,7 +311,7 @@ class ObservationMachine(RuleBasedStateMachine):
 
     def _view(self, parts: Any) -> View:
         clearance, asked, spaces = parts
-        return View(clearance, self._now, asked, spaces)
+        return View(clearance, self._now, asked, namespaces=spaces)
 
     def _tick(self) -> datetime:
         self._now += timedelta(milliseconds=1)

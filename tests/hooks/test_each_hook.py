@@ -56,7 +56,7 @@ async def lived(*, turns: int = 12) -> dict[str, Any]:
                 await chat.turn(text)
                 await runtime.hooks.settle()
             receipts.append(await chat.turn("And what of the herring of Ingrid and the green kettle?"))
-            await runtime.leave(session)
+            await runtime.end_session(session)
             await runtime.hooks.settle()
             clock.move(days=9)
         rows = (
@@ -156,7 +156,7 @@ async def test_a_clock_that_runs_backwards_harms_nothing(step: timedelta) -> Non
             assert (receipts[-1].reply, receipts[-1].notices) == (REPLY, [])
             await runtime.hooks.settle()
             clock.now += step
-        await runtime.leave(session)
+        await runtime.end_session(session)
         await runtime.hooks.settle()
         kept = [receipt.remembered for receipt in receipts if receipt.remembered]
         assert len(kept) >= 2

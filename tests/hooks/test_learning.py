@@ -188,7 +188,7 @@ async def remember_embedded(session: SessionHandle, title: str, **fields: Any) -
     """Remember it, and wait for its vector."""
     kept = (await session.memory.remember(title, **fields)).id
     for _ in range(200):
-        [found] = await session.memory.like([(title, Filter())], limit=50)
+        [found] = await session.memory.nearest([(title, Filter())], limit=50)
         if kept in {hit.observation.id for hit in found}:
             return next(hit.observation for hit in found if hit.observation.id == kept)
     raise AssertionError(title)

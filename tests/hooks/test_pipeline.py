@@ -142,8 +142,8 @@ async def test_a_strangers_hook_hears_everything_in_order_once_a_session() -> No
     async with talking(calls("run_tests"), "All green.", tools=TOOLS) as (runtime, session, _):
         await runtime.chat(session).turn("Do the tests of the uploader pass now?")
         await runtime.chat(session).turn("And the tests of the downloader?")
-        await runtime.leave(session)
-        await runtime.leave(session)
+        await runtime.end_session(session)
+        await runtime.end_session(session)
     topics = [topic for tag, topic in heard() if tag == "mine" and not topic.startswith("memory")]
     turn = ["prompt:submit", "tool:post", "turn:end"]
     assert topics == ["session:start", *turn, *turn, "session:end"]
@@ -270,7 +270,7 @@ async def test_tool_runs_are_captured_with_all_that_rules_find() -> None:
     async with talking(*script, tools=TOOLS) as (runtime, session, chat):
         await chat.turn("How often does the uploader try again?")
         await chat.turn("And what is in the missing one?")
-        await runtime.leave(session)
+        await runtime.end_session(session)
         rows = (await session.memory.list_observations(tags=("tool",))).rows
     row = next(row for row in rows if "uploader" in row.title)
     assert row.title == "Tool run: read_file · src/uploader.py"
@@ -293,7 +293,7 @@ async def test_memorys_own_tools_and_noise_are_not_captured() -> None:
     ]
     async with talking(*script, tools=TOOLS) as (runtime, session, chat):
         await chat.turn("Remember Ingrid, then run the tests")
-        await runtime.leave(session)
+        await runtime.end_session(session)
         assert (await session.memory.list_observations(tags=("tool",))).rows == ()
 
 
@@ -337,7 +337,7 @@ async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -
             await runtime.chat(session).turn(text)
         await session.memory.remember("Learn the cello", type="decision")
         rosin = await session.memory.add_task("Buy rosin")
-        await runtime.leave(session)
+        await runtime.end_session(session)
         await runtime.hooks.settle()
         [summary] = await session.memory.session_summaries(session_id=session.id)
         assert summary.metadata["request"] == SAID[0][0]
@@ -351,7 +351,7 @@ async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -
             await runtime.chat(again).turn(text)
         await again.memory.remember("Take the oak cello", type="decision")
         await again.memory.update_task(rosin.id, status="completed")
-        await runtime.leave(again)
+        await runtime.end_session(again)
         await runtime.hooks.settle()
         [summary] = await again.memory.session_summaries(session_id=session.id)
         assert summary.metadata["request"] == SAID[0][0]
@@ -374,7 +374,7 @@ async def test_a_turn_to_something_else_is_kept_as_a_fact_and_known_in_another_r
     async with talking("…") as (runtime, session, _):
         for text in (*baking, *network):
             await runtime.chat(session).turn(text)
-        await runtime.leave(session)
+        await runtime.end_session(session)
         [fact] = await session.memory.query_facts(subject=f"session:{session.id}", predicate="boundary_at")
         moment, _, about = fact.object.partition(" ")
         assert "router" in about
@@ -411,6 +411,6 @@ async def test_a_session_that_was_deleted_elsewhere_ends_without_a_failure() -> 
         await runtime.chat(session).turn("My rocket starts on the second of May")
         await runtime.hooks.settle()
         await runtime.memory.delete_session(session.id)
-        await runtime.leave(session)
+        await runtime.end_session(session)
         await runtime.hooks.settle()
         assert runtime.hooks.failures.read() == []

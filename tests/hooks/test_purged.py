@@ -155,7 +155,7 @@ async def test_the_summary_of_a_session_that_went_along_is_made_anew_without_it(
             await session.memory.purge(summary.id)
         assert await session.memory.session_summaries() == []
         await chat.turn("Is the harbour deep?")
-        await runtime.leave(session)
+        await runtime.end_session(session)
         await runtime.hooks.settle()
         [summary] = await session.memory.session_summaries(sensitivities=SENSITIVITIES)
         assert WORD not in f"{summary.text()}{summary.metadata}"

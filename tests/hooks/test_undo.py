@@ -118,7 +118,7 @@ async def test_the_summary_is_made_anew_without_what_was_taken_back() -> None:
         await chat.take_back()
         assert await session.memory.session_summaries(session_id=session.id) == []
         await chat.turn("Thanks, that is all")
-        await runtime.leave(session)
+        await runtime.end_session(session)
         await runtime.hooks.settle()
         [after] = await session.memory.session_summaries(session_id=session.id)
         assert after.metadata["request"] == SAID[0][0]

@@ -142,7 +142,7 @@ async def test_a_transcript_is_cleared_whole(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [InMemoryStore, ObservationFileStore])
 async def test_types_say_where_a_store_returns_fewer(kind: Callable[..., ObservationStore], tmp_path: Path) -> None:
     async with MemorySystem(None) as memory:
-        rows = [memory.memory().drafted(Draft(title=f"zebra {n}", tags=[f"t{n}"]))[0] for n in range(ROWS)]
+        rows = [memory.memory().prepare(Draft(title=f"zebra {n}", tags=[f"t{n}"]))[0] for n in range(ROWS)]
     from chatbot.stores.row_events import Event
 
     view = View("full", datetime.now(UTC) + timedelta(days=1))
@@ -175,7 +175,7 @@ def test_every_operation_that_returns_a_list_without_a_limit_is_counted_here() -
         for name, operation in inspect.getmembers(kind, inspect.iscoroutinefunction)
         if str(inspect.signature(operation).return_annotation).startswith("list[") and not name.startswith("_")
     }
-    as_many_as_given = {"get", "remember_all", "purge", "purge_expired", "search_batch", "like", "history"}
+    as_many_as_given = {"get", "remember_all", "purge", "purge_expired", "search_batch", "nearest", "history"}
     as_many_as_given |= {"profile_learn", "standing"}
     counted = {*COUNTED, *PROFILE, "every", "timeline", "query_facts"}
     of_files = {"examine"}  # of a store: a flaw for each file, which says how many lines are damaged

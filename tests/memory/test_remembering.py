@@ -96,7 +96,7 @@ async def test_one_refused_draft_stops_all_unless_asked_to_go_on(memories: Memor
 
 async def test_what_was_changed_is_told_although_another_change_was_refused() -> None:
     told: list[MemoryEvent] = []
-    async with MemorySystem(None, options=SystemOptions(tell=told.append)) as memory:
+    async with MemorySystem(None, options=SystemOptions(on_event=told.append)) as memory:
         memories = memory.memory()
         with pytest.raises(UnknownObservation):
             await memories.remember_all([Draft(title="a"), Draft(title="b", supersedes="missing")])

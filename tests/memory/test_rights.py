@@ -67,7 +67,7 @@ MEMORIES: dict[str, tuple[str, str, Do]] = {
     "search": ("read", "read", lambda p: p.memories.search("well")),
     "search_batch": ("read", "read", lambda p: p.memories.search_batch(["well"])),
     "recall": ("read", "read", lambda p: p.memories.recall("well")),
-    "like": ("read", "read", lambda p: p.memories.like([("well", Filter())])),
+    "nearest": ("read", "read", lambda p: p.memories.nearest([("well", Filter())])),
     "get": ("read", "read", lambda p: p.memories.get([p.row])),
     "row": ("read", "read", lambda p: p.memories.row(p.row)),
     "list_observations": ("read", "read", lambda p: p.memories.list_observations()),

@@ -393,14 +393,14 @@ async def test_sessions_are_chosen_by_every_field(dated: MemorySystem, days: Clo
 async def test_pages_follow_each_other_without_gap_or_repeat(dated: MemorySystem, days: Clock) -> None:
     made = await _make(dated, days, *(f"s{n}" for n in range(7)))
     seen: list[str] = []
-    behind = None
-    while page := await dated.choose_sessions(SessionFilter(limit=3, behind=behind)):
+    after_id = None
+    while page := await dated.choose_sessions(SessionFilter(limit=3, after_id=after_id)):
         seen += [record.title for record in page]
-        behind = page[-1].id
+        after_id = page[-1].id
     assert seen == [f"s{n}" for n in reversed(range(7))]
     await dated.delete_session(made[3].id)
     with pytest.raises(SessionNotFound):
-        await dated.choose_sessions(SessionFilter(behind=made[3].id))
+        await dated.choose_sessions(SessionFilter(after_id=made[3].id))
 
 
 async def test_messages_count_and_other_entries_do_not(dated: MemorySystem, days: Clock) -> None:

@@ -13,7 +13,7 @@ from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.row_events import Event
 
 NOW = datetime(2026, 3, 4, tzinfo=UTC)
-OWNER = View("full", NOW, frozenset(SENSITIVITIES), None)
+OWNER = View("full", NOW, frozenset(SENSITIVITIES), namespaces=None)
 """Sees every row but those of unknown sensitivity, in any namespace."""
 
 Result = TypeVar("Result")

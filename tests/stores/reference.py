@@ -60,7 +60,7 @@ class ReferenceStore(ObservationStore):
         active = [row for row in self._rows.values() if row.status == "active"]
         if events and is_overfull(len(active), self.max_observations):
             uses = {row.id: math.log1p(row.use_count + row.mention_count) for row in active}
-            active.sort(key=lambda row: (row.type in PROTECTED_TYPES, row.standing + 0.1 * uses[row.id]))
+            active.sort(key=lambda row: (row.type in PROTECTED_TYPES, row.current_strength + 0.1 * uses[row.id]))
             gone = [row.id for row in active[: len(active) - self.max_observations]]
             self._apply([archiving(gone, events[-1].at, self.max_observations)])
         return outcomes
@@ -360,7 +360,7 @@ def consolidated(row: Observation, at: datetime, decay_per_day: float) -> float 
     quiet = min(elapsed, max(0.0, (at - row.touched_at).total_seconds()))
     rate = decay_per_day / 2 if row.type in LASTING_TYPES else decay_per_day
     new = touches(row) - row.consolidated_touches
-    return next_strength(row.standing, row.importance, new, elapsed=elapsed, quiet=quiet, rate=rate)
+    return next_strength(row.current_strength, row.importance, new, elapsed=elapsed, quiet=quiet, rate=rate)
 
 
 def touches(row: Observation) -> int:

@@ -141,7 +141,7 @@ def reads(wanted: Sequence[Sensitivity]) -> dict[str, Operation]:
             ["zebra", ""], limit=50, sensitivities=wanted, count_use=False
         ),
         "recall": lambda memories, _: memories.recall("zebra again", limit=50, sensitivities=wanted),
-        "like": lambda memories, _: memories.like([("zebra", Filter())], sensitivities=wanted),
+        "nearest": lambda memories, _: memories.nearest([("zebra", Filter())], sensitivities=wanted),
         "get": lambda memories, each: memories.get([each, *IDS], sensitivities=wanted, count_use=False),
         "list_observations": lambda memories, each: memories.list_observations(
             cursor=each, sensitivities=wanted, statuses=STATUSES

@@ -41,7 +41,7 @@ ASKED: tuple[frozenset[Sensitivity], ...] = (
     frozenset(SENSITIVITIES),
 )
 VIEWS = [
-    View(clearance, NOW, asked, spaces)
+    View(clearance, NOW, asked, namespaces=spaces)
     for clearance, asked, spaces in product(CLEARANCES, ASKED, (*map(frozenset, ([""], ["work"], SPACES)), None))
 ]
 _ID = re.compile(r"01900000-0000-7000-8000-[0-9a-f]{12}")
@@ -188,7 +188,7 @@ async def _vector_stats(zoo: Zoo, view: View) -> None:
 
 async def _fill_vectors(zoo: Zoo) -> None:
     """A vector for every row that somebody can see."""
-    everything = View("full", NOW, frozenset(SENSITIVITIES), None)
+    everything = View("full", NOW, frozenset(SENSITIVITIES), namespaces=None)
     while rows := await zoo.store.missing_vectors(everything, model="m", limit=1000):
         await zoo.store.put_vectors("m", [(row, [1.0, 0.0]) for row in rows])
 

@@ -572,7 +572,7 @@ def test_what_was_erased_together_is_told_in_one_line_and_rows_keep_their_places
             assert [each.id for each in await store.match(OWNER, [f"word{number}"], Filter())] == [id_of(number)]
         rows = {row.id: row for row in await store.get(OWNER, [id_of(1), id_of(5), id_of(8)])}
         assert [rows[id_of(number)].use_count for number in (1, 5, 8)] == [8, 1, 1]
-        assert [rows[id_of(number)].standing for number in (1, 5, 8)] == [0.5, 0.1, 0.1]
+        assert [rows[id_of(number)].current_strength for number in (1, 5, 8)] == [0.5, 0.1, 0.1]
 
     place.run(work)
     place.run(check)

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.memory.scope import CHOICES, Caller
+from chatbot.memory.handle import CHOICES
+from chatbot.memory.scope import Caller
 from chatbot.server.page.settings import Choices, choices_of
 from chatbot.stores import transcript
 from chatbot.stores.access import SENSITIVITIES

@@ -24,7 +24,7 @@ import pytest
 from chatbot.chat.ledger import parse_call
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
-from chatbot.memory.scope import CHOICES
+from chatbot.memory.handle import CHOICES
 from chatbot.stores.errors import StoreError, StoreFailed, UnsafePath
 from chatbot.stores.on_disk.session_index import SessionIndex
 from chatbot.transfer import sync_storage

@@ -102,7 +102,7 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
         case list() | tuple():
             return [as_json(each) for each in item]
         case Hit():
-            return item.index()
+            return item.brief()
         case Observation():  # an exchange has no title of its own
             return item.as_json() | {"title": item.title or item.headline}
         case Triple() | Person() | Project() | Profile() | SessionRecord() | SessionHit():

@@ -302,7 +302,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         former = self.session
         is_left = former is not None and (session is None or former.id != session.id)
         if is_left and not await self.discard_empty():
-            await self._runtime.leave(former)
+            await self._runtime.end_session(former)
         await self.begin(session)
         await show_session(self._runtime, self._screen, session, how, self._runtime.config.terminal.shown_on_resume)
 

@@ -96,7 +96,8 @@ class Repl:
     async def open(self, args: argparse.Namespace) -> None:
         """Enter the session that the flags name, or the one used last."""
         self._screen.say(f"{self._runtime.setup.identity.name} · {self._runtime.model.name} · /help", "bold")
-        if (missing := await self._runtime.why_missing()) is not None:
+        if self._runtime.uses_embedded_model:
+            missing = await self._runtime.why_not_installed()
             self._screen.say(missing or TINY.format("/setup"), "ansired" if missing else "dim")
         session, _ = await chosen_session(self._runtime, args, last=True)
         await self._enter(session)

@@ -221,7 +221,7 @@ async def _outdated_by(
     wanted = Filter(types=FACT_TYPES, agent_id=agent_id, visibilities=(visibility,))
     about = {at: fact for at, fact in enumerate(facts) if fact.subject}
     asked = [(fact.content, structs.replace(wanted, subject=fact.subject)) for fact in about.values()]
-    found = await memories.like(asked, limit=_MOST_ALIKE)
+    found = await memories.nearest(asked, limit=_MOST_ALIKE)
     outdated: list[Observation | None] = [None] * len(facts)
     taken: set[str] = set()
     for at, hits in zip(about, found, strict=True):

@@ -265,7 +265,8 @@ async def _welcome(access: IdentityAccess) -> dict[str, Any]:
     """Return the empty state; only the owner sees where the memory is."""
     return {
         "is_new": not await access.memory.list_sessions(limit=1),
-        "missing": await access.runtime.why_missing(),
+        "missing": await access.runtime.why_not_installed(),
+        "is_tiny": access.runtime.uses_embedded_model,
         "remembers": access.runtime.remembers,
         "where": (access.memory.home or "PostgreSQL") if access.caller.is_owner else "",
         "suggestions": _SUGGESTIONS,

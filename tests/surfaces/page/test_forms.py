@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from chatbot.memory import MemorySystem
-from chatbot.memory.scope import CHOICES
+from chatbot.memory.handle import CHOICES
 from chatbot.models.model import Price
 from chatbot.server.page import settings
 from chatbot.stores.errors import StoreFailed
