@@ -261,14 +261,14 @@ def test_a_path_a_pasted_block_and_an_escaped_slash_are_messages_and_a_typed_fil
     for name in ("notes.txt", "pasted.txt"):
         Path(name).write_text("the bicycle is blue", encoding="utf-8")
     chat = start(replies=["seen"])
-    said = ["/var/log/syslog says:\nkernel panic", "/etc/hosts", "/foo:\n// a comment", "// read @pasted.txt"]
+    said = ["/var/log/syslog says:\nkernel panic", "/etc/hosts", "/help\n// a comment", "// read @pasted.txt"]
     for number, text in enumerate(said, 1):
         chat.prompt()
         chat.type(f"\x1b[200~{text}\x1b[201~", re.escape(text.splitlines()[-1]))
         chat.type("\r", r"(seen.*){" + str(number) + "}")
     chat.say("//help", "(seen.*){5}")
     chat.say("/nosuch thing", r"no command /nosuch.*type //nosuch\s+to send it")
-    chat.say("/help", "A path, or a block")
+    chat.say("/help", "pasted lines are sent")
     chat.say("see @notes.txt", "(seen.*){6}")
     chat.leave()
     *others, typed = [content for role, content in _said() if role == "user"]

@@ -54,13 +54,17 @@ class PastedTexts:
             event.current_buffer.insert_text(text)
 
     def note(self, text: str) -> None:
-        """Remember a pasted text if it could name a file."""
-        if "@" in text:
+        """Remember a pasted text if it could name a file or begin with a command."""
+        if "@" in text or text.startswith("/"):
             self._texts.append(text)
 
     def holds(self, text: str) -> bool:
         """Return whether the text was pasted, alone or in another."""
         return any(text in each for each in self._texts)
+
+    def begin(self, text: str) -> bool:
+        """Return whether the text begins with pasted lines: these are a message, never a command."""
+        return any("\n" in each.strip() and text.startswith(each.strip()) for each in self._texts)
 
 
 def attach_named(text: str, pasted: PastedTexts) -> tuple[str, list[Upload]]:

@@ -157,7 +157,7 @@ class Repl:
         text = await self._read(following.draft) if following.say is None else following.say
         if not text.strip():
             return NextStep()
-        if text.startswith("/") and following.say is None:
+        if text.startswith("/") and following.say is None and not self._pasted.begin(text):
             if self._commands.is_command(text):
                 done = await until_interrupted(self._commands.run(text.strip()), at_once=self._is_interrupted)
                 if done is None:
