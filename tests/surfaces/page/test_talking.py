@@ -258,15 +258,16 @@ def test_the_keys_of_the_list_do_what_it_says(page: Page) -> None:
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("m")
     expect(page.get_by_role("heading", level=1)).to_have_text("Memory")
-    page.locator("#recent a").focus()
+    page.keyboard.press("s")
+    page.locator("#main a[data-rename]").focus()
     page.keyboard.press("F2")
     page.keyboard.type("Renamed in place")
     page.keyboard.press("Enter")
+    expect(page.locator("#main a[data-rename]")).to_be_focused()
     expect(page.locator("#recent a")).to_have_text("Renamed in place")
-    expect(page.locator("#recent a")).to_be_focused()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Memory")
+    expect(page.locator(".rename [name=title]")).to_have_value("Renamed in place")
     page.reload()
-    expect(page.locator("#recent a")).to_have_text("Renamed in place")
+    expect(page.locator("#main a[data-rename]")).to_have_text("Renamed in place")
 
 
 def test_a_message_sent_in_one_browser_appears_in_another_during_its_reply(http: Serve, tab: Tab, gate: Gate) -> None:

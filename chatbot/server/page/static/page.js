@@ -295,8 +295,8 @@
     const answer = await fetch(address, { method: "POST", body: new URLSearchParams({ title }), headers }).catch(() => null);
     if (!answer?.ok) return announce(answer ? problemIn(await answer.text(), true) ?? "Not renamed." : "Not renamed. The server cannot be reached.");
     for (const each of document.querySelectorAll(`[data-rename="${session}"]`)) each.querySelector("bdi").textContent = title || "Untitled";
+    for (const each of document.querySelectorAll(`form[action$="${session}/rename"] [name=title]`)) each.value = each.defaultValue = title;
     if (at("heading")?.dataset.rename === session) {
-      at("title").value = at("title").defaultValue = title;
       document.title = `${title || "Untitled"} · ${document.querySelector(".where").textContent}`;
     }
     state("Renamed.");
