@@ -58,7 +58,7 @@ def find_model(name: str) -> Path:
     if not name.endswith(".gguf") and not path.exists():
         raise UnknownModel(f"unknown local model {name!r}: use {EMBEDDED} or the path of a .gguf file")
     if not path.is_file():
-        raise MissingModel(f"model file not found: {path.absolute()}")
+        raise MissingModel(f"{'not a file' if path.exists() else 'model file not found'}: {path.absolute()}")
     check_gguf(path)
     return path.resolve()
 

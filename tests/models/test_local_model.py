@@ -214,7 +214,7 @@ def _broken_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ("path", "error", "message"),
     [
         ("nowhere.gguf", MissingModel, "model file not found: .*nowhere.gguf"),
-        ("folder.gguf", MissingModel, "model file not found"),
+        ("folder.gguf", MissingModel, "not a file: .*folder.gguf"),
         ("no-such-model", UnknownModel, "use smollm2-135m or the path"),
         ("text.gguf", RequestRefused, "is not a GGUF model file"),
         ("empty.gguf", RequestRefused, "is not a GGUF model file"),
