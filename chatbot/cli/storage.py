@@ -15,7 +15,7 @@ from pathlib import Path
 from shutil import rmtree
 from urllib.parse import urlsplit
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from chatbot.cli.options import setup_of
 from chatbot.cli.output import (
@@ -109,7 +109,7 @@ async def run_maintain(args: argparse.Namespace) -> None:
     setup = setup_of(args)
     policy = setup.config.maintenance
     if args.summarize_old is not None:
-        policy = structs.replace(policy, summarize_after_days=args.summarize_old)
+        policy = replace(policy, summarize_after_days=args.summarize_old)
     async with setup.open_memory(observations=setup.observation_store()) as memory:
         with waiting("maintaining memory"):
             if not args.dry_run:

@@ -15,7 +15,6 @@ from chatbot import operations
 from chatbot.cli.bind import Verbs, add_operations, add_parameters
 from chatbot.cli.grammar import count, flag, option
 from chatbot.operation import fields_of
-from chatbot.operations import MemoryFilter, WantedSessions
 from chatbot.stores.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def _add_files(verbs: Verbs) -> None:
     add_import(verbs.add("import", "import notes, a bundle, or a ChatGPT or Claude export", *examples))
     examples = ["export -o memories.jsonl", "export --type decision -o decisions.md"]
     export = verbs.add("export", "export memories as JSON lines (for `import`) or Markdown", *examples)
-    add_parameters(export, fields_of(MemoryFilter), title="filters")
+    add_parameters(export, fields_of(operations.MemoryFilter), title="filters")
     option(export, "-o", "--output", "PATH", "file (default -: standard output)", type=Path)
     export.add_argument("--format", choices=("jsonl", "markdown"), help="default: by the file's extension, or jsonl")
     flag(export, "--force", "overwrite an existing file")
@@ -144,14 +143,14 @@ _WHICH = "id, its beginning, or title"
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("sessions", nargs="*", metavar="ID|TITLE", help=f"{_WHICH}; none: all that match the filters")
-    add_parameters(parser, fields_of(WantedSessions), title="filters")
+    add_parameters(parser, fields_of(operations.WantedSessions), title="filters")
     option(parser, "--limit", "N", "maximum sessions (default all)", type=count)
 
 
 def filter_of(args: argparse.Namespace) -> SessionFilter:
     """Return the filter of the options."""
-    given = {each.name: getattr(args, each.name) for each in fields_of(WantedSessions)}
-    wanted = cast("WantedSessions", {name: value for name, value in given.items() if value is not None})
+    given = {each.name: getattr(args, each.name) for each in fields_of(operations.WantedSessions)}
+    wanted = cast("operations.WantedSessions", {name: value for name, value in given.items() if value is not None})
     is_empty = True if getattr(args, "empty", False) else None
     return replace(operations.filter_of(wanted), is_empty=is_empty, limit=args.limit or None)
 

@@ -20,9 +20,8 @@ from msgspec.structs import replace
 from chatbot.memory.people import other_names
 from chatbot.memory.scope import Scope, ScopedOperations
 from chatbot.memory.writing import changes_of_topic
-from chatbot.stores import backend
 from chatbot.stores.access import SENSITIVITIES, fold
-from chatbot.stores.backend import Place
+from chatbot.stores.backend import Mark, Place
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, StoreFailed, UnknownObservation
 from chatbot.stores.loops import in_thread
 from chatbot.stores.observation import IMPORTED, STATUSES, Observation, Triple, version_of
@@ -327,7 +326,7 @@ class Tombstones:
         self._document = place.document(_KEY)
         self._key = b""
         self._digests: set[str] = set()
-        self._read: backend.Mark | None = None
+        self._read: Mark | None = None
 
     @in_thread
     def bar(self, marks: Collection[PurgeMark], at: datetime) -> None:

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from chatbot.errors import SessionExpired, SessionNotFound
 from chatbot.memory.erasure import Target, erase, preview
@@ -98,7 +98,7 @@ async def erase_project(memory: MemorySystem, name: str, *, dry_run: bool = Fals
     target = Target(project=name)
     with suppress(UnsupportedOperation):  # the agent remembers nothing
         scope = memory.memory().scope
-        erased.update((await preview(structs.replace(scope, caller=scope.caller.elevated("read")), target)).ids)
+        erased.update((await preview(replace(scope, caller=scope.caller.elevated("read")), target)).ids)
     if not dry_run:
         for record in records:
             with suppress(SessionNotFound):  # another process deleted it

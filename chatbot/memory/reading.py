@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, get_args
 
-from msgspec import Struct, field, structs
+from msgspec import Struct, field
+from msgspec.structs import asdict, replace
 
 from chatbot.memory.inputs import list_of, takes
 from chatbot.memory.people import other_names
@@ -143,7 +144,7 @@ class MemoryReads(ScopedOperations):
         The other parameters are those of `Search` and of `Filter`. Hits count as used unless `count_use` is false or
         the search is as of a time.
         """
-        given = structs.asdict(asked)
+        given = asdict(asked)
         [hits] = await self._search(Batch([given.pop("text")], **given))
         return hits
 
@@ -342,13 +343,13 @@ class MemoryReads(ScopedOperations):
         wanted = query.Filter(**{name: getattr(asked, name) for name in kind.__struct_fields__})
         if wanted.people:
             sensitivities = asked.sensitivities if isinstance(asked, Every | TimelineOptions) else PUBLIC
-            wanted = structs.replace(wanted, people=await other_names(self.scope, wanted.people, sensitivities))
+            wanted = replace(wanted, people=await other_names(self.scope, wanted.people, sensitivities))
         if wanted.files:
             view = self.scope.view(SENSITIVITIES)
             known = [each.value for each in await self.scope.store.facets(view, "files", limit=query.EVERY)]
             ends = tuple(f"/{file.lower().lstrip('/')}" for file in wanted.files)
             found = (each for each in known if f"/{each.lower()}".endswith(ends))
-            wanted = structs.replace(wanted, files=(*wanted.files, *found))
+            wanted = replace(wanted, files=(*wanted.files, *found))
         return wanted
 
     async def note_use(self, ids: Sequence[str]) -> None:
@@ -374,7 +375,7 @@ def _with_texts(version: query.Version, texts: Mapping[str, str]) -> query.Versi
         else changed
         for event, changed in version.steps()
     ]
-    return structs.replace(version, changes=tuple(changes))
+    return replace(version, changes=tuple(changes))
 
 
 def _up_to_tokens(hits: list[Hit], max_tokens: int | None) -> list[Hit]:

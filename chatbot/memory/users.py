@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from msgspec import structs
+from msgspec.structs import asdict, replace
 
 from chatbot.errors import SessionNotFound
 from chatbot.memory.erasure import Target, erase
@@ -113,7 +113,7 @@ async def erase_user(memory: MemorySystem) -> UserErasure:
             erased.update((await memory.erase_session(record)).erased)
     with suppress(UnsupportedOperation):  # the agent remembers nothing
         scope = memory.memory().scope
-        everything = structs.replace(scope, caller=scope.caller.elevated(clearance="full"))
+        everything = replace(scope, caller=scope.caller.elevated(clearance="full"))
         erased.update((await erase(everything, Target(everything=True))).erased)
     failures = memory.backend.lines(FAILURES)
     # a failure without a session may quote any user
@@ -136,7 +136,7 @@ async def _rows_by_namespace(memory: MemorySystem) -> Counter[str]:
         scope = memory.memory().scope
     except UnsupportedOperation:
         return Counter()
-    scope = structs.replace(scope, across=True, erasing=True)  # `users_in` filters namespaces
+    scope = replace(scope, across=True, erasing=True)  # `users_in` filters namespaces
     facts = await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(), limit=EVERY)
     found = Counter(fact.namespace for fact in facts)
     rows = await scope.store.states(scope.view(SENSITIVITIES), Filter(statuses=STATUSES), limit=EVERY)
@@ -153,5 +153,5 @@ async def _export_session(memory: MemorySystem, record: SessionRecord) -> dict[s
         "messages": [{"role": each.role, "content": each.content, "at": format_time(each.at)} for each in entries],
         "values": {each.key: each.value for each in kept},
         "receipts": await session.records(),
-        "files": [structs.asdict(file) for file in await session.list_files()],
+        "files": [asdict(file) for file in await session.list_files()],
     }

@@ -16,7 +16,6 @@ from chatbot.messages import CallOptions, Delta, Finished, Message, ToolSpec, Us
 from chatbot.models import litellm_import
 from chatbot.models.addresses import OLLAMA
 from chatbot.models.call import LONGEST_PAUSE_S, ModelRequest, StreamedReply, has_reported_usage, is_whole, pause_before
-from chatbot.models.litellm_import import LiteLLMClient
 from chatbot.models.model import JsonMode, Model, Price, estimate
 from chatbot.models.provider import Provider
 
@@ -26,7 +25,7 @@ _PASSED_ANYWAY = frozenset({"logit_bias", "parallel_tool_calls"})
 """Options that LiteLLM's lists lack for providers that take them; for others, only a preference is lost."""
 
 
-class LiteLLMModel(LiteLLMClient, Model):
+class LiteLLMModel(litellm_import.LiteLLMClient, Model):
     """A model by its LiteLLM name, or with a provider of `[providers]`."""
 
     def __init__(self, settings: ModelSettings, providers: Mapping[str, ProviderSettings] | None = None) -> None:

@@ -31,7 +31,6 @@ from chatbot.memory import (
 )
 from chatbot.memory.erasure import Erasure
 from chatbot.memory.profile import ONLY_PROPOSED
-from chatbot.operations import Context
 from chatbot.stores import query
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import UnknownObservation
@@ -57,7 +56,7 @@ class Shape(BaseModel):
         return {"id": found} if can_repeat and (found := getattr(self, "id", "")) else None
 
     @classmethod
-    async def again(cls, context: Context, made: Made) -> Self:
+    async def again(cls, context: operations.Context, made: Made) -> Self:
         """Return the result of an earlier request without repeating it."""
         raise NotImplementedError
 
@@ -85,14 +84,14 @@ class _Derived(Shape):
 
 class _Session(_Derived):
     @classmethod
-    async def again(cls, context: Context, made: Made) -> Self:
+    async def again(cls, context: operations.Context, made: Made) -> Self:
         """Return the session that was created."""
         return cls.of((await context.session(made["id"])).record)
 
 
 class _Fact(_Derived):
     @classmethod
-    async def again(cls, context: Context, made: Made) -> Self:
+    async def again(cls, context: operations.Context, made: Made) -> Self:
         """Return the fact that was stated."""
         found = await context.memories.query_facts(ids=frozenset({made["id"]}), sensitivities=SENSITIVITIES)
         if not found:
@@ -102,7 +101,7 @@ class _Fact(_Derived):
 
 class _Task(_Derived):
     @classmethod
-    async def again(cls, context: Context, made: Made) -> Self:
+    async def again(cls, context: operations.Context, made: Made) -> Self:
         """Return the task that was added."""
         found = await context.memories.get([made["id"]], sensitivities=SENSITIVITIES, count_use=False)
         if not found:
@@ -193,7 +192,7 @@ class StoredAlias(Shape):
     """Id to retract it, see `/v1/facts`."""
 
     @classmethod
-    async def again(cls, context: Context, made: Made) -> Self:  # noqa: ARG003 - the id is all there is
+    async def again(cls, context: operations.Context, made: Made) -> Self:  # noqa: ARG003 - the id is all there is
         """Return the id, which is all that is stored."""
         return cls(id=made["id"])
 
@@ -218,7 +217,7 @@ class AddResult(Shape):
         return {"id": self.id, "outcome": self.outcome, "redacted": ",".join(self.redacted), "proposed": proposed}
 
     @classmethod
-    async def again(cls, context: Context, made: Made) -> Self:  # noqa: ARG003 - nothing else is stored
+    async def again(cls, context: operations.Context, made: Made) -> Self:  # noqa: ARG003 - nothing else is stored
         """Return the result without the reason, which is not stored."""
         redacted = [*filter(None, made["redacted"].split(","))]
         warning = ONLY_PROPOSED if made.get("proposed") else ""

@@ -42,21 +42,7 @@ from chatbot.stores.query import Progress
 from chatbot.stores.records import ID, chunks, format_time
 from chatbot.stores.row_events import Event
 from chatbot.transfer import sync_place, union, untrusted
-from chatbot.transfer.sync_place import NAME, ParcelPlace, RefusedFile, SyncPlace, SyncReport, Visitor
 from chatbot.transfer.sync_storage import Entries, SessionUnion, Storage, unite_lines
-from chatbot.transfer.union import Journal, PlaceState, SyncState, canonical, digest_of
-from chatbot.transfer.untrusted import (
-    AHEAD,
-    BILL,
-    VERSION,
-    Delivery,
-    FileHead,
-    Line,
-    RowLine,
-    SessionLine,
-    pack,
-    unpack,
-)
 
 _PART_BYTES = 512 << 10
 """Bytes after which a new file of a place is begun."""
@@ -79,7 +65,7 @@ class Sync:
 
     memory: MemorySystem
     storage: Storage
-    place: SyncPlace
+    place: sync_place.SyncPlace
     _: KW_ONLY
     now: Callable[[], datetime]
     takes: bool = True
@@ -94,7 +80,7 @@ class Sync:
     """True if a file needs another one that has not arrived: it is read again next time."""
 
     def __post_init__(self) -> None:
-        self.report = SyncReport(self.place.key, self.dry_run)
+        self.report = sync_place.SyncReport(self.place.key, self.dry_run)
         self._forgets_place = self.dry_run or self.is_own or self.is_trial
         self._is_read_only = False
         """True if a backup is made of a storage that cannot be written: its state is not saved."""
@@ -103,7 +89,7 @@ class Sync:
         if self.progress is not None:
             self.progress(done, total)
 
-    async def run(self) -> SyncReport:
+    async def run(self) -> sync_place.SyncReport:
         """Take in the files of others, and put new ones there. Raises `ConfigError` for another identity."""
         lease = self.storage.backend.lease("sync")
         try:  # a thread may take the lease after we are cancelled
@@ -120,8 +106,10 @@ class Sync:
         return self.report
 
     async def _run(self) -> None:
-        self.state = await asyncio.to_thread(SyncState.read, self.storage.document)
-        self.known = PlaceState() if self.is_own else deepcopy(self.state.places.get(self.place.key, PlaceState()))
+        self.state = await asyncio.to_thread(union.SyncState.read, self.storage.document)
+        self.known = (
+            union.PlaceState() if self.is_own else deepcopy(self.state.places.get(self.place.key, union.PlaceState()))
+        )
         """Changed during the sync; saved only once the place has the content that it lists."""
         names = await run_apart(self._arrive)
         await run_apart(self._check_identity, names)
@@ -130,7 +118,7 @@ class Sync:
         self._sessions = SessionUnion(
             self.storage, self.state, self.report, now=self.now, earlier=self._earlier, barred=barred
         )
-        batch = await asyncio.to_thread(self._read, names) if self.takes else Delivery()
+        batch = await asyncio.to_thread(self._read, names) if self.takes else untrusted.Delivery()
         await asyncio.to_thread(self._sessions.note_deleted)
         if self.is_own and self.takes:
             await asyncio.to_thread(self._check_backup, batch)
@@ -167,19 +155,19 @@ class Sync:
     def _arrive(self) -> list[str]:
         """Introduce this machine to the place, and return the names of the files there."""
         taken = sorted(self.known.taken)
-        self.place.meet(Visitor(self.state.identity, self.state.machine, taken, is_trial=self.dry_run))
+        self.place.meet(sync_place.Visitor(self.state.identity, self.state.machine, taken, is_trial=self.dry_run))
         return self.place.names()
 
     def _check_identity(self, names: Sequence[str]) -> None:
         """Check that the place is of this identity. A new identity becomes that of the place; a new place gets ours."""
         state, found = self.state, ""
-        if NAME in names:
+        if sync_place.NAME in names:
             try:
-                head = msgspec.json.decode(self.place.read(NAME), type=sync_place.PlaceHead)
+                head = msgspec.json.decode(self.place.read(sync_place.NAME), type=sync_place.PlaceHead)
             except (OSError, ValueError, RecursionError) as error:
-                raise DamagedFile(f"{NAME} of {self.place.key} cannot be read: {error}") from error
+                raise DamagedFile(f"{sync_place.NAME} of {self.place.key} cannot be read: {error}") from error
             found = head.identity
-            if head.version > VERSION:
+            if head.version > untrusted.VERSION:
                 raise LaterFormat(f"{self.place.key} was written by a later release: upgrade chatbot to sync")
         is_new = not state.identity and not self.storage.backend.sessions.ids() and not self.storage.journal().lines
         if found and found != state.identity and not is_new:
@@ -195,9 +183,11 @@ class Sync:
             state.save(self.storage.document)
         self.report.is_new = not found
         if not found and self.gives:
-            self.place.write(NAME, msgspec.json.encode(sync_place.PlaceHead(state.identity, VERSION)))
+            self.place.write(
+                sync_place.NAME, msgspec.json.encode(sync_place.PlaceHead(state.identity, untrusted.VERSION))
+            )
 
-    def _check_backup(self, batch: Delivery) -> None:
+    def _check_backup(self, batch: untrusted.Delivery) -> None:
         """Raise `DamagedFile` if a backup is invalid, and `ConfigError` if it lacks something that is here."""
         for each in self.report.aside:
             raise DamagedFile(f"{self.place.key}: {each.file} is invalid: {each.why}. Nothing was written")
@@ -225,40 +215,40 @@ class Sync:
             names = self._arrive()
         elif self.takes and not found and self._ours and not self.place.keeps:
             state.former.append(state.machine)
-            state.machine, self.known = secrets.token_hex(6), PlaceState()
-            state.places = {key: PlaceState(own=each.own, at=each.at) for key, each in state.places.items()}
+            state.machine, self.known = secrets.token_hex(6), union.PlaceState()
+            state.places = {key: union.PlaceState(own=each.own, at=each.at) for key, each in state.places.items()}
             names, self._ours = self._arrive(), set()
             return names
         lost = known.own - self._ours
         if not self.place.keeps and self._ours:  # the other side took in files that are unknown here
             lost = self._ours - known.own
         if lost:
-            self.known = PlaceState(taken=known.taken, own=known.own & self._ours)
+            self.known = union.PlaceState(taken=known.taken, own=known.own & self._ours)
         return names
 
-    def _read(self, names: Sequence[str]) -> Delivery:
+    def _read(self, names: Sequence[str]) -> untrusted.Delivery:
         """Parse the files that were not taken in yet; a wrong one is reported, and left there."""
-        batch = Delivery()
+        batch = untrusted.Delivery()
         known = self.known.taken | (self.known.own if self.place.keeps else self._ours)
         waiting = [each for each in names if each.endswith(".gz") and each not in known]
         for done, name in enumerate(waiting, 1):
-            part, until = Delivery([name]), self._until
+            part, until = untrusted.Delivery([name]), self._until
             try:
                 for line in self._lines(name):
                     part.take(line, until, is_own=self.is_own)
             except FileNotFoundError:
                 continue  # its machine has replaced it by another file
             except _WRONG as error:
-                self.report.aside.append(RefusedFile(name, str(error) or type(error).__name__))
+                self.report.aside.append(sync_place.RefusedFile(name, str(error) or type(error).__name__))
                 continue
             batch.join(part)
             self._advance(done, len(waiting))
         return batch
 
-    def _lines(self, name: str) -> Iterator[Line]:
-        return unpack(name, self.place.read(name), self.state.identity)
+    def _lines(self, name: str) -> Iterator[untrusted.Line]:
+        return untrusted.unpack(name, self.place.read(name), self.state.identity)
 
-    async def _erase(self, batch: Delivery) -> None:
+    async def _erase(self, batch: untrusted.Delivery) -> None:
         """Erase what was erased elsewhere: rows, with caches and receipts that quote them, sessions and facts."""
         state = self.state
         fresh = [each for each in dict.fromkeys(batch.erased) if each not in state.erased]
@@ -284,7 +274,7 @@ class Sync:
                 self.report.taken["sessions"] += await self._sessions.delete(each)
         self.report.taken["erased"] = len(whole) + len(alone)
 
-    def _unite_log(self, batch: Delivery) -> tuple[Journal, list[str]]:
+    def _unite_log(self, batch: untrusted.Delivery) -> tuple[union.Journal, list[str]]:
         """Add the events of others to the log; return the log as it was, and the rows that are new to the place."""
         log, state, writes = self.storage.log, self.state, self.takes and not self.dry_run
         with log.locked() if writes else nullcontext() as writing:
@@ -312,7 +302,7 @@ class Sync:
         state.facts = [*dict.fromkeys([*facts, *filter(after.has_fact, (*rows, *batch.parts))])]
         return journal, rows
 
-    async def _take_sessions(self, batch: Delivery) -> None:
+    async def _take_sessions(self, batch: untrusted.Delivery) -> None:
         """Unite sessions with the copies of other machines."""
         done, total = 0, len([*chain(*batch.sessions.values())])
         for name in batch.sessions:
@@ -332,10 +322,10 @@ class Sync:
         if total:
             await asyncio.to_thread(self.storage.backend.sessions.reorder)
 
-    def _take_lines(self, batch: Delivery) -> None:
+    def _take_lines(self, batch: untrusted.Delivery) -> None:
         for name, records in batch.lines.items():
             added = unite_lines(self.storage.backend.lines(name), records)
-            self.report.taken["calls"] += added if name == BILL else 0
+            self.report.taken["calls"] += added if name == untrusted.BILL else 0
         for name, data in batch.documents.items():
 
             def kept(before: bytes | None, data: bytes = data) -> bytes:
@@ -353,21 +343,21 @@ class Sync:
                         found |= each.entries if each.id == session_id else {}
         return found
 
-    def _sessions_in(self, name: str) -> list[SessionLine]:
-        lines = (line for line in self._lines(name) if isinstance(line, SessionLine))
+    def _sessions_in(self, name: str) -> list[untrusted.SessionLine]:
+        lines = (line for line in self._lines(name) if isinstance(line, untrusted.SessionLine))
         return [line.checked(self._until, is_own=self.is_own) for line in lines]
 
     @property
     def _until(self) -> datetime:
         """Latest time of a valid record."""
-        return self.now() + (_OWN_AHEAD if self.is_own else AHEAD)
+        return self.now() + (_OWN_AHEAD if self.is_own else untrusted.AHEAD)
 
-    def _drop_erased(self, journal: Journal) -> tuple[list[str], list[Line]]:
+    def _drop_erased(self, journal: union.Journal) -> tuple[list[str], list[untrusted.Line]]:
         """Return our files with lines that were erased since, and the lines to keep of them, without sessions.
 
         All sessions in these files are given again.
         """
-        names, left = list[str](), list[Line]()
+        names, left = list[str](), list[untrusted.Line]()
         if self.dry_run or not self.place.keeps:
             return names, left
         cut = chain.from_iterable(each.cut for each in self.state.sessions.values())
@@ -381,15 +371,17 @@ class Sync:
             if len(kept) == len(lines):
                 continue
             names.append(name)
-            left += [line for line in kept if not isinstance(line, SessionLine)]
+            left += [line for line in kept if not isinstance(line, untrusted.SessionLine)]
             for line in lines:
-                if isinstance(line, SessionLine):
+                if isinstance(line, untrusted.SessionLine):
                     self.known.sessions.pop(line.id, None)
-                    parts = (*line.entries, *line.files, *map(canonical, line.receipts))
-                    self.known.digests -= {digest_of(line.id + each) for each in parts}
+                    parts = (*line.entries, *line.files, *map(union.canonical, line.receipts))
+                    self.known.digests -= {union.digest_of(line.id + each) for each in parts}
         return names, left
 
-    async def _records(self, journal: Journal, rows: Sequence[str], left: Sequence[Line]) -> AsyncIterator[Line]:
+    async def _records(
+        self, journal: union.Journal, rows: Sequence[str], left: Sequence[untrusted.Line]
+    ) -> AsyncIterator[untrusted.Line]:
         """Yield the lines that are left of dropped files, then the lines that the place lacks."""
         for each in left:
             yield each
@@ -412,19 +404,19 @@ class Sync:
         for each in await asyncio.to_thread(self._others):
             yield each
 
-    def _others(self) -> list[Line]:
+    def _others(self) -> list[untrusted.Line]:
         """Return the lines that the place lacks: of the bill, of erased ids, and those that only a backup holds."""
-        records: list[Line] = []
-        for name in (BILL, *(untrusted.OWN_LINES if self.is_own else ())):
+        records: list[untrusted.Line] = []
+        for name in (untrusted.BILL, *(untrusted.OWN_LINES if self.is_own else ())):
             kept = self.storage.backend.lines(name).all()
-            if name == BILL:
+            if name == untrusted.BILL:
                 check = partial(untrusted.checked_call, until=self._until)
-                kept = sync_place.readable(kept, check, f"{BILL}.jsonl", self.report.aside)
-            new = [json.loads(each) for each in self.known.new(map(canonical, kept))]
+                kept = sync_place.readable(kept, check, f"{untrusted.BILL}.jsonl", self.report.aside)
+            new = [json.loads(each) for each in self.known.new(map(union.canonical, kept))]
             records += [untrusted.RecordsLine(name, [*some]) for some in chunks(new, _AT_ONCE)]
-            if name == BILL:
+            if name == untrusted.BILL:
                 self.report.given["calls"] = len(new)
-                self.texts += map(canonical, new)
+                self.texts += map(union.canonical, new)
         if ids := self.known.new(self.state.erased, "erased "):
             self.report.given["erased"] += len(ids)
             records.append(untrusted.ErasedLine(ids))
@@ -433,36 +425,36 @@ class Sync:
                 records.append(untrusted.DocumentLine(name, data))
         return records
 
-    def _rows(self, journal: Journal, rows: Sequence[str]) -> Iterator[RowLine]:
+    def _rows(self, journal: union.Journal, rows: Sequence[str]) -> Iterator[untrusted.RowLine]:
         """Yield the parts and counts of rows and facts that the place lacks."""
         known = self.known.digests
         for done, row_id in enumerate(rows, 1):
             history = journal.history(row_id)
-            parts = {digest_of(union.identity(part)): part for part in history.parts}
+            parts = {union.digest_of(union.identity(part)): part for part in history.parts}
             new = [part.as_json() for digest, part in parts.items() if digest not in known]
             counts = history.counts.settled(history.parts)
-            digest = digest_of(f"{row_id} {counts.text()}")
+            digest = union.digest_of(f"{row_id} {counts.text()}")
             known |= parts.keys()
             if new or (counts != union.Counts() and digest not in known):
                 self.report.given["memories"] += bool(new)
-                yield RowLine(row_id, new, counts if counts != union.Counts() else None)
+                yield untrusted.RowLine(row_id, new, counts if counts != union.Counts() else None)
             known.add(digest)
             if self.is_own:
                 self.texts.append(union.text_of(journal, row_id))
             if not done % _AT_ONCE:
                 self._advance(done, len(rows))
 
-    async def _give(self, records: AsyncIterator[Line], stale: Sequence[str]) -> None:
+    async def _give(self, records: AsyncIterator[untrusted.Line], stale: Sequence[str]) -> None:
         """Write lines to new files, then drop stale ones. The state is saved first: later erasures must be noticed."""
         state, ours = self.state, self._ours
         files: set[str] = set()
 
         async def put(lines: list[str]) -> None:
-            data = await asyncio.to_thread(pack, FileHead(state.identity, state.machine), lines)
+            data = await asyncio.to_thread(untrusted.pack, untrusted.FileHead(state.identity, state.machine), lines)
             number = len(ours) + len(files) + 1
             name = f"{state.machine}/{number:06}-{sha256(data).hexdigest()[:32]}.gz"
             if not self.place.keeps:  # noted first: an interrupted sync must not leave an unknown file
-                state.places.setdefault(self.place.key, PlaceState()).own.add(name)
+                state.places.setdefault(self.place.key, union.PlaceState()).own.add(name)
             if not self._forgets_place and not (files and self.place.keeps):
                 await self.storage.save(state)
             files.add(name)
@@ -485,36 +477,36 @@ class Sync:
         self.known.own = {*(there if self.place.keeps or not files else ()), *files}
 
 
-def _ids_in(line: Line) -> set[str]:
+def _ids_in(line: untrusted.Line) -> set[str]:
     """Return the ids of the rows, facts, sessions, entries and attachments that a line holds or refers to."""
-    if isinstance(line, RowLine):
+    if isinstance(line, untrusted.RowLine):
         return {line.id, *(part["triple"].get("source", "") for part in line.parts if "triple" in part)}
-    if isinstance(line, SessionLine):
+    if isinstance(line, untrusted.SessionLine):
         return {line.id, *line.entries, *line.files, *ID.findall(json.dumps(line.receipts))}
     return set()
 
 
 async def sync(
     memory: MemorySystem,
-    place: SyncPlace,
+    place: sync_place.SyncPlace,
     *,
     now: Callable[[], datetime],
     dry_run: bool = False,
     progress: Progress | None = None,
-) -> SyncReport:
+) -> sync_place.SyncReport:
     """Make an identity and a place the union of both. Raises `ConfigError` if the place holds another identity."""
     async with Storage.opened(memory.where) as storage:
         return await Sync(memory, storage, place, now=now, dry_run=dry_run, progress=progress).run()
 
 
 async def exchange(
-    memory: MemorySystem, visitor: Visitor, files: dict[str, bytes], *, now: Callable[[], datetime]
+    memory: MemorySystem, visitor: sync_place.Visitor, files: dict[str, bytes], *, now: Callable[[], datetime]
 ) -> sync_place.ServerAnswer:
     """Take in the files of another machine; without any, return the files that are new to it. Raises like `sync`."""
     async with Storage.opened(memory.where) as storage:
-        place, takes = ParcelPlace(visitor, files), bool(files) and not visitor.is_trial
+        place, takes = sync_place.ParcelPlace(visitor, files), bool(files) and not visitor.is_trial
         done = Sync(memory, storage, place, now=now, takes=takes, gives=not files, is_trial=visitor.is_trial)
         report = await done.run()
-        new = {name: data for name, data in place.new.items() if name != NAME}
+        new = {name: data for name, data in place.new.items() if name != sync_place.NAME}
         aside = [each for each in report.aside if each.file in files]
         return sync_place.ServerAnswer(done.state.identity, new, sorted(done.known.taken), aside)

@@ -40,7 +40,6 @@ from chatbot.stores.records import (
 )
 from chatbot.transfer import union
 from chatbot.transfer.sync_place import RefusedFile, SyncReport, readable
-from chatbot.transfer.union import Journal, PlaceState, SessionContent, SyncState, Transcript, canonical, digest_of
 from chatbot.transfer.untrusted import OwnPart, SessionLine, checked_receipt
 
 _LONGEST_WAIT_S = 20.0
@@ -54,7 +53,7 @@ Entries = dict[str, TranscriptEntry]
 
 
 def _digest(value: object) -> str:
-    return digest_of(canonical(value)).hex()
+    return union.digest_of(union.canonical(value)).hex()
 
 
 class _SessionStore(KeyValueStore, TranscriptStore):
@@ -92,27 +91,27 @@ class Storage:
         """The document with the state of syncs."""
         return self.backend.document(union.STATE)
 
-    async def save(self, state: SyncState) -> None:
+    async def save(self, state: union.SyncState) -> None:
         """Keep the state of syncs. Durable on return."""
         await asyncio.to_thread(state.save, self.document)
 
-    def journal(self) -> Journal:
+    def journal(self) -> union.Journal:
         """Read the whole log. Needs its lock if it will be changed."""
         self.log.start_again()
-        return Journal(line for _, line in self.log.read_new())
+        return union.Journal(line for _, line in self.log.read_new())
 
     async def records(self) -> list[SessionRecord]:
         """Return the records of all sessions, most recently used first."""
         return await asyncio.to_thread(self.backend.sessions.find, lambda _: True)
 
-    async def content(self, ref: SessionRef) -> SessionContent:
+    async def content(self, ref: SessionRef) -> union.SessionContent:
         """Return the stored content of a session without its record."""
         place = self.backend.place_of(ref)
         said = union.with_ids(await self.store.transcript_read_all(ref))
         values = {each.key: (each.value, format_time(each.at)) for each in await self.store.kv_entries(ref)}
         receipts = await asyncio.to_thread(place.lines(RECEIPTS).all)
         files = [*await asyncio.to_thread(place.blobs(ATTACHMENTS).sizes)]
-        return SessionContent(said, values, values.pop(CHOICES, None), receipts, files)
+        return union.SessionContent(said, values, values.pop(CHOICES, None), receipts, files)
 
 
 @dataclass
@@ -120,7 +119,7 @@ class SessionUnion:
     """Reads the sessions of a storage, gives them to a place, and unites them with those of other machines."""
 
     storage: Storage
-    state: SyncState
+    state: union.SyncState
     report: SyncReport
     _: KW_ONLY
     now: Callable[[], datetime]
@@ -159,8 +158,8 @@ class SessionUnion:
         return False
 
     async def changed(
-        self, known: PlaceState, *, is_own: bool, until: datetime, progress: Callable[[int, int], None]
-    ) -> AsyncIterator[tuple[SessionRecord, SessionContent, SessionLine]]:
+        self, known: union.PlaceState, *, is_own: bool, until: datetime, progress: Callable[[int, int], None]
+    ) -> AsyncIterator[tuple[SessionRecord, union.SessionContent, SessionLine]]:
         """Yield the record and whole content of each session, with the part that a place lacks."""
         check = partial(checked_receipt, until=until)
         records = await self.storage.records()
@@ -186,7 +185,7 @@ class SessionUnion:
                 left = [each for each in content.files if each not in lost]
                 yield record, replace(content, files=left), replace(given, files=files)
                 given = replace(given, entries={}, receipts=[])
-            known.digests -= {digest_of(f"{record.id}{each}") for each in lost}  # it may be repaired
+            known.digests -= {union.digest_of(f"{record.id}{each}") for each in lost}  # it may be repaired
 
     async def has_lost(self) -> bool:
         """Return whether a session, or an entry, value or file of one, was erased since it was noted."""
@@ -203,7 +202,9 @@ class SessionUnion:
                 return True
         return False
 
-    def _session_line(self, record: SessionRecord, content: SessionContent, known: PlaceState) -> SessionLine:
+    def _session_line(
+        self, record: SessionRecord, content: union.SessionContent, known: union.PlaceState
+    ) -> SessionLine:
         """Return a session for the place, with the part of its transcript and receipts that the place lacks."""
         state, said = self.state.sessions[record.id], dict(content.said)
         return SessionLine(
@@ -214,7 +215,7 @@ class SessionUnion:
             cut=state.cut,
             entries={each: said[each] for each in known.new(said, record.id)},
             values={**content.values, **{key: (None, at) for key, at in state.dead.items()}},
-            receipts=[json.loads(each) for each in known.new(map(canonical, content.receipts), record.id)],
+            receipts=[json.loads(each) for each in known.new(map(union.canonical, content.receipts), record.id)],
         )
 
     async def _portions(self, session_id: str, names: list[str], lost: set[str]) -> AsyncIterator[dict[str, bytes]]:
@@ -255,7 +256,7 @@ class SessionUnion:
         return _digest([union.portable(record), [[each.name, each.size, each.modified] for each in files],
                        [*self._blobs(record.id).sizes()]])  # fmt: skip
 
-    async def _note(self, record: SessionRecord, *, is_merged: bool = False) -> SessionContent | None:
+    async def _note(self, record: SessionRecord, *, is_merged: bool = False) -> union.SessionContent | None:
         """Note the state of a session; return its content if that had to be read.
 
         What is missing since the last time counts as removed by the user, unless we have changed it (`is_merged`).
@@ -285,7 +286,7 @@ class SessionUnion:
         """Note the state of a session that the sync has changed."""
         await self._note(await self._record(session_id), is_merged=True)
 
-    async def take(self, machine: str, given: SessionLine, known: PlaceState, *, saves: bool) -> bool | None:
+    async def take(self, machine: str, given: SessionLine, known: union.PlaceState, *, saves: bool) -> bool | None:
         """Unite a session with what another machine knows of it; return whether it is new.
 
         None if an entry is in a file that has not arrived yet. With `saves`, the state is saved at once: an entry that
@@ -343,7 +344,7 @@ class SessionUnion:
             state.record = union.portable(await asyncio.to_thread(self._sessions.change, session_id, change))
         state.times |= {name: given.times[name] for name in later if name in given.times}
 
-    async def _complete_transcript(self, machine: str, given: SessionLine, known: Entries) -> Transcript | None:
+    async def _complete_transcript(self, machine: str, given: SessionLine, known: Entries) -> union.Transcript | None:
         """Return the transcript of another machine, completed with entries that it sent before or that exist here.
 
         None if one of them is in a file that has not arrived yet.
@@ -364,14 +365,14 @@ class SessionUnion:
             return False
         return True
 
-    async def _make(self, record: SessionRecord, said: Transcript, *, is_own: bool = False) -> None:
+    async def _make(self, record: SessionRecord, said: union.Transcript, *, is_own: bool = False) -> None:
         if not is_own:
             record = replace(record, used_at=max([record.created_at, *(entry.at for _, entry in said[-1:])]))
         async with SessionCatalog(self.storage.backend).making(record) as draft:
             if said:
                 await self.storage.store.transcript_append(draft, [entry for _, entry in said])
 
-    async def _unite_transcript(self, session_id: str, ours: Transcript, theirs: Transcript) -> None:
+    async def _unite_transcript(self, session_id: str, ours: union.Transcript, theirs: union.Transcript) -> None:
         """Give a session the transcript of both sides; if both have continued it, one continuation becomes a fork."""
         cut = {*self.state.sessions[session_id].cut}
         left = ([each for each in said if each[0] not in cut] for said in (ours, theirs))
@@ -381,7 +382,7 @@ class SessionUnion:
         if whole != ours:
             await self._replace(session_id, ours, whole)
 
-    async def _fork(self, session_id: str, fork_id: str, said: Transcript) -> None:
+    async def _fork(self, session_id: str, fork_id: str, said: union.Transcript) -> None:
         parent = await self._record(session_id)
         first = next(entry for _, entry in said)
         title = f"{parent.title or first.content[:60]} (continued on another machine)"
@@ -403,13 +404,13 @@ class SessionUnion:
             if name in cut and not any(name in entry.content for entry in said):
                 blobs.drop(name)
 
-    def _copy_files(self, session_id: str, fork_id: str, said: Transcript) -> None:
+    def _copy_files(self, session_id: str, fork_id: str, said: union.Transcript) -> None:
         ours, theirs = self._blobs(session_id), self._blobs(fork_id)
         for name in ours.sizes():
             if any(name in entry.content for _, entry in said) and (data := ours.read(name)) is not None:
                 theirs.put(data, name[32:])
 
-    async def _replace(self, session_id: str, ours: Transcript, whole: Transcript) -> None:
+    async def _replace(self, session_id: str, ours: union.Transcript, whole: union.Transcript) -> None:
         """Replace a transcript. Removed entries are noted first, so that they do not count as removed by the user."""
         same = next((at for at, (one, other) in enumerate(zip(ours, whole, strict=False)) if one != other), None)
         keep = min(len(ours), len(whole)) if same is None else same
@@ -458,7 +459,7 @@ async def digest_of_storage(storage: Storage) -> str:
     def rest() -> str:
         journal = storage.journal()
         rows = (union.text_of(journal, each) for each in journal.touched())
-        return union.digest_of_all([*said, *rows, *map(canonical, storage.backend.lines("usage").all())])
+        return union.digest_of_all([*said, *rows, *map(union.canonical, storage.backend.lines("usage").all())])
 
     return await asyncio.to_thread(rest)
 
@@ -474,7 +475,7 @@ async def unreadable(storage: Storage, aside: Iterable[RefusedFile]) -> list[str
 
 
 def _precedence(receipt: Mapping[str, Any]) -> tuple[bool, int, str]:
-    said = canonical(receipt)
+    said = union.canonical(receipt)
     return not receipt.get("taken_back"), len(said), said
 
 
@@ -484,7 +485,7 @@ def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: boo
         ours = lines.all()
 
         def key(record: Mapping[str, Any]) -> str:
-            return canonical({name: record.get(name) for name in ("turn", "at", "kind")} if receipts else record)
+            return union.canonical({name: record.get(name) for name in ("turn", "at", "kind")} if receipts else record)
 
         found = {key(each): each for each in ours}
         added = 0

@@ -21,11 +21,10 @@ import numpy as np
 from chatbot.stores.cache import MemoryShelf
 from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Shelf, ShelfWriter
-from chatbot.stores.observations import ranking
 from chatbot.stores.observations.arrays import Piece, PieceList, Pieces, read_list
 from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import FLUSH_ROWS, FORMAT, Overlay, Text, count_terms
-from chatbot.stores.observations.ranking import RankedRows, Totals
+from chatbot.stores.observations.ranking import RankedRows, Totals, holders, rank_rows
 from chatbot.stores.observations.segments import MAX_ROWS, Numbers, Segment
 from chatbot.stores.query import Corpus
 from chatbot.stores.text.bm25 import Document, average_length
@@ -113,11 +112,11 @@ class TextIndex:
     ) -> RankedRows:
         """Return the best of the visible rows that have any of the terms, only `wanted` ones if that is given."""
         totals = self._totals_of(visible)
-        return ranking.rank_rows(query, totals, self._overlay, visible, limit=limit, wanted=wanted)
+        return rank_rows(query, totals, self._overlay, visible, limit=limit, wanted=wanted)
 
     def holders(self, terms: Sequence[str], visible: Visible) -> list[Numbers]:
         """Return for each of the distinct terms the visible rows that hold it, in any field."""
-        return ranking.holders(terms, self._totals_of(visible), self._overlay, visible)
+        return holders(terms, self._totals_of(visible), self._overlay, visible)
 
     def corpus(self, visible: Visible) -> Corpus:
         """Return how many rows are visible, and their mean length."""

@@ -39,7 +39,6 @@ from chatbot.stores.observations.replica import Replica
 from chatbot.stores.observations.table import Table
 from chatbot.stores.observations.writer import Request, Writer
 from chatbot.stores.on_disk.examination import bad_lines
-from chatbot.stores.query import Filter
 from chatbot.stores.records import chunks
 from chatbot.stores.row_events import Event, Outcome, as_strict_as, line_of, parse_event
 
@@ -115,7 +114,7 @@ class LoggedObservations(ObservationStore):
     def find(
         self,
         view: View,
-        wanted: Filter,
+        wanted: query.Filter,
         *,
         order: query.Order = "updated",
         ascending: bool = False,
@@ -128,16 +127,16 @@ class LoggedObservations(ObservationStore):
         return query.Page(rows, rows[-1].id if rows and len(found) > limit else None)
 
     @reading
-    def states(self, view: View, wanted: Filter, *, limit: int, after: str | None = None) -> list[RowState]:
+    def states(self, view: View, wanted: query.Filter, *, limit: int, after: str | None = None) -> list[RowState]:
         found = self._find_numbers(view, wanted, "created", limit=query.check_limit(limit), ascending=True, after=after)
         return list(map(self._table.state, found))
 
     @reading
-    def match(self, view: View, terms: Sequence[str], wanted: Filter, *, limit: int = 200) -> list[query.Match]:
+    def match(self, view: View, terms: Sequence[str], wanted: query.Filter, *, limit: int = 200) -> list[query.Match]:
         return self._questions(view).match(terms, wanted, query.check_limit(limit))
 
     @in_thread
-    def candidates(self, view: View, question: query.Question, wanted: Filter) -> query.Candidates:
+    def candidates(self, view: View, question: query.Question, wanted: query.Filter) -> query.Candidates:
         with self._replica.reading(view.fresh_at) as is_known:
             if not self._replica.search.is_behind():
                 return self._questions(view, is_fresh=is_known).gather(question, wanted)
@@ -148,13 +147,13 @@ class LoggedObservations(ObservationStore):
 
     @reading
     def nearest(
-        self, view: View, vector: Sequence[float], wanted: Filter, *, model: str, limit: int = 200
+        self, view: View, vector: Sequence[float], wanted: query.Filter, *, model: str, limit: int = 200
     ) -> list[query.Match]:
         return self._questions(view).nearest(vector, wanted, model=model, limit=query.check_limit(limit))
 
     @reading
     def later_alike(
-        self, view: View, ids: Sequence[str], wanted: Filter, *, model: str, limit: int = 8
+        self, view: View, ids: Sequence[str], wanted: query.Filter, *, model: str, limit: int = 8
     ) -> dict[str, list[query.Match]]:
         return self._questions(view).later_alike(ids, wanted, model=model, limit=query.check_limit(limit))
 
@@ -272,7 +271,7 @@ class LoggedObservations(ObservationStore):
         return self._replica.table
 
     def _find_numbers(
-        self, view: View, wanted: Filter, order: query.Order, *, limit: int, ascending: bool, after: str | None
+        self, view: View, wanted: query.Filter, order: query.Order, *, limit: int, ascending: bool, after: str | None
     ) -> list[int]:
         """Return the first rows that match, by time."""
         table = self._table

@@ -26,7 +26,6 @@ from chatbot.server.page import talk
 from chatbot.server.page.markdown import GrowingText
 from chatbot.server.page.rendering import AccessHere, PageRoute, base, beside, render_page, render_part, render_template
 from chatbot.server.page.settings import Choices, menu_context, menus_for
-from chatbot.server.page.talk import Exchange
 from chatbot.server.turns import RemoteTurn, RunningTurn
 from chatbot.stores.access import may
 from chatbot.stores.errors import StoreError
@@ -100,7 +99,7 @@ async def show(
     )
 
 
-def _with_title(record: SessionRecord, shown: list[Exchange]) -> SessionRecord:
+def _with_title(record: SessionRecord, shown: list[talk.Exchange]) -> SessionRecord:
     """Return the record with the title from the first message, if that is not stored yet."""
     if record.title or not (shown and shown[0].turn):
         return record
@@ -180,7 +179,7 @@ async def _done(
     turn, at, problem = ended
     session = await access.session(session_id)
     part = await talk.the_end(session)
-    waiting: list[Exchange] = []
+    waiting: list[talk.Exchange] = []
     await talk.mark_running(access, session_id, waiting)
     waiting = [each for each in waiting if each.turn != name]
     return render_template(
@@ -196,7 +195,7 @@ async def _done(
     )
 
 
-def _exchange_of(shown: list[Exchange], turn: RunningTurn | RemoteTurn | None, at: str) -> Exchange | None:
+def _exchange_of(shown: list[talk.Exchange], turn: RunningTurn | RemoteTurn | None, at: str) -> talk.Exchange | None:
     """Return the exchange of that time or turn, even if the turn failed before the transcript had it."""
     if not isinstance(turn, RunningTurn) or turn.is_again:
         return shown[-1] if shown else None
