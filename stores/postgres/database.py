@@ -27,11 +27,11 @@ from chatbot.stores.postgres.database_connection import (
     MOST_SKEW_S,
     Row,
     TimedConnection,
-    check,
     check_clock,
     configure,
     encode_statement,
     explain,
+    has_ended,
     is_broken,
     is_conflict,
     is_read_only,
@@ -51,6 +51,8 @@ _LONGEST_WAIT_S = 30.0
 _ATTEMPTS = 6
 _FIRST_PAUSE_S = 0.01
 _IDLE_S = 300.0
+_RECONNECT_S = 2.0
+"""How long the pool tries to connect before it begins again: its pauses grow."""
 _CLOSING_S = 2.0
 _MOST_BEGUN = 10_000
 COMPARED_EVERY_S = 60.0
@@ -288,6 +290,9 @@ class Database:
         self._check_reachable()
         try:
             connection = pool.getconn()
+            while has_ended(connection):  # here, as the pool sleeps longer after each that fails its check
+                pool.putconn(connection)
+                connection = pool.getconn()
         except PoolTimeout as error:
             raise self._unavailable() from error
         try:
@@ -376,9 +381,9 @@ class Database:
                     max_size=MOST_CONNECTIONS,
                     timeout=_LONGEST_WAIT_S,
                     max_idle=_IDLE_S,
-                    reconnect_timeout=_LONGEST_WAIT_S,
+                    reconnect_timeout=_RECONNECT_S,
+                    reconnect_failed=_connect_again,
                     kwargs=settings_of(self.url),
-                    check=check,
                     configure=configure,
                     open=True,
                 )
@@ -430,6 +435,12 @@ class Database:
 
 
 atexit.register(Database.close_all)
+
+
+def _connect_again(pool: ConnectionPool[Any]) -> None:
+    """Let the pool try to connect again, if anyone waits."""
+    if pool.get_stats()["requests_waiting"]:
+        pool.check()
 
 
 def _offset() -> float:

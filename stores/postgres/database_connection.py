@@ -81,12 +81,13 @@ def settings_of(url: str) -> dict[str, Any]:
     return {"autocommit": True, "prepare_threshold": None, **network}
 
 
-def check(connection: psycopg.Connection[Row]) -> None:
-    """Raise if the server has closed the connection: a server sends nothing else to an idle one."""
-    readable, _, _ = select.select([connection.fileno()], [], [], 0)
-    if readable:
+def has_ended(connection: psycopg.Connection[Row]) -> bool:
+    """Return whether the server has closed an idle connection, to which it sends nothing else; if so, close it."""
+    poll = select.poll()  # select takes no descriptor above 1023
+    poll.register(connection.fileno(), select.POLLIN)
+    if has_ended := bool(poll.poll(0)):
         connection.close()
-        raise psycopg.OperationalError("the server closed the connection")
+    return has_ended
 
 
 def is_read_only(connection: psycopg.Connection[Row]) -> bool:
