@@ -113,8 +113,8 @@ def unanswered_calls(entries: Sequence[TranscriptEntry]) -> list[ToolCall]:
     return [call for call in calls if call.id not in answered]
 
 
-def without_answers(messages: Sequence[Message], tools: Collection[str]) -> list[Message]:
-    """Replace the answers of these tools, which another model was allowed to call in earlier turns."""
+def with_answers_withheld(messages: Sequence[Message], tools: Collection[str]) -> list[Message]:
+    """Replace the answers of these tools, which the model of an earlier turn was allowed to call."""
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     return [
         replace(message, content=_WITHHELD) if names.get(str(message.tool_call_id)) in tools else message
@@ -265,7 +265,8 @@ class TurnTranscript:
             return []
         earlier, own = self._window.limit - 1 if self._shows_window else 0, self._own
         try:
-            entries = max(await self._session.transcript_read_last(earlier + len(own)), own, key=len)
+            entries = await self._session.transcript_read_last(earlier + len(own))
+            entries = max(entries, own, key=len)  # a store may keep fewer than this turn has
         except StoreError as error:
             self._notice(f"earlier messages cannot be read, so this turn continues without them: {error}")
             return list(own)
@@ -363,8 +364,8 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
         """
         messages = list(said)
         if self.sent:
-            begins = _last_asked(messages) or 0
-            messages[begins : begins + 1] = self.sent
+            begin = _last_asked(messages) or 0
+            messages[begin : begin + 1] = self.sent
         messages = [*(self.history or ()), *messages]
         if self.asked is not None and self.asked.parts and (at := _last_asked(messages)) is not None:
             messages[at] = replace(messages[at], parts=self.asked.parts)

@@ -103,8 +103,8 @@ def _by_worth(
     held = [words & {*terms(text)} for text in said]
     holders = Counter(word for each in held for word in each)
     own = [sum(math.log1p(len(passages) / holders[word]) for word in each) for each in held]
-    around = [0.0, *own, 0.0]
-    worth = {passage: own[at] + _NEIGHBOURS * (around[at] + around[at + 2]) for at, passage in enumerate(passages)}
+    before, after = [0.0, *own], [*own[1:], 0.0]
+    worth = {passage: own[at] + _NEIGHBOURS * (before[at] + after[at]) for at, passage in enumerate(passages)}
     good = [each for each in passages if worth[each] > 0]
     return sorted(good, key=lambda each: -worth[each]) if good else passages
 

@@ -35,6 +35,7 @@ def arguments_of(operation: Operation) -> Arguments:
 
 
 def _default_of(parameter: Parameter) -> Any:
+    """Return the default for the schema: only numbers are shown; None for the operation's own."""
     default = parameter.default_at("tool")
     return default if default is REQUIRED or isinstance(default, int) else None
 
@@ -91,7 +92,8 @@ def _kinds() -> dict[Any, Any]:
 def _annotation(parameter: Parameter) -> Any:
     about, item = parameter.about, parameter.item
     if get_args(item)[:1] == (int,):
-        kind: Any = Annotated[int, Field(ge=about.least or int(item == kinds.Tokens), le=about.most)]
+        least = about.least or (1 if item == kinds.Tokens else 0)
+        kind: Any = Annotated[int, Field(ge=least, le=about.most)]
     elif parameter.is_required and item == kinds.Line:
         kind = _kinds()[kinds.Name]
     else:

@@ -300,7 +300,7 @@ class Turn:
         return await build_prompt(
             self._model,
             f"{persona}\n\n{system_notice()}" if recalls else persona,
-            dialogue.without_answers(await with_file_texts(messages), withheld_tools(self._model.disclosure)),
+            dialogue.with_answers_withheld(await with_file_texts(messages), withheld_tools(self._model.disclosure)),
             tools=await self._specs(),
             reply_tokens=self._reply_tokens,
             summary=self._summary,

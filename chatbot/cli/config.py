@@ -238,8 +238,9 @@ async def _edit(args: argparse.Namespace) -> None:
             return
         try:
             with _alone(path):
-                seen, before = before, current_text(path)
-                if before != seen:
+                now = current_text(path)
+                is_changed, before = now != before, now
+                if is_changed:
                     raise ConfigError(f"{path} was changed by another program: saving again overwrites that", at=path)
                 replace_text(path, text.rstrip("\n") + "\n")
         except ConfigError as error:

@@ -49,13 +49,11 @@ async def run(args: argparse.Namespace) -> None:
     folder = Path.cwd() if args.here else user_config_path("chatbot")
     file = args.config or folder / FILE_NAME
     may_ask = sys.stdin.isatty() and sys.stdout.isatty() and not args.json
-    name, model, persona = args.name, args.model, args.persona
+    name, model = args.name, args.model
     if not file.exists():
         name = name or _ask("name of the identity", Config().identity, may_ask)
         model = model or _ask("model: local/smollm2-135m, or any LiteLLM name", await _likely_model(), may_ask)
     check_name(name or Config().identity)
-    if not may_ask or persona:
-        persona = persona or DEFAULT_PERSONA
     wrote = []
     if not file.exists():
         settings = {"identity": name, "model": model, "identities": _identities(args)}
@@ -65,7 +63,7 @@ async def run(args: argparse.Namespace) -> None:
     outline = config.combined()
     home = config.folder / outline.identities / (name or outline.identity)
     if not (home / IDENTITY_NAME).exists():
-        persona = persona or _ask("persona, in one sentence", DEFAULT_PERSONA, may_ask)
+        persona = args.persona or _ask("persona, in one sentence", DEFAULT_PERSONA, may_ask)
         await asyncio.to_thread(write_atomically, home / IDENTITY_NAME, _IDENTITY.format(persona=toml_text(persona)))
         wrote.append(home / IDENTITY_NAME)
     await _report(args, wrote, (file, home / IDENTITY_NAME), outline=outline, model=model)

@@ -58,22 +58,26 @@ async def _add(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
         say_json(_without_digest(token) | {"token": text})
     else:
         say(text)
-        scope = f" in the namespace {token.namespace}" if token.namespace else ""
-        scope += f" in {project_words(token.project)}" if token.project is not None else ""
-        rights = ",".join(rights_of(token)) or "none"
-        opens = f"{' '.join(names)}{scope}, clearance {token.clearance}, rights {rights}"
-        if token.memory == "on":
-            opens = f"{opens}; calls of OpenAI clients are remembered, also without a session"
-        opens = "/metrics" if token.metrics else opens
-        warn(f"this token ({token.id}) is shown only once; it opens {opens}")
+        warn(f"this token ({token.id}) is shown only once; it opens {_access_text(token)}")
+
+
+def _access_text(token: Token) -> str:
+    """Return what the token opens, in words."""
+    if token.metrics:
+        return "/metrics"
+    namespace = f" in the namespace {token.namespace}" if token.namespace else ""
+    project = f" in {project_words(token.project)}" if token.project is not None else ""
+    rights = ",".join(rights_of(token)) or "none"
+    memory = "; calls of OpenAI clients are remembered, also without a session" if token.memory == "on" else ""
+    return f"{' '.join(token.identities)}{namespace}{project}, clearance {token.clearance}, rights {rights}{memory}"
 
 
 async def _list_tokens(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
     found = await asyncio.to_thread(tokens.all)
     accounts = Accounts(setup.server_home)
-    spent = {each.id: await accounts.account(accounts.of_token(each.id, each.quota), utc_now()) for each in found}
+    account = {each.id: await accounts.account(accounts.of_token(each.id, each.quota), utc_now()) for each in found}
     if args.json:
-        say_json([_without_digest(token) | {"spent_today": spent[token.id].spent.as_json()} for token in found])
+        say_json([_without_digest(token) | {"spent_today": account[token.id].spent.as_json()} for token in found])
     elif found:
         columns: Columns[Token] = {
             "id": lambda each: each.id,
@@ -84,7 +88,7 @@ async def _list_tokens(setup: Setup, tokens: Tokens, args: argparse.Namespace) -
             "users": lambda each: each.users,
             "memory": lambda each: "–" if each.metrics else each.memory,
             "per minute": lambda each: str(each.rate_per_minute or "–"),
-            "today": lambda each: "–" if each.metrics else today(spent[each.id]),
+            "today": lambda each: "–" if each.metrics else today(account[each.id]),
             "created": lambda each: age(each.created_at),
             "opens": lambda each: " ".join([*each.identities, *(["/metrics"] if each.metrics else [])]),
         }
@@ -194,18 +198,17 @@ async def _export(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> N
 
 
 async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
-    theirs = await _memory_of_user(memory, args)
-    [user] = [each for each in await users_in(memory) if each.namespace == theirs.caller.namespace]
-    what = (
-        f"{how_many(user.memories, 'memory')} and {how_many(user.sessions, 'session')} of {user.user or user.namespace}"
-    )
+    user_memory = await _memory_of_user(memory, args)
+    user = next(each for each in await users_in(memory) if each.namespace == user_memory.caller.namespace)
+    counts = f"{how_many(user.memories, 'memory')} and {how_many(user.sessions, 'session')}"
+    what = f"{counts} of {user.user or user.namespace}"
     if args.dry_run:
         say_result(args, {"namespace": user.namespace, "dry_run": True}, f"would be deleted permanently: {what}")
         return
     if not args.yes:
         raise InvalidValue(f"this would delete permanently: {what}: add --yes to confirm")
     with waiting("erasing"):
-        erased = await erase_user(theirs)
+        erased = await erase_user(user_memory)
     requests = await forget_user(user.namespace, Accounts(setup.server_home), Requests(setup.server_home))
     done = {"memories": erased.memories, "sessions": list(erased.sessions), "requests": requests}
     say_result(args, {"namespace": user.namespace, "dry_run": False, **done}, f"deleted permanently: {what}")
@@ -220,8 +223,8 @@ async def _limit(setup: Setup, _: MemorySystem, args: argparse.Namespace) -> Non
         await asyncio.to_thread(accounts.set_quota, name, changed_quota(before, args.day_usd, args.day_tokens))
     account = await accounts.account(await asyncio.to_thread(accounts.of_user, name), utc_now())
     value = {"namespace": name, **structs.asdict(account.quota), "spent": account.spent.as_json()}
-    own = account.quota if account.quota != NO_QUOTA else None
-    say_result(args, value, f"{args.user or name}: {today(account)}{'' if own else ' (or the limit of their token)'}")
+    or_else = " (or the limit of their token)" if account.quota == NO_QUOTA else ""
+    say_result(args, value, f"{args.user or name}: {today(account)}{or_else}")
 
 
 def _namespace_of(args: argparse.Namespace) -> str:

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from chatbot.memory.maintenance import MaintenanceReport, Part
 
 _NEWEST = 20
-"""Number of sessions that each process looks at first: maintenance may not be due."""
+"""Number of recent sessions that a process searches for lost messages while maintenance, which sees all, is not due."""
 _COMPARED = 5
 """Number of last captures of a session with which a new one is compared."""
 
@@ -67,7 +67,7 @@ class Capture(Hook):
             gate: Memorability | None = self.context.capabilities.get(MEMORABILITY)
             await keep_run(session.memory, run, gate=gate, before=self._captured(session.id))
         else:
-            await _mark_milestone(session.memory, run, await _tasks(session, run))
+            await _mark_milestone(session.memory, run, await _task_ids(session, run))
 
 
 async def keep_run(memory: Memory, run: ToolRun, *, gate: Memorability | None, before: dict[str, str]) -> str | None:
@@ -99,8 +99,8 @@ async def keep_run(memory: Memory, run: ToolRun, *, gate: Memorability | None, b
 
 
 async def _is_memorable(memory: Memory, run: ToolRun, gate: Memorability, before: dict[str, str]) -> bool:
-    there = {row.id for row in await memory.get(list(before), sensitivities=SENSITIVITIES, count_use=False)}
-    known = [said for captured, said in before.items() if captured in there]
+    rows = await memory.get(list(before), sensitivities=SENSITIVITIES, count_use=False)  # without forgotten ones
+    known = [before[row.id] for row in rows]
     return gate.score(run.substance, run.type, known=known) >= gate.gate
 
 
@@ -118,8 +118,8 @@ async def _mark_milestone(memory: Memory, run: ToolRun, sources: Sequence[str]) 
         )
 
 
-async def _tasks(session: SessionHandle, run: ToolRun) -> list[str]:
-    """Return the task that a run of memory's tools was about: a checkpoint is as strict as its task."""
+async def _task_ids(session: SessionHandle, run: ToolRun) -> list[str]:
+    """Return the id of the task that a run of memory's tools was about, if it exists: a checkpoint is as strict."""
     asked = str(run.task.get("id") or run.arguments.get("task", ""))
     if not is_observation_id(asked):
         return []
@@ -132,16 +132,17 @@ def can_write(session: SessionHandle) -> bool:
 
 
 async def recover_words(
-    memory: MemorySystem, config: Config, agent: str, *, but: str = "", newest: int | None = None
+    memory: MemorySystem, config: Config, agent: str, *, exclude: str = "", newest: int | None = None
 ) -> None:
-    """Remember the last messages of the agent's sessions, `but` one, whose turns were killed before that.
+    """Remember the last messages of the agent's sessions whose turns were killed before that.
 
-    Only of the `newest` sessions of the last 30 days: maintenance has seen the others.
+    Looks at sessions of the last 30 days, at most the `newest`, without the session `exclude`.
     """
-    if await to_thread(memory.backend.sessions.ids) == [but] or (gate := exchange_gate(config, agent)) is None:
+    gate = exchange_gate(config, agent)
+    if gate is None or await to_thread(memory.backend.sessions.ids) == [exclude]:
         return
     begin = utc_now() - timedelta(days=30)
-    recent = [each for each in await memory.sessions_anywhere() if each.used_at >= begin and each.id != but]
+    recent = [each for each in await memory.sessions_anywhere() if each.used_at >= begin and each.id != exclude]
     for record in sorted(recent, key=attrgetter("used_at"), reverse=True)[:newest]:
         with suppress(SessionError, StoreError, TimeoutError):
             theirs = memory.cleared_for(namespace=record.namespace, principal=record.principal)
@@ -187,13 +188,13 @@ class Maintenance(Hook):
 
     async def handle(self, event: SessionStart | SessionEnd) -> Any:
         """Maintain the memory that the session uses, if it uses one."""
-        if event.session.supports(ObservationStore):
-            report, is_first = await self.run(event.session.record.store_types), self._is_first
-            self._is_first = False
-            if self.part == "consolidation" and (is_first or not report.skipped):
-                newest = _NEWEST if report.skipped else None
-                context = self.context
-                await recover_words(context.memory, context.config, context.agent, but=event.session.id, newest=newest)
+        if not event.session.supports(ObservationStore):
+            return
+        report = await self.run(event.session.record.store_types)
+        if self.part == "consolidation" and (self._is_first or not report.skipped):
+            newest, context = _NEWEST if report.skipped else None, self.context
+            await recover_words(context.memory, context.config, context.agent, exclude=event.session.id, newest=newest)
+        self._is_first = False
 
     async def run(self, stores: tuple[str, ...]) -> MaintenanceReport:
         """Maintain the first of these stores that keeps observations."""

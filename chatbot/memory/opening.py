@@ -70,7 +70,7 @@ class SessionOpening(AsyncResource, Observable):
         self._embedder = embedder
         self._clock = clock
         self._options = options or SystemOptions()
-        self._chosen = {*self._settings}
+        self._named_stores = {*self._settings}
         """Stores that this program named. No other `module:Class` is loaded: a session's record could name any code."""
         self.backend: Backend = open_backend(self.where)
         self.tombstones = Tombstones(self.backend)
@@ -128,7 +128,7 @@ class SessionOpening(AsyncResource, Observable):
 
     async def _create(self, record: SessionRecord) -> SessionHandle:
         stores = self._open_stores(record.store_types)
-        self._chosen.update(record.store_types)
+        self._named_stores.update(record.store_types)
         await self._catalog.make(record)
         return self._handle(record, stores)
 
@@ -168,8 +168,9 @@ class SessionOpening(AsyncResource, Observable):
         Raises `SessionNotFound` if the session `wanted.after_id` is gone.
         """
         self.caller.check("read")
-        if (after_id := check_type(wanted, SessionFilter, "wanted").after_id) is not None:
-            await self._open_record(after_id)
+        check_type(wanted, SessionFilter, "wanted")
+        if wanted.after_id is not None:
+            await self._open_record(wanted.after_id)
         limit = None if wanted.looks_inside else wanted.limit
         records = await self._find_open(wanted.fits, limit, after_id=wanted.after_id)
         if not wanted.looks_inside:
@@ -413,7 +414,7 @@ class SessionOpening(AsyncResource, Observable):
     def _stores_of(self, record: SessionRecord) -> dict[str, Store]:
         """Open the stores of a session. Raises `UnknownStore` for one whose code is not configured."""
         for name in record.store_types:
-            if ":" in name and name not in self._chosen:
+            if ":" in name and name not in self._named_stores:
                 raise UnknownStore(
                     f"session {record.id} uses the store {name!r}, which is not configured: "
                     "review it, then name it in memory of an [agents.<id>] table"

@@ -157,7 +157,7 @@ class MemorySystem(SessionOpening):
 
         A time in the future is ignored, so that the session does not count as the one used last.
         """
-        self._chosen.update(store_types)
+        self._named_stores.update(store_types)
         record = self._new_record(store_types, agent_id, title)
         used_at = next((each for each in (used_at, created_at) if each <= record.created_at), _LONG_AGO)
         return replace(record, created_at=min(created_at, used_at), used_at=used_at, origin=origin)

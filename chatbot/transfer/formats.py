@@ -145,17 +145,17 @@ def _conversation(kind: str, value: Mapping[str, Any], number: int) -> Conversat
     is_tree = kind == CHATGPT or all(isinstance(each, str) for each in (*found, *filter(None, parents.values())))
     if kind == CHATGPT and leaf not in [*messages]:  # a list, as an invalid leaf may not be hashable
         leaf = max(messages, key=lambda each: _moment_of(messages[each].at, _EPOCH), default="")
-    line = (_branch(parents, leaf) if is_tree else []) or [*messages]  # if a link is broken, all are read
+    branch = (_branch(parents, leaf) if is_tree else []) or [*messages]  # if a link is broken, all are read
     at = created_at = _moment_of(begun, _EPOCH)
     entries: list[TranscriptEntry] = []
-    for message in map(messages.__getitem__, line):
+    for message in map(messages.__getitem__, branch):
         text = "\n\n".join(each.strip("\n") for each in message.said if each)
         if text.strip():
             at = _moment_of(message.at, at)
             entries.append(TranscriptEntry(message.role, text, at))
     if not entries:
         return Skip(what, "no text")
-    left_out = Counter(each for name in line for each in messages[name].left_out)
+    left_out = Counter(each for name in branch for each in messages[name].left_out)
     used_at = max(_moment_of(used, _EPOCH), entries[-1].at)
     created_at = min(created_at, entries[0].at)
     return Conversation(_key_of(key), str(title or ""), created_at, used_at, tuple(entries), left_out)

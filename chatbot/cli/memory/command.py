@@ -153,8 +153,9 @@ async def run(args: argparse.Namespace) -> None:
     """Run a verb of memories, sessions or projects. Only `extract` needs a model."""
     setup = setup_of(args, model=args.model)
     name = getattr(args, "operation", "")
-    own = OF_OPERATIONS.get(name) if name else (OF_MEMORY if args.command == "memory" else OF_SESSIONS)[args.action]
-    observations = setup.observation_store() if args.command == "memory" else setup.observations
+    is_of_memory = args.command == "memory"
+    own = OF_OPERATIONS.get(name) if name else (OF_MEMORY if is_of_memory else OF_SESSIONS)[args.action]
+    observations = setup.observation_store() if is_of_memory else setup.observations
     async with setup.open_memory(observations=observations) as memory:
         with progress("reading", waits=True) as advance:
             verb = VerbRun(args, setup, memory, progress=advance)

@@ -41,11 +41,11 @@ async def export(run: VerbRun) -> None:
     if not records:
         raise InvalidValue("no sessions match: nothing was written")
     if args.dry_run:
-        _say_exported(records, [], form, args)
+        _report_files(records, [], form, args)
     elif args.output is None:
         await _print(memory, records, form, args)
     elif form == "jsonl" and args.output.suffix.lower() in _FORMS and not args.output.is_dir():
-        _say_exported(records, [await _bundle(memory, records, args)], form, args)
+        _report_files(records, [await _bundle(memory, records, args)], form, args)
     else:
         await _write(memory, records, form, args)
 
@@ -76,14 +76,14 @@ async def _print(memory: MemorySystem, records: Sequence[SessionRecord], form: s
     if len(records) > 1:
         raise InvalidValue(f"these are {len(records)} sessions: name a folder or a .jsonl file for them with -o")
     exported = await _export(memory, records[0], args)
-    _say_export(partial(render_session, exported), form, args)
+    _say_content(partial(render_session, exported), form, args)
 
 
 async def _write(memory: MemorySystem, records: Sequence[SessionRecord], form: str, args: argparse.Namespace) -> None:
     """Write a file for each session: the named file, or files in the named folder."""
     written: list[Path] = []
     paths = _targets(records, args.output.expanduser(), SUFFIXES[form])
-    with reporting(written, lambda: _say_exported(records, written, form, args)):
+    with reporting(written, lambda: _report_files(records, written, form, args)):
         for record, path in zip(records, paths, strict=True):
             exported = await _export(memory, record, args)
             with new_file(path, force=args.force) as file:
@@ -142,16 +142,16 @@ def _targets(records: Sequence[SessionRecord], output: Path, suffix: str) -> lis
         output.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
     except OSError as error:
         raise StoreFailed(f"the folder {output} cannot be created: {error.strerror}") from error
-    return [output / _name(record, suffix) for record in records]
+    return [output / _file_name(record, suffix) for record in records]
 
 
-def _name(record: SessionRecord, suffix: str) -> str:
+def _file_name(record: SessionRecord, suffix: str) -> str:
     """Return a file name that identifies the session, whatever its title."""
     title = _NON_WORDS.sub("-", record.title).strip("-")[:60]
     return f"{record.used_at:%Y-%m-%d}-{title or 'untitled'}-{record.id[-6:]}{suffix}"
 
 
-def _say_export(render: Callable[[str], str], form: str, args: argparse.Namespace) -> None:
+def _say_content(render: Callable[[str], str], form: str, args: argparse.Namespace) -> None:
     """Print an export, unchanged in a pipe; with `--json` the records of its bundle."""
     if args.json:
         say_json([json.loads(line) for line in render("jsonl").split("\n") if line])
@@ -159,7 +159,7 @@ def _say_export(render: Callable[[str], str], form: str, args: argparse.Namespac
         (say if sys.stdout.isatty() else say_as_it_is)(render(form).removesuffix("\n"))
 
 
-def _say_exported(records: Sequence[SessionRecord], paths: Sequence[Path], form: str, args: argparse.Namespace) -> None:
+def _report_files(records: Sequence[SessionRecord], paths: Sequence[Path], form: str, args: argparse.Namespace) -> None:
     if args.json:
         say_json(
             {
@@ -215,7 +215,7 @@ async def export_memory(run: VerbRun) -> None:
     remembered = await export_memories(memories, SENSITIVITIES, **await run.given_filter())
     counts = {"observations": len(remembered.observations), "facts": len(remembered.facts)}
     if not path and not args.dry_run:
-        _say_export(partial(render_memories, remembered), form, args)
+        _say_content(partial(render_memories, remembered), form, args)
         return
     if path and not args.dry_run:
         with new_file(path, force=args.force) as file:

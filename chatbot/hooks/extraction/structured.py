@@ -53,10 +53,11 @@ def objects_in(text: str, key: str = "") -> list[Table]:
         except (ValueError, RecursionError):
             tries, at = tries + 1, begun.end()  # a truncated object may contain complete ones
             continue
-        listed = value if isinstance(value, list) else value.get(key)
-        if isinstance(listed, list) and not found and (listed == [] or any(isinstance(each, dict) for each in listed)):
-            return [each for each in listed if isinstance(each, dict)]
-        found += [each for each in (listed, value) if isinstance(each, dict)][:1]
+        inner = value if isinstance(value, list) else value.get(key)
+        if isinstance(inner, list) and not found and (inner == [] or any(isinstance(each, dict) for each in inner)):
+            return [each for each in inner if isinstance(each, dict)]
+        if isinstance(value, dict):
+            found.append(inner if isinstance(inner, dict) else value)
     return found
 
 
@@ -170,7 +171,7 @@ class Extraction(Hook):
         super().__init__(context)
         self._model = ExtractionModel(context)
         names = {each.model for each in context.config.questions if each.model}
-        self._standing = {name: ExtractionModel(context, name) for name in names}
+        self._summarisers = {name: ExtractionModel(context, name) for name in names}
         self._tried: set[tuple[str, ...]] = set()
         """The answers so far, by their question and rows: a failure is tried again when the answer has changed."""
 
@@ -178,18 +179,20 @@ class Extraction(Hook):
         """Extract facts and remember them, and sum up the standing answers; receipts have the outcomes."""
         if self.context.config.extraction.enabled and event.memory is not None:
             await self._extract(event)
-        if self._standing:
+        if self._summarisers:
             await self._sum_up(event)
 
     async def _sum_up(self, event: TurnEnd) -> None:
         from chatbot.hooks.extraction.summaries import sum_up
 
         session = event.session
-        for answer in await session.memory.standing(sensitivities=OWN) if session.supports(ObservationStore) else ():
+        if not session.supports(ObservationStore):
+            return
+        for answer in await session.memory.standing(sensitivities=OWN):
             if not answer.model or answer.sentence or (asked := (answer.question, *answer.made_of)) in self._tried:
                 continue
             self._tried.add(asked)
-            calls = self._standing[answer.model].calls(session)
+            calls = self._summarisers[answer.model].calls(session)
             async with note_work(calls, "standing", after=event.turn, failed="no summary was made") as record:
                 record["notices"] += await sum_up(answer, session.memory, calls)
 
@@ -205,7 +208,7 @@ class Extraction(Hook):
 
     async def aclose(self) -> None:
         """Close the models that are not the chat's."""
-        for model in (self._model, *self._standing.values()):
+        for model in (self._model, *self._summarisers.values()):
             await model.aclose()
 
 
