@@ -138,8 +138,7 @@ async def recover_words(
 
     Looks at sessions of the last 30 days, at most the `newest`, without the session `exclude`.
     """
-    gate = exchange_gate(config, agent)
-    if gate is None or await to_thread(memory.backend.sessions.ids) == [exclude]:
+    if await to_thread(memory.backend.sessions.ids) == [exclude] or (gate := exchange_gate(config, agent)) is None:
         return
     begin = utc_now() - timedelta(days=30)
     recent = [each for each in await memory.sessions_anywhere() if each.used_at >= begin and each.id != exclude]
