@@ -244,8 +244,11 @@ class PostgresLog(Log):
         if generation != self._generation:
             self._lines.clear()
         self._generation, self._position, self._last = generation, position, last
-        if self._writing is not None:
-            self._writing = (generation, position)
+
+    def take_as_written(self, generation: int, position: int, last: bytes) -> None:
+        """Continue behind the log that the writer has rewritten."""
+        self.take_as_read(generation, position, last)
+        self._writing = (generation, position)
 
     def release_readers(self, known: threading.Event) -> None:
         """Let readers continue after `hold_readers`."""
@@ -354,7 +357,7 @@ class PostgresWriting(_QueuedLines):
         size = self._insert(lines)
         generation = new_generation()
         self._transaction.run(statements.MOVE_JOURNAL, **_HEAD, generation=generation, next=size)
-        self._log.take_as_read(generation, size, lines[-1] if lines else b"")
+        self._log.take_as_written(generation, size, lines[-1] if lines else b"")
         return moved
 
     def _send(self) -> None:

@@ -106,6 +106,10 @@ async def test_it_reads_their_table_and_no_line_that_is_in_it(tmp_path: Path, mo
         [hit] = await two.memory("chat").search("hive 17", limit=1, count_use=False)
         assert hit.observation.title == "hive 17 of Ada"
     assert not (tmp_path / "two").exists()  # nothing is kept on its disk
+    monkeypatch.undo()
+    for name in ("behind the table", "the first call of a process"):
+        async with _opened(tmp_path, name) as other:
+            assert (await other.memory("chat").remember(name)).outcome == "added"
 
 
 async def test_what_is_erased_is_in_no_table_that_others_read(tmp_path: Path) -> None:

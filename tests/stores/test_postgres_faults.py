@@ -129,10 +129,11 @@ def test_a_dead_database_is_told_in_words_and_waiting_is_bounded(server: Node, m
     assert time.monotonic() - begun < PATIENCE_S
     with pytest.raises(StoreError, match="no PostgreSQL answers there"):
         backend.lines("usage").append([{"n": 3}])
-    asked = _asked(backend)
+    stats = backend.database._pool.get_stats  # type: ignore[union-attr]
+    asked = stats()["requests_num"]
     with pytest.raises(StoreError, match="no PostgreSQL answers there"):
         backend.lines("usage").append([{"n": 4}])
-    assert _asked(backend) == asked  # it was known by then, so nothing was waited for
+    assert stats()["requests_num"] == asked  # it was known by then, so nothing was waited for
     server.start()
     with backend.database.connection(), backend.database.connection(), backend.database.connection():
         assert backend.lines("usage").all()[0] == {"n": 1}
@@ -140,11 +141,6 @@ def test_a_dead_database_is_told_in_words_and_waiting_is_bounded(server: Node, m
     server.start()
     assert backend.lines("usage").all()[0] == {"n": 1}  # three connections ended meanwhile
     backend.close()
-
-
-def _asked(backend: PostgresBackend) -> int:
-    """How often a connection was asked for."""
-    return backend.database._pool.get_stats()["requests_num"]  # type: ignore[union-attr]
 
 
 def test_a_kept_lock_is_awaited_no_longer_than_allowed(server: Node, monkeypatch: pytest.MonkeyPatch) -> None:
