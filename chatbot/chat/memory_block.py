@@ -111,10 +111,12 @@ def build_block(
     lines = _profile(profile, view, room, count)
     room -= sum(count(f"{note}\n") for note in lines.values())
     notes = _Notes(view, count, room, question_words(asked), asks_the_bot=asks_the_bot, levels=orders or {})
-    rest, notes.room = max(0, notes.room - PROFILE_TOKENS), min(notes.room, PROFILE_TOKENS)
+    reserved = max(0, notes.room - PROFILE_TOKENS)  # for the hits
+    notes.room -= reserved
     for row in standing:
         notes.take(row)
-    answers, notes.room = tuple(notes.shown), notes.room + rest
+    answers = tuple(notes.shown)
+    notes.room += reserved
     for row, _ in hits:
         if row.id in notes.shown:
             notes.dropped.setdefault(row.id, REPEATED)
@@ -241,9 +243,7 @@ def _profile(profile: Sequence[ProfileLine], view: View, room: int, count: Calla
     notes: dict[str, str] = {}
     left = PROFILE_TOKENS
     for line in profile:
-        row = line.row  # an ended line is shown with its dates
-        if line.valid_to is not None:
-            row = replace_unchecked(row, status="active")
+        row = line.row if line.valid_to is None else replace_unchecked(line.row, status="active")  # shown with its end
         verdict = judge(row, view, [("title", row.title)])
         note = _line_note(line, verdict)
         cost = count(f"{note}\n")

@@ -376,8 +376,8 @@ class Turn:
 
     async def _remember_words(self) -> None:
         """Remember what the user says, before anything that may fail, be stopped or take long."""
-        was_before = self.receipt.remembered is not None  # remembered before the client ran its tools
-        if self._session is None or was_before or self._chat.publisher.find(events.EXCHANGE_STEP) is None:
+        is_remembered = self.receipt.remembered is not None  # remembered before the client ran its tools
+        if self._session is None or is_remembered or self._chat.publisher.find(events.EXCHANGE_STEP) is None:
             return
         if self._memory and self._client.keeps and (lost := await self._transcript.unfinished()):
             try:

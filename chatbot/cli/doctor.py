@@ -198,11 +198,11 @@ async def check_permissions(setup: Setup) -> AsyncIterator[Finding]:
     # Write access could change what the bot says; read access shows only a persona.
     for path in (setup.identities, identity.folder, identity.file):
         if path.exists():
-            for finding in _around(path, path.stat().st_mode):
+            for finding in _open_to_others(path, path.stat().st_mode):
                 yield finding
 
 
-def _around(path: Path, mode: int) -> Iterator[Finding]:
+def _open_to_others(path: Path, mode: int) -> Iterator[Finding]:
     async def close() -> str:
         return await asyncio.to_thread(close_to_others, path)
 
@@ -290,10 +290,9 @@ async def check_models(setup: Setup, *, network: bool) -> AsyncIterator[Finding]
     """Check every configured model. Calls the chat model only with `network`."""
     extraction = setup.config.extraction
     own = own_model_settings(setup.config.model, extraction) if extraction.enabled or extraction.summaries else None
-    for subject, place, settings in (
-        ("model", "name", setup.config.model),
-        *([("extraction", "model", own)] if own is not None else []),
-    ):
+    configured = [("model", "name", setup.config.model)]
+    configured += [("extraction", "model", own)] if own is not None else []
+    for subject, place, settings in configured:
         async with open_model(settings, setup.config.providers) as model:
             try:
                 await model.check()

@@ -371,7 +371,7 @@ class SessionOpening(AsyncResource, Observable):
 
     async def _erase_quotes(self, sessions: Collection[str], erased: Collection[str], again: Collection[str]) -> None:
         """Delete summaries of sessions and their forks, and quotes of erased rows, as `EraseQuotes` says."""
-        elsewhere = await self._catalog.remembering(again) if again else ()
+        elsewhere = await self._catalog.sessions_remembered_as(again) if again else ()
         all_of_them = await self._with_forks(dict.fromkeys([*sessions, *elsewhere]))
         if erased:
             await self._catalog.erase_quotes([self._catalog.ref(each) for each in all_of_them], erased)

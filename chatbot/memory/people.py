@@ -204,7 +204,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "scope": get_args(TaskScope),
     "priority": get_args(Priority),
 }
-_USUAL = {"status": "pending", "scope": "collaborative", "priority": "normal", "surface": STARTUP}
+_DEFAULTS = {"status": "pending", "scope": "collaborative", "priority": "normal", "surface": STARTUP}
 """Defaults of a task."""
 _PLAIN = frozenset({"note", DEFAULT_TYPE})
 """Generic types: a row of one gets the type `task` when it becomes a task; others keep theirs."""
@@ -227,8 +227,8 @@ class Task(Struct, frozen=True):
         """Return the details besides the title, on one line; empty for a plain pending task."""
         said = (
             f"due {self.due}" if self.due else "",
-            f"{self.priority} priority" if self.priority != _USUAL["priority"] else "",
-            self.status.replace("_", " ") if self.status != _USUAL["status"] else "",
+            f"{self.priority} priority" if self.priority != _DEFAULTS["priority"] else "",
+            self.status.replace("_", " ") if self.status != _DEFAULTS["status"] else "",
             f"project {self.project}" if self.project else "",
             self.note,
         )
@@ -317,13 +317,13 @@ class Tasks(MemoryWrites):
         scope = self.scope
         [known] = await scope.store.get(scope.write_view(SENSITIVITIES), [known_id])
         if known.metadata.get("kind") == KIND and known.metadata.get("status") in OPEN:
-            if said := {name: value for name, value in given.items() if value != _USUAL.get(name, "")}:
+            if said := {name: value for name, value in given.items() if value != _DEFAULTS.get(name, "")}:
                 await self.update_task(known_id, **said)
             return
         plain: dict[str, Any] = {"type": "task", "subject": "todo"} if known.type in _PLAIN else {}
         plain |= {"project": given["project"]} if given["project"] else {}
-        del given["project"]
-        details = {"kind": KIND, "status": "pending", **_as_metadata(given)}  # None drops the details of its completion
+        rest = {name: value for name, value in given.items() if name != "project"}
+        details = {"kind": KIND, "status": "pending", **_as_metadata(rest)}  # None drops the details of its completion
         await self.update(known_id, metadata=details, **plain)
 
     async def _task(self, task_id: str) -> Task:
@@ -337,13 +337,13 @@ class Tasks(MemoryWrites):
 def task_of(row: Observation) -> Task:
     """Return an observation as a task."""
     kept: dict[str, Any] = dict(row.metadata)
-    status = _known_or_usual("status", kept)
+    status = _known_or_default("status", kept)
     return Task(
         id=row.id,
         title=row.title,
         status=status,
-        priority=_known_or_usual("priority", kept),
-        scope=_known_or_usual("scope", kept),
+        priority=_known_or_default("priority", kept),
+        scope=_known_or_default("scope", kept),
         surface=str(kept.get("surface", STARTUP)) if status in OPEN else "",
         project=row.project,
         due=str(kept.get("due", "")),
@@ -356,8 +356,8 @@ def _as_metadata(details: dict[str, str]) -> dict[str, str | None]:
     return {name: value if name == "surface" else value or None for name, value in details.items()}
 
 
-def _known_or_usual(name: str, kept: dict[str, Any]) -> Any:
-    return kept[name] if kept.get(name) in _WORDS[name] else _USUAL[name]
+def _known_or_default(name: str, kept: dict[str, Any]) -> Any:
+    return kept[name] if kept.get(name) in _WORDS[name] else _DEFAULTS[name]
 
 
 def _check(details: dict[str, Any]) -> None:

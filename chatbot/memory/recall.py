@@ -146,15 +146,16 @@ async def recollect(
             break
         portion *= 2
     hits = [RankedMemory(row, read[row.match.id], RECALLED) for row in best]
+    # The nearest later statements about the same things take the last places.
     near = await _said_later(scope, view, best[: min(_BESIDE, limit // 2)], wanted, exclude) if asked.statements else {}
     beside = await rows_then(
         scope, view, [match.id for later in near.values() for match in later], past, asked.known_at
     )
-    said = {each: row for each, row in beside.items() if fits(row) and not is_proposable(row)}
-    nearest = _nearest(hits, near, said)
-    unasked = score_rows(Candidates({match.id: replace(match, score=0.0) for match in nearest}), profile, view.now)
-    scores = {row.match.id: row for row in (*unasked, *ranked)}
-    later = [RankedMemory(scores[match.id], said[match.id], RECALLED, match.score) for match in nearest]
+    stated = {each: row for each, row in beside.items() if fits(row) and not is_proposable(row)}
+    nearest = _nearest(hits, near, stated)
+    unranked = score_rows(Candidates({match.id: replace(match, score=0.0) for match in nearest}), profile, view.now)
+    scores = {row.match.id: row for row in (*unranked, *ranked)}
+    later = [RankedMemory(scores[match.id], stated[match.id], RECALLED, match.score) for match in nearest]
     hits = [*hits[: limit - len(later)], *later]
     return Recollection(tuple(hits), _all_considered(verdicts, hits, left_out))
 

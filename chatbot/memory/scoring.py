@@ -60,9 +60,9 @@ _LEAST_NEAR, _AHEAD = 0.4, 0.05
 _NEEDED, _DOUBT = 0.46, 0.45
 """A row belongs in a prompt if its evidence plus `_DOUBT` times its share of the best evidence reaches `_NEEDED`: near
 a logistic regression over the rows that answer questions about lives."""
-_CHANCE, _A_NEED = 0.3, 0.2
+_CHANCE, _LESS_A_POINT = 0.3, 0.2
 """The best evidence that small talk has by chance, and how much less suffices for each point of `needs_memory`."""
-_UNSURE, _A_DOUBT = 0.5, 0.3
+_UNSURE, _MORE_A_POINT = 0.5, 0.3
 """The score of `needs_memory` below which rows need more than `_NEEDED`, and how much more for each point."""
 OTHER = "other"
 """Key for all types that are not named."""
@@ -122,7 +122,7 @@ class RowScore(Struct, frozen=True):
     score: float
     evidence: float
     """Match without the session's part; floors apply to it."""
-    raised: LexicalScore
+    lexical_score: LexicalScore
     weighed: tuple[float, ...]
     weights: tuple[float, ...]
     dated: float = 0.0
@@ -133,20 +133,20 @@ class RowScore(Struct, frozen=True):
     @property
     def holds_words(self) -> bool:
         """Return whether the row or a neighbour holds a word of the question, or the row one of its dates."""
-        return self.raised.lexical > 0 or self.raised.spill > 0 or self.dated > 0
+        return self.lexical_score.lexical > 0 or self.lexical_score.spill > 0 or self.dated > 0
 
     @property
     def parts(self) -> dict[str, float]:
         """Parts of the score that count, by name, and those of the match."""
         counted = zip(WEIGHTS, self.weighed, self.weights, strict=True)
-        parts = {name: part for name, part, weight in counted if weight} | asdict(self.raised)
+        parts = {name: part for name, part, weight in counted if weight} | asdict(self.lexical_score)
         parts["evidence"] = self.evidence
         if self.dated:
             parts["dates"] = self.dated
         return parts if self.meaning is None else parts | {"meaning": self.meaning}
 
 
-def raise_scores(
+def lexical_scores(
     candidates: Mapping[str, Match], neighbours: Mapping[str, Mapping[str, int]], sessions: Mapping[str, float]
 ) -> dict[str, LexicalScore]:
     """Return the lexical score of each candidate, raised by its neighbours and its session."""
@@ -213,7 +213,7 @@ def outstanding_row(likeness: Mapping[str, float]) -> str:
 
 def score_rows(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown: float = 0.0) -> list[RowScore]:
     """Return all candidates, best first, equals by the latest creation. For `unknown` see `window_means`."""
-    raises = raise_scores(found.rows, found.neighbours, found.sessions)
+    lexical = lexical_scores(found.rows, found.neighbours, found.sessions)
     spread = 1 / (1 + found.average_length / SHORT)
     windows = window_means(found.rows, found.neighbours, found.similar, unknown, spread) if found.similar else {}
     usual = fmean(found.density.values()) if found.density else 0.0
@@ -221,7 +221,7 @@ def score_rows(found: Candidates, profile: ScoringProfile, now: datetime, *, unk
     weights = tuple(getattr(profile, name) for name in WEIGHTS)
     rows = []
     for each, candidate in found.rows.items():
-        own, dated = raises[each], found.dated.get(each, 0.0) if found.dated else 0.0
+        own, dated = lexical[each], found.dated.get(each, 0.0) if found.dated else 0.0
         evidence = scale * (own.lexical + spread * own.spill) + spread * DATED * dated
         if windows:
             dense = found.density.get(each, usual) - usual
@@ -242,7 +242,7 @@ def score_rows(found: Candidates, profile: ScoringProfile, now: datetime, *, unk
 
 def least_best(need: float) -> float:
     """Return the evidence that the best row of a prompt must have; it falls with the score of `needs_memory`."""
-    return _CHANCE - _A_NEED * need
+    return _CHANCE - _LESS_A_POINT * need
 
 
 def least_share(best: float, need: float) -> float:
@@ -250,7 +250,7 @@ def least_share(best: float, need: float) -> float:
 
     It grows as the evidence weakens, and as the message seems to need no memory.
     """
-    return min(1.0, (_NEEDED + _A_DOUBT * max(0.0, _UNSURE - need)) / (best + _DOUBT))
+    return min(1.0, (_NEEDED + _MORE_A_POINT * max(0.0, _UNSURE - need)) / (best + _DOUBT))
 
 
 def saturate(match: float) -> float:

@@ -178,7 +178,7 @@ class SessionCatalog(Closable):
         self._untitle([session], given)
 
     @in_thread
-    def remembering(self, ids: Collection[str]) -> list[str]:
+    def sessions_remembered_as(self, ids: Collection[str]) -> list[str]:
         """Return the sessions with a turn that was remembered under one of these ids; damaged ones name none."""
         found = []
         for each in self.sessions.ids():
@@ -206,7 +206,7 @@ class SessionCatalog(Closable):
         )
         for session in kept:
             with suppress(errors.MissingFolder):
-                self.receipts(session).rewrite(quoted.taken_from)
+                self.receipts(session).rewrite(quoted.removed_from)
         self._untitle(kept, quoted.titles)
 
     def place_of(self, session: SessionRef) -> Place:
@@ -262,7 +262,7 @@ class QuotedTexts(Struct, frozen=True):
     said: frozenset[str]
     titles: frozenset[str]
 
-    def taken_from(self, receipt: Record) -> Record:
+    def removed_from(self, receipt: Record) -> Record:
         """Return a receipt without these texts; receipts of later turns may quote them too."""
         if receipt.get("title") in self.titles:
             receipt = {**receipt, "title": ""}

@@ -62,7 +62,7 @@ class PastedTexts:
         """Return whether the text was pasted, alone or in another."""
         return any(text in each for each in self._texts)
 
-    def begin(self, text: str) -> bool:
+    def are_first_in(self, text: str) -> bool:
         """Return whether the text begins with pasted lines: these are a message, never a command."""
         return any("\n" in each.strip() and text.startswith(each.strip()) for each in self._texts)
 
@@ -112,7 +112,7 @@ class Consent:
 
     def __init__(self) -> None:
         self.reply: LiveReply | None = None
-        self.before: Callable[[], None] = lambda: None
+        self.before_question: Callable[[], None] = lambda: None
         """Called before each question: keys typed earlier must not answer it."""
         self.session: str | None = None
         self._allowed: set[tuple[str | None, str]] = set()
@@ -125,7 +125,7 @@ class Consent:
         key, what = lasting_consent(call)
         async with self._order:
             with nullcontext() if self.reply is None else self.reply.paused():
-                self.before()
+                self.before_question()
                 if (self.session, key) in self._allowed:
                     print_formatted_text(f"the model calls {_call_text(call)}: allowed for this session")
                     return "session"

@@ -144,9 +144,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         session = self._session()
         moved = await session.move(name) if name else 0
         self.chat.use(self.chat.model, self._runtime.tools(session, self.chat.model))
-        more = "" if name else "; /project NAME moves it"
-        if moved:
-            more = ", with its memories"
+        more = ", with its memories" if moved else "" if name else "; /project NAME moves it"
         self._screen.say(f"this session is in {project_words(session.record.project)}{more}", "dim")
 
     async def do_undo(self, _: str) -> None:

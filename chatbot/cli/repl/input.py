@@ -255,10 +255,10 @@ class SlashCompleter(Completer):
             for each in _files(argument, complete_event):
                 yield each
         elif kind:
-            for value, shown, about in _matches(argument, await self._of(kind)):
+            for value, shown, about in _matches(argument, await self._candidates_of(kind)):
                 yield Completion(value, start_position=-len(argument), display=shown, display_meta=about)
 
-    async def _of(self, kind: str) -> Sequence[Candidate]:
+    async def _candidates_of(self, kind: str) -> Sequence[Candidate]:
         """Return candidates, loaded once while the argument is being typed."""
         if kind == "commands":
             return [(name[1:], name[1:], about) for name, about in self._commands.all().items()]

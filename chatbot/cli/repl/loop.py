@@ -91,7 +91,7 @@ class Repl:
             enable_open_in_editor=True,
             mouse_support=False,
         )
-        consent.before = lambda: self._typeahead.gather(self._prompt.input)
+        consent.before_question = lambda: self._typeahead.gather(self._prompt.input)
 
     async def open(self, args: argparse.Namespace) -> None:
         """Enter the session that the flags name, or the one used last."""
@@ -157,7 +157,7 @@ class Repl:
         text = await self._read(following.draft) if following.say is None else following.say
         if not text.strip():
             return NextStep()
-        if text.startswith("/") and following.say is None and not self._pasted.begin(text):
+        if text.startswith("/") and following.say is None and not self._pasted.are_first_in(text):
             if self._commands.is_command(text):
                 done = await until_interrupted(self._commands.run(text.strip()), at_once=self._is_interrupted)
                 if done is None:
