@@ -276,12 +276,16 @@ def test_a_path_a_pasted_block_and_an_escaped_slash_are_messages_and_a_typed_fil
     assert re.fullmatch(r"see notes\.txt\n\n\[notes\.txt\]\(attachments/[0-9a-f]{32}\.txt\)", typed)
 
 
-def test_a_complete_block_is_not_drawn_below_itself() -> None:
+def test_a_complete_block_is_not_drawn_below_itself_nor_a_growing_one_while_the_window_changes() -> None:
     with LiveReply(Console(file=StringIO(), force_terminal=True), markdown=True, stream=True) as reply:
         reply(TextDelta("one block"))
         reply._live.refresh()
         reply(TextDelta("\n\n"))
         assert "one block" not in reply._console.file.getvalue().splitlines()[-1]  # type: ignore[attr-defined]
+        reply._console.width -= 20
+        reply(TextDelta("two"))
+        reply._live.refresh()
+        assert "two" not in reply._console.file.getvalue()  # type: ignore[attr-defined]
 
 
 def test_a_long_block_of_code_is_looked_through_once() -> None:

@@ -44,7 +44,7 @@ class LiveReply:
         self._echo = ExitStack()
         self._status = _Status()
         self._running: list[str] = []
-        self._live = Live(console=console, transient=True, refresh_per_second=_FRAMES_A_SECOND)
+        self._live = _Drawing(console=console, transient=True, refresh_per_second=_FRAMES_A_SECOND)
         self._live._live_render = _LiveBlock(console, self._picture)  # noqa: SLF001 - rich has no public way to do so
 
     def __enter__(self) -> Self:
@@ -123,6 +123,20 @@ class LiveReply:
         from rich.markdown import Markdown  # when the first reply comes, not before the first prompt
 
         return _Block(Markdown(text, hyperlinks=False))  # shows where each link leads
+
+
+class _Drawing(Live):
+    """Drawing that pauses when the width changes: tmux reports the next change up to 0.25 s late."""
+
+    _width, _changed_at = 0, 0.0
+
+    def refresh(self) -> None:
+        """Override `Live`."""
+        before, self._width = self._width, self.console.width
+        if before not in {0, self._width}:
+            self._changed_at = time.monotonic()
+        if time.monotonic() - self._changed_at > 0.3:
+            super().refresh()
 
 
 class _LiveBlock(LiveRender):
