@@ -87,10 +87,10 @@ def cancel_on_signals() -> None:
             loop.add_signal_handler(number, lambda: task.cancelling() or task.cancel())
 
 
-async def until_interrupted(work: Coroutine[Any, Any, T], *, at_once: bool = False) -> T | None:
-    """Return the outcome of `work`; None if Ctrl-C came first or, with `at_once`, before. The work then cleans up."""
+async def until_interrupted(work: Coroutine[Any, Any, T], *, is_interrupted: bool = False) -> T | None:
+    """Return the outcome of `work`; None if Ctrl-C came first, or before it. The work then cleans up."""
     task = asyncio.create_task(work)
-    if at_once:
+    if is_interrupted:
         task.cancel()
     loop, caller = asyncio.get_running_loop(), asyncio.current_task()
 

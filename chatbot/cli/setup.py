@@ -63,12 +63,12 @@ async def run(args: argparse.Namespace) -> None:
 async def _find(args: argparse.Namespace, *, can_ask: bool) -> list[ModelChoice]:
     is_allowed = args.yes or args.at or (can_ask and not args.model and ask_yes_or_no(f"look for {_SCOPE}?"))
     if not is_allowed:
-        return _with_keys({})
+        return _ready_to_use({})
     with waiting("asking model servers"):
         servers = await asyncio.to_thread(find_servers, args.at)
     own = Settings.read(args.config).combined().providers
     places = {provider: key_place(provider, own) for provider in SUGGESTED}
-    return [*_of_servers(servers), *_with_keys(places)]
+    return [*_of_servers(servers), *_ready_to_use(places)]
 
 
 def _of_servers(servers: Sequence[ModelServer]) -> list[ModelChoice]:
@@ -81,7 +81,7 @@ def _of_servers(servers: Sequence[ModelServer]) -> list[ModelChoice]:
     return found
 
 
-def _with_keys(places: Mapping[str, str]) -> list[ModelChoice]:
+def _ready_to_use(places: Mapping[str, str]) -> list[ModelChoice]:
     found = [
         ModelChoice(describe_model(SUGGESTED[each]), f"key in {place}", {}) for each, place in places.items() if place
     ]

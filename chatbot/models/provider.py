@@ -231,9 +231,7 @@ class Provider:
                     "used there: set api_key to the key for that address"
                 )
             return NO_KEY
-        variables = variables_of(self.kind) if self.kind in known_providers() and not self.is_custom else ()
-        found = next(filter(None, map(os.environ.get, variables)), "")
-        found = found or ("" if self.is_custom else stored_key(self.name))
+        found = "" if self.is_custom else _usual_key(self.name) or stored_key(self.name)
         return found or (None if self.kind in WITH_LOGIN else NO_KEY)
 
     def address(self) -> str:
@@ -396,6 +394,12 @@ class Provider:
             return from_variable(text, f"{self.model}: {setting}")
         except ConfigError as error:
             raise KeyRefused(str(error)) from None
+
+
+def _usual_key(provider: str) -> str:
+    """Return the key in a usual variable of a provider; empty if none is set."""
+    variables = variables_of(provider) if provider in known_providers() else ()
+    return next(filter(None, map(os.environ.get, variables)), "")
 
 
 def key_place(provider: str, configured: Mapping[str, ProviderSettings] | None = None) -> str:

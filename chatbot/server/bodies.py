@@ -73,7 +73,7 @@ class Bodies:
                         return self._too_large(takes_files=takes_files)
                     if not message.get("more_body"):
                         break
-                else:
+                else:  # the client left
                     return None
         except TimeoutError:
             return _closing_refusal(408, "request_timeout", f"the request did not arrive within {timeout_s:g} s")

@@ -83,16 +83,15 @@ async def methods_of(app: FastAPI, path: str) -> list[str]:
     return sorted(map(str.upper, (await asyncio.to_thread(app.openapi))["paths"].get(path, ())))
 
 
-def _name_operations(paths: dict[str, dict[str, Any]]) -> None:
+def _name_operations(document: dict[str, Any]) -> None:
     """Name each operation after its function: generated clients use the names."""
-    for path, operations in paths.items():
-        for method, operation in operations.items():
-            place = re.sub(r"\W", "_", f"{path}_{method}")
-            operation["operationId"] = operation["operationId"].removesuffix(place).strip("_")
+    for path, method, operation in _operations(document):
+        place = re.sub(r"\W", "_", f"{path}_{method}")
+        operation["operationId"] = operation["operationId"].removesuffix(place).strip("_")
 
 
 def _complete(document: dict[str, Any]) -> dict[str, Any]:
-    _name_operations(document["paths"])
+    _name_operations(document)
     components = document["components"]
     components["securitySchemes"] = {
         "token": {

@@ -161,9 +161,8 @@ class Doors:
     async def _caller(self, headers: Headers, address: str) -> ServerCaller:
         self._owner_may_enter = self._owner_may_enter and not await asyncio.to_thread(self._tokens.all)
         if self._owner_may_enter:  # not once there was a token: revoking it must not give its holder more rights
-            return replace(
-                OWNER, users=self._settings.users, memory=self._settings.memory
-            )  # any key is accepted: some clients need one
+            # Any key is accepted: some clients need one.
+            return replace(OWNER, users=self._settings.users, memory=self._settings.memory)
         token = await asyncio.to_thread(self._tokens.find, token_in(headers))
         if token is None or not (self._identity is None or token.caller().may_enter(self._identity)):
             self._check_rate(f"failed {address}", _FAILURES_PER_MINUTE)

@@ -173,12 +173,11 @@ def problem_of(error: BaseException, caller: ServerCaller | None = None) -> Prob
 
 
 def _message(error: Exception, code: str, caller: ServerCaller | None) -> str:
-    hides = isinstance(error, _MAY_NAME_FILES) and not isinstance(error, _HARMLESS)
     if caller is not None and caller.is_owner:
         return str(error)
-    if not hides:
-        if isinstance(error, errors.ModelError | errors.BudgetExceeded):
-            return errors.without_folders(getattr(error, "in_public", "") or str(error))
+    if isinstance(error, errors.ModelError | errors.BudgetExceeded):
+        return errors.without_folders(getattr(error, "in_public", "") or str(error))
+    if not isinstance(error, _MAY_NAME_FILES) or isinstance(error, _HARMLESS):
         return str(error)
     logger.error("%s", error)
     if isinstance(error, store_errors.StoreError) and error.in_public:

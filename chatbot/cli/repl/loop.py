@@ -159,7 +159,7 @@ class Repl:
             return NextStep()
         if text.startswith("/") and following.say is None and not self._pasted.are_first_in(text):
             if self._commands.is_command(text):
-                done = await until_interrupted(self._commands.run(text.strip()), at_once=self._is_interrupted)
+                done = await until_interrupted(self._commands.run(text.strip()), is_interrupted=self._is_interrupted)
                 if done is None:
                     self._screen.say("\nstopped", "ansiyellow")  # below the ^C
                 return done or NextStep()
@@ -189,7 +189,7 @@ class Repl:
             self._consent.reply = reply
             self._consent.session = session.id if (session := self._commands.session) else None
             turn = self._commands.chat.turn(text, reply, attachments=files, client=client)
-            receipt = await until_interrupted(turn, at_once=self._is_interrupted)
+            receipt = await until_interrupted(turn, is_interrupted=self._is_interrupted)
         if receipt is None:
             is_kept = again or await self._has_message_since(begun)
             lost = "stopped before your message was stored: the up arrow brings it back"

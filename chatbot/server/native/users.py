@@ -126,7 +126,7 @@ async def delete_user(access: AccessHere, identities: IdentitiesHere, user: User
 @router.get("/quota", summary="Get the quota of a user")
 async def get_quota(access: AccessHere, identities: IdentitiesHere, user: UserName) -> AccountReport:
     """Return the user's own quota, or else the token's quota per user, with today's usage. Needs `curate`."""
-    return await _account(identities, _payer(access, user))
+    return await _account(identities, _as_caller(access, user))
 
 
 @router.put("/quota", summary="Set the quota of a user")
@@ -134,7 +134,7 @@ async def set_quota(
     access: AccessHere, identities: IdentitiesHere, user: UserName, quota: Annotated[QuotaLimits, Body()]
 ) -> AccountReport:
     """Set a quota for this user, instead of the token's. Applies from the next call on. Needs `curate`."""
-    theirs = _payer(access, user)
+    theirs = _as_caller(access, user)
     await asyncio.to_thread(identities.accounts.set_quota, theirs.namespace, Quota(quota.day_usd, quota.day_tokens))
     return await _account(identities, theirs)
 
@@ -142,7 +142,7 @@ async def set_quota(
 @router.delete("/quota", summary="Remove a user's own quota")
 async def delete_quota(access: AccessHere, identities: IdentitiesHere, user: UserName) -> AccountReport:
     """Remove the user's own quota: the token's quota per user applies again. Needs `curate`."""
-    theirs = _payer(access, user)
+    theirs = _as_caller(access, user)
     await asyncio.to_thread(identities.accounts.set_quota, theirs.namespace, None)
     return await _account(identities, theirs)
 
@@ -164,7 +164,7 @@ async def _account(identities: Identities, caller: ServerCaller) -> AccountRepor
     return AccountReport.of(await identities.accounts.account(payer, utc_now()))
 
 
-def _payer(access: IdentityAccess, user: str) -> ServerCaller:
+def _as_caller(access: IdentityAccess, user: str) -> ServerCaller:
     """Return that user as a caller. Raises `MissingRight` without `curate`."""
     access.memory.caller.check("curate")
     return _of_user(access, user).caller
