@@ -73,14 +73,10 @@ class RunningTurn:
         """True if it answers a message that is in the transcript already."""
         self._feed: Feed[TurnEvent] = Feed()
         self._receipt: Receipt | None = None
-        self._error: BaseException | None = None
+        self.error: BaseException | None = None
+        """The error with which it ended; the transcript may lack its message then."""
         self._then = then
         self.task = asyncio.create_task(self._run(chat, request))
-
-    @property
-    def has_failed(self) -> bool:
-        """Return whether it ended with an error; the transcript may lack its message then."""
-        return self._error is not None
 
     async def events(self) -> AsyncIterator[TurnEvent]:
         """Yield the events from the start to the end of the turn; its errors are not raised here."""
@@ -90,8 +86,8 @@ class RunningTurn:
     async def ended(self) -> TurnResult:
         """Wait for the result of the turn. Raises its error; cancelling the wait does not stop the turn."""
         await asyncio.wait([self.task])
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         if self._receipt is None:
             raise TurnStopped(_STOPPED)
         return TurnResult(self._receipt.reply, self._receipt.as_json())
@@ -110,10 +106,10 @@ class RunningTurn:
             if self._then is not None:
                 await self._follow(self._then)
         except (ChatbotError, StoreError) as error:
-            self._error = error
+            self.error = error
         except Exception as error:  # plug-ins may raise anything; the waiting caller gets the error
             logger.exception("a turn failed")
-            self._error = error
+            self.error = error
         finally:
             self._feed.end()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -14,6 +14,7 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.meaning import is_only_questions
 from chatbot.messages import json_in
 from chatbot.server.dependencies import entries_between
+from chatbot.server.errors import problem_of
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.turns import RunningTurn, entries_since
 from chatbot.stores.base import TranscriptStore
@@ -43,6 +44,8 @@ class Exchange:
     """The other replies to the message, without empty ones, by number."""
     written: str = ""
     """Time of the last entry; it differs for another reply."""
+    problem: str = ""
+    """The error of a turn whose message the transcript lacks."""
 
     @property
     def numbers(self) -> list[int]:
@@ -211,10 +214,11 @@ async def mark_running(access: IdentityAccess, session_id: str, shown: list[Exch
 
 
 async def add_failed(access: IdentityAccess, session_id: str, shown: list[Exchange]) -> None:
-    """Add the message of the last turn if that failed before the transcript had it; its stream tells the reason."""
+    """Add the message of the last turn, with its error, if that failed before the transcript had it."""
     for turn in (await access.latest_turns(session_id))[-1:]:
-        if turn.has_failed and not turn.is_again and all(each.moment < turn.begun_at for each in shown):
-            shown.append(waiting_exchange(turn))
+        if turn.error and not turn.is_again and all(each.moment < turn.begun_at for each in shown):
+            problem = problem_of(turn.error, access.caller).message
+            shown.append(replace(waiting_exchange(turn), turn="", problem=problem))
 
 
 def waiting_exchange(turn: RunningTurn) -> Exchange:
