@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
@@ -26,6 +27,8 @@ from chatbot.server.errors import Problem, problem_of
 from chatbot.server.request_values import named_in_body
 from chatbot.server.sse import Feed
 from chatbot.stores.errors import StoreError
+
+logger = logging.getLogger(__name__)
 
 HEADER = "idempotency-key"
 LONGEST_KEY = 255
@@ -147,16 +150,23 @@ class Idempotency:
             status = message.get("status", status)
             is_last = message["type"] == "http.response.body" and not message.get("more_body")
             if is_last and not writing.is_unknown:
-                await asyncio.to_thread(self._requests.end, *name, status, writing.made)
+                await self._end(name, status, writing.made)
             answer.messages.add(message)
 
         try:
             await self._run_app(scope, writing, send)
         except Exception:
-            await asyncio.to_thread(self._requests.end, *name, 500)
+            await self._end(name, 500)
             raise
         if is_success(status) and status != _NO_CONTENT and writing.made is None and not writing.may_be_erased:
             self._keep(name, answer.messages.items)
+
+    async def _end(self, name: tuple[str, str], status: int, made: Mapping[str, str] | None = None) -> None:
+        """Record the end. A request whose end cannot be recorded counts as interrupted: its answer is given once."""
+        try:
+            await asyncio.to_thread(self._requests.end, *name, status, made)
+        except StoreError as error:
+            logger.warning("the end of a request could not be recorded: %s", error)
 
     async def _repeat(self, scope: Scope, name: tuple[str, str], answer: _Answer, known: EarlierRequest) -> None:
         """Answer a repeated request."""
