@@ -172,7 +172,7 @@ class Chat:
                 entries = await dialogue.last_exchange(session)
                 if session is not None and entries:
                     # Memory first and the transcript last: then a failure in between can be tried again.
-                    await self._forget_reply(session, entries)
+                    await self._erase_derived(session, entries)
                     await session.take_back_turn(entries[0].at)
                     await session.transcript_drop_last(len(entries))
                     if not to_ask_again:
@@ -195,7 +195,7 @@ class Chat:
                     yield
                     return
 
-    async def _forget_reply(self, session: SessionHandle, entries: Sequence[TranscriptEntry]) -> None:
+    async def _erase_derived(self, session: SessionHandle, entries: Sequence[TranscriptEntry]) -> None:
         """Erase everything in memory and summaries that derives from the last exchange."""
         if self.memory is not None:
             await self.memory.take_back(entries[0].at)
@@ -215,7 +215,7 @@ class Chat:
     async def _write_replies(
         self, session: SessionHandle, entries: Sequence[TranscriptEntry], lines: Sequence[dialogue.DialogueLine]
     ) -> None:
-        await self._forget_reply(session, entries)
+        await self._erase_derived(session, entries)
         replies = [TranscriptEntry(role, content, self.clock()) for role, content in lines]
         await session.transcript_drop_last(len(entries) - 1, replies)
 

@@ -81,7 +81,8 @@ def _exit_after(left_out: Sequence[str]) -> Exit:
 
 def _home(text: str, identity: str | None) -> Home:
     """Return the folder or the address that a text names; an address without an identity gets the given one."""
-    home = parse_home(text := from_variable(text, "the storage"))
+    text = from_variable(text, "the storage")
+    home = parse_home(text)
     return home.of(identity or Config().identity) if isinstance(home, Address) and "#" not in text else home
 
 

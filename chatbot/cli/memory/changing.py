@@ -96,7 +96,7 @@ async def purge_memories(run: VerbRun) -> None:
     """Delete memories permanently, after confirmation."""
     args = run.args
     operation = OPERATIONS["purge_memories"]
-    session, args.session_id = args.session_id, None
+    session, args.session_id = args.session_id, None  # `given_of` would refuse a deleted session
     given = await given_of(run, operation.at("cli").values())
     given |= {} if session is None else {"session_id": await _session_id(run, session)}
     planned: PurgeResult = await operation.run(run.context, "cli", given | {"dry_run": True})

@@ -165,7 +165,7 @@ async def _pieces(
             yield piece
         problem, at = await _result(access, turn)
     try:
-        html = await _done(access, session_id, name, (turn, at, problem))
+        html = await _done(access, session_id, name, turn, at=at, problem=problem)
     except (ChatbotError, StoreError) as error:  # the session is deleted
         html = Markup('<article class="exchange"><p class="problem" role="alert">{}</p></article>')
         html = html.format(problem_of(error, access.caller).message)
@@ -173,14 +173,13 @@ async def _pieces(
 
 
 async def _done(
-    access: IdentityAccess, session_id: str, name: str, ended: tuple[RunningTurn | RemoteTurn | None, str, str]
+    access: IdentityAccess, session_id: str, name: str, turn: RunningTurn | RemoteTurn | None, *, at: str, problem: str
 ) -> Markup:
     """Render the exchange of a turn that has ended, and the other parts of the page that a turn changes."""
-    turn, at, problem = ended
     session = await access.session(session_id)
     part = await talk.the_end(session)
     waiting: list[talk.Exchange] = []
-    await talk.mark_running(access, session_id, waiting)
+    await talk.mark_running(access, session_id, waiting)  # adds them
     waiting = [each for each in waiting if each.turn != name]
     return render_template(
         "done.html",
