@@ -439,6 +439,8 @@
     event.detail.shouldSwap = false;
     notDone(event, problemIn(xhr.responseText, isPage) ?? `The server answered ${xhr.status}.`);
   });
+  // These are said on the page: the console is for mistakes of the page itself.
+  htmx.logger = (_, name, detail) => { if (/^htmx:(afterRequest|sendError|sendAbort|sseError|timeout)$/.test(name)) delete detail.error; };
   document.addEventListener("htmx:sendError", (event) => notDone(event, "The server cannot be reached. Check that it is running."));
   function notDone(event, why) {
     announce(why);
