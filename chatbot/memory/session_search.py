@@ -224,23 +224,23 @@ def _rank(best: Sequence[_Candidate], asked: Sequence[str], rows: Mapping[str, O
     return sorted(hits, key=lambda hit: (hit.score, hit.record.used_at), reverse=True)
 
 
-def _searched_texts(each: _Candidate) -> Iterable[tuple[int, str, str]]:
+def _searched_texts(candidate: _Candidate) -> Iterable[tuple[int, str, str]]:
     """Yield the searchable texts of a session: its title as number 0, then its entries; with the field of each."""
-    if each.session.record.title:
-        yield 0, "title", each.session.record.title
-    for number, entry in enumerate(each.entries, 1):
+    if candidate.session.record.title:
+        yield 0, "title", candidate.session.record.title
+    for number, entry in enumerate(candidate.entries, 1):
         if entry.role in MESSAGES:
             yield number, entry.role, entry.content
 
 
 def _hit(
-    each: _Candidate, top: tuple[float, int] | None, wanted: set[str], rows: Mapping[str, Observation]
+    candidate: _Candidate, top: tuple[float, int] | None, wanted: set[str], rows: Mapping[str, Observation]
 ) -> SessionHit | None:
-    record = each.session.record
+    record = candidate.session.record
     score, number = top or (0.0, -1)
-    own = _SESSIONS_PART * each.score
-    row = rows.get(each.memory[1])
-    score = max(score, each.memory[0] if row else 0.0)
+    own = _SESSIONS_PART * candidate.score
+    row = rows.get(candidate.memory[1])
+    score = max(score, candidate.memory[0] if row else 0.0)
     if number < 0:
         if row is None:
             return None
@@ -249,7 +249,7 @@ def _hit(
     if number == 0:
         line, ranges = _matching_line(record.title, wanted)
         return SessionHit(record, score + own, TITLE, line, ranges, record.created_at)
-    entry = each.entries[number - 1]
+    entry = candidate.entries[number - 1]
     line, ranges = _matching_line(entry.content, wanted)
     return SessionHit(record, score + own, entry.role, line, ranges, entry.at, number)
 
@@ -272,8 +272,7 @@ def snippet(text: str, wanted: Collection[str]) -> tuple[str, tuple[Range, ...]]
     asked = set(wanted)
     lines = [line.strip() for line in text.splitlines()[:_LINES_LOOKED_AT] if line.strip()]
     line = max(lines, key=lambda line: len(asked & set(terms(line))), default="")
-    found = tuple(_merge_ranges(_ranges(line, asked)))
-    return _cut(line, found)
+    return _cut(line, _merge_ranges(_ranges(line, asked)))
 
 
 def _ranges(line: str, asked: set[str]) -> Iterator[Range]:
@@ -287,17 +286,15 @@ def _ranges(line: str, asked: set[str]) -> Iterator[Range]:
             yield word.span()
 
 
-def _merge_ranges(ranges: Iterator[Range]) -> Iterator[Range]:
-    last: Range | None = None
+def _merge_ranges(ranges: Iterable[Range]) -> tuple[Range, ...]:
+    """Return the ranges, with those that touch joined to one."""
+    merged: list[Range] = []
     for begin, end in ranges:
-        if last is not None and last[1] == begin:
-            last = (last[0], end)
-            continue
-        if last is not None:
-            yield last
-        last = (begin, end)
-    if last is not None:
-        yield last
+        if merged and merged[-1][1] == begin:
+            merged[-1] = (merged[-1][0], end)
+        else:
+            merged.append((begin, end))
+    return tuple(merged)
 
 
 def _cut(line: str, found: tuple[Range, ...]) -> tuple[str, tuple[Range, ...]]:

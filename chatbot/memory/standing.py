@@ -96,10 +96,10 @@ class StandingQuestions(Profiles):
         from chatbot.memory.recall import recollect
 
         scope, answers = self.scope, []
+        need = None if scope.meaning is None else _NEED
         for asked in scope.environment.options.questions():
             if pinned and not asked.pinned:
                 continue
-            need = None if scope.meaning is None else _NEED
             wanted = Recall(
                 asked.question,
                 limit=2 * _MOST_ROWS,

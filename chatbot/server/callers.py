@@ -171,8 +171,8 @@ class Accounts:
 
     def of_user(self, namespace: str, otherwise: Quota = NO_QUOTA) -> Payer:
         """Return the payer for the user of a namespace, with the quota `otherwise` if they have none. May block."""
-        digest = digest_of(namespace)
-        return Payer(self._ledger, f"user:{digest}", "this user", self._quotas().get(digest, otherwise))
+        digest, quotas = digest_of(namespace), self._parsed(self._document.read())
+        return Payer(self._ledger, f"user:{digest}", "this user", quotas.get(digest, otherwise))
 
     async def account(self, payer: Payer, now: datetime) -> Account:
         """Return today's account of a payer."""
@@ -192,9 +192,6 @@ class Accounts:
             return json.dumps(stored, indent=1).encode() + b"\n"
 
         self._document.change(changed)
-
-    def _quotas(self) -> dict[str, Quota]:
-        return self._parsed(self._document.read())
 
 
 async def forget_user(namespace: str, accounts: Accounts, requests: Requests) -> int:

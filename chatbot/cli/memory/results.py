@@ -108,7 +108,12 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
         case Triple() | Person() | Project() | Profile() | SessionRecord() | SessionHit():
             return item.as_json()
         case Entries():
-            return item.session.as_json() | {"entries": _entries_json(item)}
+            return item.session.as_json() | {
+                "entries": [
+                    {"number": number, "role": entry.role, "at": format_time(entry.at), "content": entry.content}
+                    for number, entry in enumerate(item.rows, item.first)
+                ]
+            }
         case Version():
             # An event can be about several observations: here it is about this one.
             events = [
@@ -227,14 +232,6 @@ def _say_entries(read: Entries) -> None:
     say(f"# {read.session.title or 'untitled'}\n{read.session.id}{marked}")
     for number, entry in enumerate(read.rows, read.first):
         say(f"\n### {number} {entry.role} — {format_time(entry.at)}\n\n{entry.content}")
-
-
-def _entries_json(read: Entries) -> list[dict[str, Any]]:
-    """Return the entries as JSON, each with its number."""
-    return [
-        {"number": number, "role": entry.role, "at": format_time(entry.at), "content": entry.content}
-        for number, entry in enumerate(read.rows, read.first)
-    ]
 
 
 def _say_profile(known: Profile) -> None:

@@ -161,14 +161,8 @@ def _say_content(render: Callable[[str], str], form: str, args: argparse.Namespa
 
 def _report_files(records: Sequence[SessionRecord], paths: Sequence[Path], form: str, args: argparse.Namespace) -> None:
     if args.json:
-        say_json(
-            {
-                "sessions": [record.id for record in records],
-                "format": form,
-                "files": [str(path) for path in paths],
-                "dry_run": args.dry_run,
-            }
-        )
+        ids, files = [record.id for record in records], list(map(str, paths))
+        say_json({"sessions": ids, "format": form, "files": files, "dry_run": args.dry_run})
         return
     for record in records if args.dry_run else ():
         say(f"would export {record.id} {record.title}".rstrip())
