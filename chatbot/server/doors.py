@@ -12,6 +12,7 @@ import math
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
 from urllib.parse import urlsplit
 
@@ -26,7 +27,7 @@ from chatbot.server.access_tokens import Tokens
 from chatbot.server.callers import OWNER, ServerCaller
 from chatbot.server.errors import Problem, problem_of
 from chatbot.server.request_values import named_in_headers
-from chatbot.stores.errors import StoreError
+from chatbot.stores.errors import StoreAway, StoreBusy, StoreError
 
 COOKIE = "chatbot_token"
 LOGIN = "/login"
@@ -122,8 +123,9 @@ class Doors:
                 is_stream = not any(name == b"content-length" for name, _ in message["headers"])
             elif is_stream and not is_over and time.monotonic() - looked_at > _LOOK_EVERY_S:
                 looked_at = time.monotonic()
-                tokens = await asyncio.to_thread(self._tokens.all)
-                if is_over := all(each.id != token_id for each in tokens):
+                with suppress(StoreAway, StoreBusy):  # nobody can revoke it there meanwhile
+                    is_over = all(each.id != token_id for each in await asyncio.to_thread(self._tokens.all))
+                if is_over:
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
             if not is_over:
                 await send(message)

@@ -51,8 +51,6 @@ _LONGEST_WAIT_S = 30.0
 _ATTEMPTS = 6
 _FIRST_PAUSE_S = 0.01
 _IDLE_S = 300.0
-_RECONNECT_S = 2.0
-"""How long the pool tries to connect before it begins again: its pauses grow."""
 _CLOSING_S = 2.0
 _MOST_BEGUN = 10_000
 COMPARED_EVERY_S = 60.0
@@ -381,7 +379,7 @@ class Database:
                     max_size=MOST_CONNECTIONS,
                     timeout=_LONGEST_WAIT_S,
                     max_idle=_IDLE_S,
-                    reconnect_timeout=_RECONNECT_S,
+                    reconnect_timeout=2.0,  # then it begins again, as its pauses grow
                     reconnect_failed=_connect_again,
                     kwargs=settings_of(self.url),
                     configure=configure,

@@ -14,8 +14,9 @@ from starlette.routing import Match
 
 from chatbot.server.callers import Grant
 from chatbot.server.doors import OPEN_PATHS
+from chatbot.stores.errors import StoreAway
 from tests.effort import share
-from tests.servers.http_server import Serve, Served, events, serving
+from tests.servers.http_server import Serve, Served, events, serving, wait_until
 
 Json = dict[str, Any]
 Route = tuple[str, str]
@@ -426,19 +427,11 @@ def test_our_own_page_may_call_and_a_link_may_be_followed(world: World) -> None:
     assert world.ask(("POST", "/v1/sessions"), {}, world.tokens["ada"], headers=link).status_code == 403
 
 
-@pytest.mark.parametrize(
-    ("headers", "is_secure"),
-    [
-        ({}, False),
-        ({"X-Forwarded-Proto": "http"}, False),
-        ({"X-Forwarded-Proto": "https"}, True),
-        ({"X-Forwarded-Proto": "HTTPS, http"}, True),
-    ],
-)
-def test_the_cookie_is_kept_to_tls_where_a_proxy_has_it(world: World, headers: dict[str, str], is_secure: bool) -> None:  # noqa: FBT001
+@pytest.mark.parametrize("headers", [{}, *({"X-Forwarded-Proto": each} for each in ("http", "https", "HTTPS, http"))])
+def test_the_cookie_is_kept_to_tls_where_a_proxy_has_it(world: World, headers: dict[str, str]) -> None:
     form = headers | {"Content-Type": "application/x-www-form-urlencoded"}
     answer = world.client.post("/login", content=f"token={world.tokens['ada']}", headers=form)
-    assert ("; Secure" in answer.headers["set-cookie"]) is is_secure
+    assert ("; Secure" in answer.headers["set-cookie"]) is ("https" in str(headers).lower())
 
 
 def test_the_cookie_of_the_page_is_a_token_too(world: World) -> None:
@@ -476,7 +469,15 @@ def test_a_token_opens_several_identities_and_the_first_answers(world: World) ->
         assert client.get(f"/v1/sessions/{made}", params={"identity": "grace"}).is_success
 
 
-def test_a_stream_ends_when_its_token_is_revoked_which_lets_nobody_in_any_more(http: Serve) -> None:
+def test_a_stream_ends_when_its_token_is_revoked_not_when_it_cannot_be_checked(
+    http: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def away() -> None:
+        asked.append(1)
+        raise StoreAway("no PostgreSQL answers there")
+
     served = http(["word " * 400], tokens=True, delay_s=0.02)
     text, token = served.identities.tokens.add("guest", Grant(("ada",), "full"))
     with served.client(text) as client:
@@ -484,6 +485,9 @@ def test_a_stream_ends_when_its_token_is_revoked_which_lets_nobody_in_any_more(h
         with client.stream("POST", f"/v1/sessions/{session}/chat", json={"text": "hello"}) as stream:
             told = events(stream)
             next(told)
+            monkeypatch.setattr(served.identities.tokens, "all", away)
+            wait_until(lambda: asked)
+            monkeypatch.undo()
             served.identities.tokens.revoke(token.id)
             assert [name for name, _ in told][-1] == "text"
         assert client.get("/v1/models").status_code == 401
