@@ -330,7 +330,7 @@ def _backup(parser: argparse.ArgumentParser) -> None:
 
 def _restore(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE", type=Path, help="file of `chatbot backup`")
-    option(parser, "--as", "NAME", "restore as another identity", dest="name")
+    option(parser, "--as", "NAME", "restore as another identity, like -i", dest="identity", default=_INHERITED)
 
 
 def _sync(parser: argparse.ArgumentParser) -> None:

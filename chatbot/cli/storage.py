@@ -157,7 +157,7 @@ async def run_restore(args: argparse.Namespace) -> Exit:
         raise InvalidValue(f"backup not found: {path}")
     with path.open("rb") as file, progress("restoring") as advance:
         found = await asyncio.to_thread(verify, file, str(path))
-        name = args.name or found.name
+        name = args.identity or found.name
         with _new_setup(args.config, name, found.settings) as setup:
             done = await restore(file, str(path), setup.home, advance)
     value = {"identity": name, "made_at": found.made_at, **done.as_json()}

@@ -54,7 +54,7 @@ def test_a_restored_identity_is_identical(settings: str) -> None:
     Path("identities/ada/identity.toml").write_text(settings)
     told = ok("backup", "ada.chatbot")
     assert f"digest {_digest()}" in told
-    assert f"digest {_digest()}" in ok("restore", "ada.chatbot", "--as", "copy")
+    assert f"digest {_digest()}" in ok("restore", "ada.chatbot", "-i", "copy")
     assert _digest("copy") == _digest()
     assert Path("identities/copy/identity.toml").read_text() == settings
     for command in (("memory", "profile"), ("sessions", "list"), ("usage", "--json"), ("memory", "list")):
