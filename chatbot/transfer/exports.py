@@ -199,6 +199,9 @@ def read_bundle(text: str, name: str) -> Iterator[SessionExport | MemoryExport]:
             fields = msgspec.json.decode(line, type=dict[str, Any])
             kind = str(fields.pop("kind"))
         except (ValueError, KeyError, RecursionError):
+            if text.rstrip().endswith(line):  # cut off
+                left = 1
+                break
             fields, kind = {}, "unknown"
         if part is None:
             part, digest = _Part(kind, fields), hashlib.sha256()

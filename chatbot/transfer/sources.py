@@ -223,7 +223,8 @@ def elements(text: str, name: str) -> Iterator[Any]:
             raise json.JSONDecodeError("no comma, or no end", text, at)
     except (RecursionError, ValueError) as error:  # also for a number with thousands of digits
         at = getattr(error, "pos", at)
-        why = "it ends early: check that the download is complete" if at >= len(text) else f"error at character {at:,}"
+        is_cut = at >= len(text) or "Unterminated" in str(error)
+        why = "it ends early: check that the download is complete" if is_cut else f"error at character {at:,}"
         raise DamagedFile(f"{name} is not valid JSON: {why}") from error
 
 

@@ -145,6 +145,7 @@ def _with_file(name: str) -> Callable[[list[Line]], Sequence[Line | str]]:
     ("change", "error", "named"),
     [
         (lambda lines: lines[:-1], DamagedFile, "ends early"),
+        (lambda lines: [*lines[:-1], '{"kind": "entr'], DamagedFile, "ends early"),
         (lambda lines: [*lines[:-1], *lines], DamagedFile, "ends early"),
         (lambda lines: [*lines[:-1], {"kind": "end", "sha256": "0" * 64}], DamagedFile, "SHA-256"),
         (lambda lines: [lines[0] | {"format": 3}, *lines[1:]], LaterFormat, "later release"),

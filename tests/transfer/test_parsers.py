@@ -245,7 +245,7 @@ def test_kinds_are_recognised_by_what_is_in_them(tmp_path: Path) -> None:
         ("a.txt", b"hello", InvalidValue, "a.txt is neither a bundle, an export of ChatGPT or Claude, nor Markdown"),
         ("empty.txt", b"", InvalidValue, "is neither"),
         ("a.yaml", b"x: [", InvalidValue, "is neither"),
-        ("b.json", b'{"a": 1', DamagedFile, r"^\S+b.json is not valid JSON: it ends early"),
+        ("b.json", b'{"a": "1', DamagedFile, r"^\S+b.json is not valid JSON: it ends early"),
         ("a.json", b'[{"mapping": {}', DamagedFile, "ends early"),
         ("a.json", b"\xff\xfe", DamagedFile, "not valid UTF-8"),
         ("a.zip", b"PK\x03\x04nonsense", DamagedFile, "not a readable zip"),
