@@ -58,8 +58,10 @@ def unwritable(path: Path) -> OSError | None:
         folder = next(each for each in (path, *path.absolute().parents) if each.exists())
         before = folder.stat()
         trial = folder / f".doctor-{secrets.token_hex(8)}.tmp"
-        trial.mkdir(files.FOLDER_MODE)
-        trial.rmdir()
+        try:
+            trial.write_bytes(b"tried")  # on a full disk an empty file or folder could be made
+        finally:
+            trial.unlink(missing_ok=True)
         os.utime(folder, ns=(before.st_atime_ns, before.st_mtime_ns))
     except OSError as error:
         return error

@@ -13,6 +13,7 @@ from zipfile import ZipFile
 
 import pytest
 
+from chatbot.stores.on_disk.examination import unwritable
 from tests.command import fill, from_json, ok, project, run
 from tests.disk import ENDLESS, Put
 from tests.effort import share
@@ -69,6 +70,8 @@ def test_a_restore_that_a_full_disk_broke_off_is_continued() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, limits[1]))
     try:
         told = run("restore", "ada.chatbot", "--as", "copy").stderr
+        resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+        assert unwritable(Path("identities"))  # as `doctor` asks
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "had been written: repeat the command to continue" in told
