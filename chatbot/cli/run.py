@@ -112,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
     if not (hooks := logging.getLogger("chatbot.hooks.hooks")).handlers:
         hooks.addHandler(logging.NullHandler())  # the chat shows its messages as notices
     if logging.lastResort is not None:
-        logging.lastResort.setFormatter(TerminalFormatter())
+        logging.lastResort.setFormatter(TerminalFormatter("chatbot: %(message)s"))
     try:
         code = int(asyncio.run(run_command(args)) or Exit.OK)
         sys.stdout.flush()

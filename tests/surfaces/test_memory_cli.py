@@ -63,6 +63,8 @@ def test_what_reads_like_an_order_is_kept_with_a_warning_and_shown_to_the_model_
     assert (done.returncode, done.stdout[:6]) == (0, "added ")
     assert "reads like an order to a model" in done.stderr
     assert run("add", "The locker has the number 12").stderr == ""
+    nowhere = run("search", "12", CHATBOT_MEMORY__OBSERVATIONS__CACHE="/proc/nope")
+    assert nowhere.stderr.startswith("chatbot: no text index can be kept")
     for new in ([], ["--new"]):
         assert text in command.ok("prompt", *new, "--dry-run", "What about my locker?")
         assert command.from_json("sessions", "list") == []
