@@ -87,13 +87,13 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
         rule = memory.get("withheld", {}).get("rule", "")
         say_marked(f"in the prompt: {line}{f' ({rule})' if 'withheld' in line else ''}")
     if tokens := receipt.get("tokens"):
-        say_marked(_parts_of({name.removesuffix("_reserve"): count for name, count in tokens.items()}))
+        say_marked(_token_words({name.removesuffix("_reserve"): count for name, count in tokens.items()}))
     window = receipt.get("window", {})
     if entries := window.get("entries", 0):
         since, until = (_minute(window.get(end)) for end in ("from", "to"))
         say_marked(f"window: {how_many(entries, 'entry')} from {since} to {until}")
     for each in receipt.get("attachments", ()):
-        say_marked(f"attached: {each['name']} · {each['media_type']} · {each['bytes']:,} bytes{_read_of(each)}")
+        say_marked(f"attached: {each['name']} · {each['media_type']} · {each['bytes']:,} bytes{_reading_words(each)}")
     for each in window.get("cut", ()):
         say_marked(f"cut to fit: {each['what']} · {each['kept']:,} of {each['tokens']:,} tokens")
     bill = bill_of(calls_in([receipt]))
@@ -103,7 +103,7 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
         say(f"notice: {notice}")
 
 
-def _read_of(attachment: dict[str, Any]) -> str:
+def _reading_words(attachment: dict[str, Any]) -> str:
     """Describe how much of an attachment was read, and what was removed."""
     read = f" · {attachment['characters']:,} characters" if "characters" in attachment else ""
     redacted = f" · redacted: {', '.join(attachment['redacted'])}" if attachment.get("redacted") else ""
@@ -157,7 +157,7 @@ async def run_prompt(args: argparse.Namespace) -> None:
                 say_marked(f"in the prompt: {line}")
 
 
-def _parts_of(tokens: Mapping[str, int]) -> str:
+def _token_words(tokens: Mapping[str, int]) -> str:
     """Return the tokens of each part of a prompt, in words."""
     return "tokens: " + " · ".join(f"{name} {count:,}" for name, count in tokens.items())
 
@@ -168,7 +168,7 @@ def _show(bundle: PromptBundle) -> None:
         say(f"--- {message.role}")
         say(said)
     say("---")
-    say(f"{_parts_of({**bundle.parts, 'reply': bundle.reply_tokens})} of a window of {bundle.context_window:,}")
+    say(f"{_token_words({**bundle.parts, 'reply': bundle.reply_tokens})} of a window of {bundle.context_window:,}")
     if bundle.dropped:
         say(f"left out, as the window is full: {', '.join(bundle.dropped)}")
 

@@ -229,8 +229,9 @@ def plan_hook(name: str, table: Table | None, *, beside: Path | None = None) -> 
             raise ConfigError(f"the hook {name!r} listens to {topic!r}, which no chat publishes{near}")
     where = f"[hooks.{name}]"
     given = dict(table or {})
+    known = {**settings_of(_Common), **settings_of(hook)} if given else {}
     for key in given:
-        if key not in (known := {**settings_of(_Common), **settings_of(hook)}):
+        if key not in known:
             raise ConfigError(f"{where} has no setting {key!r}{did_you_mean(key, known)}")
     common = {key: given.pop(key) for key in settings_of(_Common) if key in given} if given else {}
     checked = partial(convert_settings, where, invalid=ConfigError, broken=ConfigError)

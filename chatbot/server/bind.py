@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, get_args, get_origin
@@ -115,9 +115,12 @@ def body_of(operation: Operation) -> type[RequestBody]:
 def given_in(operation: Operation, body: RequestBody) -> dict[str, Any]:
     """Return the arguments of an operation that a body gives, by the names of its parameters."""
     offered = operation.at("http")
-    return {
-        offered[name].name: check_value(offered[name], value) for name, value in _given_fields(body, offered).items()
-    }
+    return _by_parameter(offered, _given_fields(body, offered))
+
+
+def _by_parameter(offered: Mapping[str, Parameter], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values, checked, by the names of their parameters instead of those at the door."""
+    return {offered[name].name: check_value(offered[name], value) for name, value in values.items()}
 
 
 def router_of(operations: Iterable[Operation]) -> APIRouter:
@@ -145,12 +148,12 @@ def router_of(operations: Iterable[Operation]) -> APIRouter:
 
 def _responses(operation: Operation) -> Responses:
     path = operation.http.split()[1]
-    if _expects(operation):
+    if _expects_version(operation):
         return OF_CHANGES
     return OF_IDENTITY if path.startswith(_SESSIONS) else OF_MEMORY
 
 
-def _expects(operation: Operation) -> bool:
+def _expects_version(operation: Operation) -> bool:
     """Return True if the operation changes one memory, whose version the caller may expect."""
     method, path = operation.http.split()
     return method != "GET" and path.startswith(("/v1/memories/{memory_id}", "/v1/memories/by-key/"))
@@ -220,9 +223,8 @@ def _endpoint(operation: Operation, form: _AnswerForm) -> Callable[..., Any]:
             return await form.again(context, writing)
         sent = _given_fields(body, in_body) if body is not None else {}
         asked = {name: value for name, value in asked.items() if value is not None}
-        given = {offered[name].name: check_value(offered[name], value) for name, value in {**asked, **sent}.items()}
-        for each in in_path.values():
-            given[each.name] = [given[each.name]] if each.is_list else given[each.name]
+        given = _by_parameter(offered, {**asked, **sent})
+        given |= {each.name: [given[each.name]] for each in in_path.values() if each.is_list}
         result = await operation.run(context, "http", given)
         answer = form.answer(result)
         if writing is not None and isinstance(answer, Shape) and (made := answer.made()) is not None:
@@ -233,7 +235,7 @@ def _endpoint(operation: Operation, form: _AnswerForm) -> Callable[..., Any]:
         return answer
 
     parameters = [_parameter("access", AccessHere), *([_parameter("writing", WritingHere)] if writes else [])]
-    if _expects(operation):
+    if _expects_version(operation):
         parameters.append(_parameter("expected", IfMatchHere))
     elif form.model in {AddResult, MemoryRecord}:
         parameters.append(_parameter("expected", AnyVersionHere))

@@ -201,11 +201,10 @@ class RemoteTurn:
             if await self._ended_receipts():  # and another one runs
                 break
             await asyncio.sleep(_LOOK_EVERY_S)
-        for receipt in await self._ended_receipts():
-            self._kept = await KeptTurn.of(self._session, str(receipt["turn"]))
+        if receipts := await self._ended_receipts():
+            self._kept = await KeptTurn.of(self._session, str(receipts[0]["turn"]))
             async for event in self._kept.events():
                 yield event
-            return
 
     async def ended(self) -> TurnResult:
         """Return the result, once `events` has ended. Raises `TurnStopped` and `TurnLost`."""

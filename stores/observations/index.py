@@ -224,8 +224,8 @@ class TextIndex:
             at = bisect_right(ends, row)
             if at < len(ends) and self._segments[at].has_text(row):
                 segment = self._segments[at]
-                held = segment.versions[row - segment.start] == self._overlay.version(row)
-                (covered if held else self._log).append(row)
+                is_current = segment.versions[row - segment.start] == self._overlay.version(row)
+                (covered if is_current else self._log).append(row)
         self._overlay.drop(covered)
 
     def _totals_of(self, visible: Visible) -> Totals:

@@ -160,8 +160,9 @@ class Vectors:
 
         `wanted` is a flag for each row, and `query` has length 1. A query of another dimension matches nothing.
         """
-        used = self._usable_flags(digests, wanted)
-        return self._most_alike(query, used if len(query) == self.dimension else used & False, limit)
+        if len(query) != self.dimension:
+            return np.zeros(0, "i8"), np.zeros(0)
+        return self._most_alike(query, self._usable_flags(digests, wanted), limit)
 
     def later_alike(
         self, numbers: Sequence[int], digests: array[int], wanted: Numbers, limit: int

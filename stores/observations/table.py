@@ -230,12 +230,9 @@ class Table:
     def with_counts(self, row: Observation, number: int) -> Observation:
         """Return the row with its uses and strength, which only the table has."""
         uses, strength = self.use_count[number], self.strength[number]
-        is_settled = (row.consolidated_at is None) == (not self.consolidated_at[number])
-        if (
-            uses == row.use_count
-            and strength == (_NO_STRENGTH if row.strength is None else row.strength)
-            and is_settled
-        ):
+        row_strength = _NO_STRENGTH if row.strength is None else row.strength
+        is_consolidated = bool(self.consolidated_at[number])
+        if (uses, strength, is_consolidated) == (row.use_count, row_strength, row.consolidated_at is not None):
             return row  # it has these counts already
         used = (uses, moment(self.last_used_at[number]) if self.last_used_at[number] else None)
         at, touches = self.consolidated_at[number], self.consolidated_touches[number]

@@ -93,8 +93,9 @@ def bad_lines(
         return
     is_torn = bool(data) and not data.endswith(b"\n")
     if bad or is_torn:
-        what = f"{path} has {how_many(len(bad), 'damaged line')} (the first is line {bad[0]})"
-        what = what if bad else f"the last line of {path} is incomplete"
+        what = f"the last line of {path} is incomplete"
+        if bad:
+            what = f"{path} has {how_many(len(bad), 'damaged line')} (the first is line {bad[0]})"
         yield Flaw(subject, "bad", what, mend=partial(_remove_bad_lines, path, check, lock))
     if verify:
         yield from _changed_lines(subject, path, lines, set(bad), lock)

@@ -86,10 +86,10 @@ class PostgresLog(Log):
         """Compare the generation in one round trip, which also gives `read_new` its end."""
         if (unsure := self._unsure) is not None and self._writer != threading.get_ident():
             unsure.wait()
-        begins, asked_at = self._writing is not None, time.monotonic()
+        is_writing, asked_at = self._writing is not None, time.monotonic()
         generation, end = self._state()
         self._found = (threading.get_ident(), asked_at, end)
-        if begins and not generation:
+        if is_writing and not generation:
             return False  # our first write is not committed yet
         return self._generation not in {0, generation}
 
@@ -211,7 +211,7 @@ class PostgresLog(Log):
         self._unsure = threading.Event()
         return self._unsure
 
-    def append_behind(self, before: int, added: Sequence[tuple[int, bytes]]) -> None:
+    def append_after(self, before: int, added: Sequence[tuple[int, bytes]]) -> None:
         """Write these lines if the log still ends at `before`. Raises `WrittenByOthers` if not."""
         starts, lines = zip(*added, strict=True)
         head = {**_HEAD, "generation": self._generation, "before": before, "next": self._position}
@@ -246,7 +246,7 @@ class PostgresLog(Log):
         self._generation, self._position, self._last = generation, position, last
 
     def take_as_written(self, generation: int, position: int, last: bytes) -> None:
-        """Continue behind the log that the writer has rewritten."""
+        """Continue after the log that the writer has rewritten."""
         self.take_as_read(generation, position, last)
         self._writing = (generation, position)
 
@@ -314,7 +314,7 @@ class _UnlockedLines(_QueuedLines):
         if not self._added:
             raise WrittenByOthers
         self.is_over = True
-        self._log.append_behind(self._before, self._added)
+        self._log.append_after(self._before, self._added)
         self._is_written = True
 
     def rewrite(self, change: LineChange, more: Iterable[Event] = ()) -> dict[int, LinePlace]:  # noqa: ARG002 - it does not

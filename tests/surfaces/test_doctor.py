@@ -97,6 +97,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "no record": (lambda session: (session / "session.json").unlink(), "has no session.json"),
     "receipt": (lambda session: add(session / "receipts.jsonl", b'{"half'), "1 damaged line ("),
     "journal": (lambda _: cut(MEMORY / "observations.jsonl", 9), "1 damaged line ("),
+    "newline": (lambda _: cut(MEMORY / "observations.jsonl", 1), "the last line of"),
     "bill": (lambda _: add(MEMORY / "usage.jsonl", b'{"at": 7}\n'), "1 damaged line ("),
     "reserved": (lambda _: add(MEMORY / "reservations.json", b'{"half'), "reservations.json is damaged"),
     "index": (lambda _: (MEMORY / "sessions.json").write_bytes(b'{"version": 1'), "sessions.json"),
@@ -111,7 +112,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 
 
 @pytest.mark.parametrize(
-    "kind", by_day(DAMAGES, "kv", "zeros", "no record", "journal", "index", "modes", "pipe", "trash")
+    "kind", by_day(DAMAGES, "kv", "zeros", "no record", "journal", "newline", "index", "modes", "pipe", "trash")
 )
 def test_damage_is_found_and_mended_and_nothing_is_lost(project: Path, kind: str) -> None:
     damage, named = DAMAGES[kind]

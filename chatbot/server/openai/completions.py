@@ -61,7 +61,7 @@ async def complete(
     answer = await answer_to(asked, request.headers, identities, caller, writing)
     completion = _Completion(asked, answer)
     if asked.stream:
-        return await answer.streamed(completion.events, completion.failed)
+        return await answer.stream(completion.encode, completion.encode_error)
     return JSONResponse(await completion.whole(), headers=answer.headers)
 
 
@@ -96,7 +96,7 @@ class _Completion:
         choice = {"index": 0, "message": message, "finish_reason": end.reason, "logprobs": _logprobs(reply.logprobs)}
         return {**self._head, "object": "chat.completion", "choices": [choice], "usage": _usage(end.usage)}
 
-    async def events(self, deltas: AsyncGenerator[Delta, None]) -> AsyncGenerator[bytes, None]:
+    async def encode(self, deltas: AsyncGenerator[Delta, None]) -> AsyncGenerator[bytes, None]:
         """Yield the reply as OpenAI's chunks."""
         yield self._chunk({"role": "assistant", "content": ""})
         async for delta in deltas:
@@ -113,7 +113,7 @@ class _Completion:
                     yield self._frame([], usage=_usage(delta.usage))
         yield _END
 
-    def failed(self, problem: Problem) -> bytes:
+    def encode_error(self, problem: Problem) -> bytes:
         """Return the last events of a reply that fails midway."""
         return sse.event(problem.as_json()) + _END
 

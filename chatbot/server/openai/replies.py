@@ -62,12 +62,12 @@ class PendingReply:
             raise RuntimeError("the reply ended early")
         return reply, reply.finished
 
-    async def streamed(
+    async def stream(
         self,
-        encoded: Callable[[AsyncGenerator[Delta, None]], AsyncGenerator[bytes, None]],
-        failed: Callable[[Problem], bytes],
+        encode: Callable[[AsyncGenerator[Delta, None]], AsyncGenerator[bytes, None]],
+        encode_error: Callable[[Problem], bytes],
     ) -> sse.EventStream:
-        """Return the reply as events: `encoded` makes them from its deltas, `failed` from an error midway.
+        """Return the reply as events: `encode` makes them from its deltas, `encode_error` from an error midway.
 
         An error before the first delta is raised, to be answered with its HTTP status.
         """
@@ -81,10 +81,10 @@ class PendingReply:
 
         async def events() -> AsyncGenerator[bytes, None]:
             try:
-                async for event in encoded(deltas()):
+                async for event in encode(deltas()):
                     yield event
             except Exception as error:  # noqa: BLE001 - a plug-in's model may raise anything; the client must get an error
-                yield failed(problem_of(error, self.access.caller))
+                yield encode_error(problem_of(error, self.access.caller))
             finally:
                 await self.deltas.aclose()
 

@@ -163,7 +163,7 @@ async def respond(
     answer = await answer_to(completion, request.headers, identities, caller, writing, remembers=bool(asked.store))
     response = _Response(asked, answer)
     if asked.stream:
-        return await answer.streamed(response.events, response.failed)
+        return await answer.stream(response.encode, response.encode_error)
     return JSONResponse(await response.whole(), headers=answer.headers)
 
 
@@ -240,7 +240,7 @@ class _Response:
             list(self._take(delta))
         return self._response
 
-    async def events(self, deltas: AsyncGenerator[Delta, None]) -> AsyncGenerator[bytes, None]:
+    async def encode(self, deltas: AsyncGenerator[Delta, None]) -> AsyncGenerator[bytes, None]:
         """Yield the response as OpenAI's events."""
         yield self._event("created", response=self._response)
         yield self._event("in_progress", response=self._response)
@@ -248,7 +248,7 @@ class _Response:
             for event in self._take(delta):
                 yield event
 
-    def failed(self, problem: Problem) -> bytes:
+    def encode_error(self, problem: Problem) -> bytes:
         """Return the last event of a response that fails midway."""
         error = {"code": problem.code, "message": problem.message}
         return self._event("failed", response={**self._response, "status": "failed", "error": error})

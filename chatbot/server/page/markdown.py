@@ -70,7 +70,7 @@ _ALIGNMENT = re.compile(r"text-align:(left|right|center)")
 @lru_cache(maxsize=512)
 def render(text: str) -> Markup:
     """Return the text as HTML."""
-    return _rendered(text)
+    return _to_html(text)
 
 
 class GrowingText:
@@ -87,12 +87,12 @@ class GrowingText:
         undecided = _first_undecided(self._open)
         last = max((line for line in begins if line <= undecided), default=0)
         complete, self._open = "\n".join(lines[:last]), "\n".join(lines[last:])
-        return _rendered(complete) if complete else Markup(), _rendered(self._open)
+        return _to_html(complete) if complete else Markup(), _to_html(self._open)
 
     def end(self) -> Markup:
         """Return the HTML of the rest."""
         left, self._open = self._open, ""
-        return _rendered(left) if left else Markup()
+        return _to_html(left) if left else Markup()
 
 
 def _first_undecided(text: str) -> int:
@@ -104,7 +104,7 @@ def _first_undecided(text: str) -> int:
     return text.count("\n") + 1
 
 
-def _rendered(text: str) -> Markup:
+def _to_html(text: str) -> Markup:
     return Markup("<pre>{}</pre>").format(text) if len(text) > _LONGEST else _clean(_MARKDOWN.render(text))
 
 
