@@ -24,6 +24,7 @@ _as_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _CHUNK_BYTES = 16 * 1024
 _SUM = re.compile(rb',"sum":"([0-9a-f]{8})"\}\s*\Z')
 _END_BYTES = 64
+SKIPPED = "%s holds a line that is not %s; it is skipped, see `chatbot doctor`: %s: %r"
 
 
 def encode(record: Mapping[str, Any]) -> bytes:
@@ -96,4 +97,4 @@ def readable(lines: Iterable[bytes], where: object) -> Iterator[dict[str, Any]]:
         try:
             yield record_of(line)
         except InvalidValue as error:
-            logger.warning("%s holds a line that is not a record; it was skipped: %s: %r", where, error, line[:80])
+            logger.warning(SKIPPED, where, "a record", error, line[:80])

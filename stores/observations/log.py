@@ -15,7 +15,7 @@ from pathlib import Path
 
 from chatbot.stores import files
 from chatbot.stores.errors import InvalidValue, LaterFormat
-from chatbot.stores.json_lines import encode, is_blank, record_of
+from chatbot.stores.json_lines import SKIPPED, encode, is_blank, record_of
 from chatbot.stores.log import LineChange, LinePlace, Log, LogMark, Writing, rewrite_lines
 from chatbot.stores.row_events import Event, parse_event
 
@@ -193,5 +193,5 @@ def event_of(line: bytes, name: str) -> Event | None:
     except LaterFormat as error:
         raise LaterFormat(f"{name}: {error}") from error
     except InvalidValue as error:
-        logger.warning("%s holds a line that is not an event; it was skipped: %s: %r", name, error, line[:80])
+        logger.warning(SKIPPED, name, "an event", error, line[:80])
         return None

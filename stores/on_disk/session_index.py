@@ -218,7 +218,7 @@ class SessionIndex:
             with opened(path) as folder:
                 record = decode_record(folder.read(SESSION_NAME), path.name)
         except (OSError, ValueError) as error:
-            self.warn_once("%s has no readable %s: %s", path, SESSION_NAME, error)
+            self.warn_once("%s is left out, see `chatbot doctor`; its %s cannot be read: %s", path, SESSION_NAME, error)
             return known.get(path.name)
         transcript = path / "transcript.md"
         if transcript.exists():
