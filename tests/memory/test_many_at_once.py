@@ -52,20 +52,16 @@ def append(memory: MemorySystem, session_id: str, worker: str, count: str) -> No
     print(asyncio.run(work()))  # noqa: T201
 
 
-def _race(home: Path, session_id: str, workers: int, count: int) -> list[float]:
-    """Start the workers, let them all begin at the same moment, and return the longest wait of each."""
-    running = [start(f"{HERE}:append", f"{HERE}:capped", home, session_id, each, count) for each in range(workers)]
-    begin_together(running)
-    return [float(line) for process in running for line in lines_of(process)]
-
-
 @pytest.mark.parametrize(
     ("workers", "count"), [(4, 25), pytest.param(8, 100, marks=NIGHT), pytest.param(16, 200, marks=NIGHT)]
 )
 async def test_entries_of_many_processes_are_there_once_in_order(memory_home: Path, workers: int, count: int) -> None:
     async with MemorySystem(memory_home, settings={"basic_session": {"kv_cap": 10_000}}) as memory:
         session = await memory.create_session(STORES, "chat")
-        longest = max(_race(memory_home, session.id, workers, count))
+        given = (f"{HERE}:append", f"{HERE}:capped", memory_home, session.id)
+        running = [start(*given, each, count) for each in range(workers)]
+        begin_together(running)
+        longest = max(float(line) for process in running for line in lines_of(process))
         said = [entry.content for entry in await session.transcript_read_all()]
         keys = {entry.key for entry in await session.kv_entries()}
     assert keys == {f"{worker}.{n}" for worker in range(workers) for n in range(0, count, 5)}
@@ -142,23 +138,12 @@ def take_turns(memory: MemorySystem, session_id: str, worker: str) -> None:
     asyncio.run(work())
 
 
-async def _new_session(home: Path) -> str:
-    async with MemorySystem(home) as memory:
-        return (await memory.create_session(STORES, "chat")).id
-
-
-def test_turns_of_two_processes_are_never_mixed(tmp_path: Path) -> None:
-    session_id = asyncio.run(_new_session(tmp_path / "memory"))
-    home = tmp_path / "memory"
-    workers = [start(f"{HERE}:take_turns", f"{HERE}:capped", home, session_id, name) for name in "ab"]
-    assert [lines_of(each) for each in workers] == [[], []]
-
-    async def said() -> list[tuple[str, str]]:
-        async with MemorySystem(tmp_path / "memory") as memory:
-            entries = await (await memory.load_session(session_id, "chat")).transcript_read_all()
-            return [(entry.role, entry.content) for entry in entries]
-
-    entries = asyncio.run(said())
+async def test_turns_of_two_processes_are_never_mixed(memory_home: Path) -> None:
+    async with MemorySystem(memory_home) as memory:
+        session = await memory.create_session(STORES, "chat")
+        workers = [start(f"{HERE}:take_turns", f"{HERE}:capped", memory_home, session.id, name) for name in "ab"]
+        assert [lines_of(each) for each in workers] == [[], []]
+        entries = [(entry.role, entry.content) for entry in await session.transcript_read_all()]
     assert len(entries) == 60
     for question, answer in zip(entries[::2], entries[1::2], strict=True):
         assert (question[0], answer[0]) == ("user", "assistant")
