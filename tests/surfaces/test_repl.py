@@ -170,16 +170,17 @@ def test_a_failing_model_is_told_and_the_chat_goes_on(start: Start) -> None:
     assert [content for role, content in _said() if role == "user"] == ["hello"]
 
 
-def test_lines_typed_during_the_start_and_during_a_reply_are_sent_one_by_one(start: Start) -> None:
+def test_lines_typed_during_the_start_and_a_reply_are_sent_one_by_one_and_a_pasted_block_whole(start: Start) -> None:
     Path("endless.py").write_text(ENDLESS, encoding="utf-8")
     chat = start(program="endless.py")
     chat.type("first\nsecond\n", "so far so good")
-    chat.type("third\r/usage\rfourth")
+    assert chat.raw.rindex(b"\x1b[?2004h") > chat.raw.rindex(b"\x1b[?2004l")  # the terminal marks a pasted block
+    chat.type("third\r\x1b[200~/forget\nthis\x1b[201~\r/usage\rfourth")
     Path("go").touch()
     chat.see("purpose.*❯ fourth$")
     chat.type(CTRL_C)
     chat.leave()
-    assert [content for role, content in _said() if role == "user"] == ["first", "second", "third"]
+    assert [content for role, content in _said() if role == "user"] == ["first", "second", "third", "/forget\nthis"]
 
 
 @pytest.mark.nightly

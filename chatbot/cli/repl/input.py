@@ -317,9 +317,13 @@ class Typeahead:
     def gather(self, terminal: Input) -> None:
         """Take over unread keys, so that they do not answer a question asked now."""
         self._waiting += get_typeahead(terminal)
+        data = b""
         with terminal_without(termios.ICANON) as raw:
-            is_waiting = raw is not None and select.select([raw], [], [], 0)[0]
-            data = os.read(raw, _AT_ONCE) if raw is not None and is_waiting else b""
+            while raw is not None:
+                is_pasting = data.rfind(b"\x1b[200~") > data.rfind(b"\x1b[201~")  # the rest of the block comes at once
+                if not select.select([raw], [], [], is_pasting)[0] or not (more := os.read(raw, _AT_ONCE)):
+                    break
+                data += more
         typed = data.decode(errors="replace").replace("\r\n", "\r").replace("\n", "\r")
         Vt100Parser(self._waiting.append).feed_and_flush(typed)
 

@@ -94,6 +94,8 @@ class LiveReply:
     def _begin(self) -> None:
         if self._console.is_terminal:  # echo, also of ^C, would move the drawing; line mode would hold back keys
             self._echo.enter_context(terminal_without(termios.ECHO | termios.ICANON))
+            self._console.file.write("\x1b[?2004h")  # a block that is pasted meanwhile stays one
+            self._echo.callback(self._console.file.write, "\x1b[?2004l")
         self._live.start()
 
     def _end(self) -> None:
