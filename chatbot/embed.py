@@ -13,9 +13,11 @@ network library. Safe to share between tasks, threads and event loops; code with
 from __future__ import annotations
 
 import asyncio
+import atexit
 import json
 import os
 import threading
+import weakref
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -342,6 +344,8 @@ class Portal:
         self._loop = self._runner.get_loop()
         self._thread = threading.Thread(target=self._run, name="chatbot-portal", daemon=True)
         self._thread.start()
+        # Earlier than `atexit`: what still runs needs the pools of threads, which Python ends before.
+        getattr(threading, "_register_atexit", atexit.register)(_close, weakref.ref(self))
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine to its end and return its result. Raises what it raises."""
@@ -367,6 +371,11 @@ class Portal:
 
     def __exit__(self, *raised: object) -> None:
         self.close()
+
+
+def _close(portal: weakref.ref[Portal]) -> None:
+    if (forgotten := portal()) is not None:
+        forgotten.close()
 
 
 def _result(use: ToolUse, number: int) -> ToolResult:

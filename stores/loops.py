@@ -74,14 +74,13 @@ def wake(waiters: Iterable[Waiter], error: BaseException | None = None) -> None:
 async def cancel_and_wait(task: asyncio.Task[None]) -> None:
     """Cancel a task of any loop and return once it has ended; at once if its loop has stopped, soon if it is stuck."""
     loop = task.get_loop()
+    others = {None, *(each.ident for each in threading.enumerate())} - {threading.get_ident()}
     if loop is asyncio.get_running_loop():
         task.cancel()
         await asyncio.wait([task])
-    elif loop.is_running():
+    elif loop.is_running() and getattr(loop, "_thread_id", None) in others:  # else it is the loop of a forked parent
         ended = asyncio.run_coroutine_threadsafe(cancel_and_wait(task), loop)
-        await asyncio.wait(
-            [asyncio.wrap_future(ended)], timeout=_LONGEST_WAIT_S
-        )  # it may be stopping, or be a parent's
+        await asyncio.wait([asyncio.wrap_future(ended)], timeout=_LONGEST_WAIT_S)  # it may be stopping
 
 
 async def run_apart(call: Callable[..., Result], *args: Any) -> Result:

@@ -2,8 +2,11 @@
 
 import asyncio
 import json
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -263,9 +266,7 @@ async def test_a_session_keeps_the_transcript_and_shows_nothing_twice(memory: Ag
 
 
 def test_a_portal_that_closes_leaves_no_thread_waiting_and_none_waits_for_itself() -> None:
-    portal = Portal()
-    has_begun = threading.Event()
-    ended: list[BaseException] = []
+    portal, has_begun = Portal(), threading.Event()
 
     async def wait_for_ever() -> None:
         has_begun.set()
@@ -274,19 +275,18 @@ def test_a_portal_that_closes_leaves_no_thread_waiting_and_none_waits_for_itself
     async def wait_for_itself() -> None:
         portal.run(asyncio.sleep(0))
 
-    def run() -> None:
-        try:
-            portal.run(wait_for_ever())
-        except BaseException as error:  # noqa: BLE001 - a cancellation is none of the others
-            ended.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    assert has_begun.wait(PATIENCE_S)
-    with pytest.raises(RuntimeError, match="cannot wait for itself"):
-        portal.run(wait_for_itself())
-    portal.close()
-    thread.join(PATIENCE_S)
-    assert [type(each).__name__ for each in ended] == ["CancelledError"]
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(lambda: portal.run(wait_for_ever()))
+        assert has_begun.wait(PATIENCE_S)
+        with pytest.raises(RuntimeError, match="cannot wait for itself"):
+            portal.run(wait_for_itself())
+        portal.close()
+        assert type(waiting.exception(PATIENCE_S)).__name__ == "CancelledError"
     with pytest.raises(RuntimeError, match="the portal is closed"):
         portal.run(wait_for_ever())
+
+
+def test_a_program_that_does_not_close_its_portal_ends_in_silence(tmp_path: Path) -> None:
+    use = "portal = Portal(); portal.run(open_memory('.').remember('Anna lives in Lisbon'))"
+    program = [sys.executable, "-c", f"from chatbot.embed import *; {use}"]
+    assert subprocess.run(program, cwd=tmp_path, capture_output=True, check=True).stderr == b""

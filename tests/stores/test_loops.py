@@ -194,8 +194,14 @@ def test_a_forked_child_has_threads_of_its_own() -> None:
     batches: list[list[int]] = []
     asyncio.run(GroupCommit(batches.append).add(0))
     portal = Portal()
+
+    async def begin() -> asyncio.Task[None]:
+        return asyncio.create_task(asyncio.sleep(PATIENCE_S))
+
+    begun = portal.run(begin())
     child = os.fork()
     if child == 0:
+        asyncio.run(asyncio.wait_for(loops.cancel_and_wait(begun), 4))  # its loop runs in the parent
         with pytest.raises(RuntimeError, match="of the process that was forked"):
             portal.run(asyncio.sleep(0))
         asyncio.run(GroupCommit(batches.append).add(1))

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from itertools import count
 
 import pytest
 
@@ -40,16 +41,10 @@ def test_health_and_readiness_follow_storage(http: Serve, monkeypatch: pytest.Mo
 
 async def test_storage_that_hangs_is_asked_once_and_waited_for_but_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identities, "_LONGEST_WAIT_S", 0.01)
-    asked, answer = threading.Semaphore(0), threading.Event()
-
-    def look() -> None:
-        asked.release()
-        answer.wait()
-
-    probe = StorageProbe(look)
+    asked, answer = count(), threading.Event()
+    probe = StorageProbe(lambda: (next(asked), answer.wait()))
     assert [type(await probe.error()) for _ in range(3)] == [StoreAway] * 3
-    assert asked.acquire(blocking=False)
-    assert not asked.acquire(blocking=False)
+    assert next(asked) == 1
     answer.set()
     async with asyncio.timeout(PATIENCE_S):
         while await probe.error() is not None:
