@@ -334,8 +334,7 @@ def open_memory(
 class Portal:
     """An event loop in a thread, for code without one: `portal.run(memory.recall("tea"))`.
 
-    Everything with `await` can be run through it, so there is no second interface. Open with `with`. Any thread may use
-    it, except the one of its own loop.
+    It runs everything with `await`, so there is no second interface. Open with `with`. Any other thread may use it.
     """
 
     def __init__(self) -> None:

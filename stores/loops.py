@@ -84,10 +84,7 @@ async def cancel_and_wait(task: asyncio.Task[None]) -> None:
 
 
 async def run_apart(call: Callable[..., Result], *args: Any) -> Result:
-    """Return the result of a blocking call in its own thread, which does not keep an interrupted program from exiting.
-
-    For calls that can block for long, such as those to a server.
-    """
+    """Return the result of a long blocking call in its own thread, which keeps no interrupted program from exiting."""
     done, results = new_waiter(), list[Result]()
 
     def run() -> None:

@@ -134,8 +134,7 @@ class Database:
     def release(self) -> None:
         """Give up one use of the database: the last one closes its connections.
 
-        Never waits for `_guard`, as the garbage collector may call this in the thread that holds it; its holder closes
-        what was released meanwhile.
+        Never waits for `_guard`: the garbage collector may call this in the thread that holds it, which closes it then.
         """
         self._released.put(self)
         self._close_unused()
