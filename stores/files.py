@@ -341,7 +341,8 @@ class Folder:
                 os.close(file.descriptor)
         except OSError as error:
             if not isinstance(error, StoreError):
-                error.filename = name  # a failed write does not report it
+                # A failed write does not report it; of a draft the name of the file is meant.
+                error.filename = name[1:].rsplit(".", 2)[0] if name.endswith(".tmp") else name
             raise
 
     def _open(self, name: str, flags: int, *, may_be_linked: bool = False) -> OpenFile:
