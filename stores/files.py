@@ -193,9 +193,9 @@ class Folder:
             return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
         return None
 
-    def inner(self, name: str, *, makes: bool = False) -> Folder:
-        """Open a folder in this one, to be closed by the caller; with `makes`, create a missing one."""
-        if makes:
+    def inner(self, name: str, *, create: bool = False) -> Folder:
+        """Open a folder in this one, to be closed by the caller; with `create`, make a missing one."""
+        if create:
             with suppress(FileExistsError):
                 os.mkdir(_plain(name), FOLDER_MODE, dir_fd=self._descriptor)
         return Folder(self.path / name, os.open(_plain(name), _FOLDER, dir_fd=self._descriptor))

@@ -271,7 +271,7 @@ class Question(Struct, frozen=True, kw_only=True):
     """Number of hits of each kind that are considered."""
     spilling: int = 100
     """Number of best hits, and of most similar ones, whose neighbours are added."""
-    most_beside: int = 100
+    most_neighbours: int = 100
     """Maximum neighbours to add."""
     apart: frozenset[str] = frozenset()
     """Types that never count as neighbours."""

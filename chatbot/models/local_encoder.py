@@ -154,8 +154,8 @@ def _multilingual() -> MultilingualEncoder:
 
 def _row(english: Vector | None, part: Vector) -> Vector:
     """Place the parts, each of length 1, in one vector of length 1."""
-    rest = 0.0 if english else 1.0
-    return unit([*(english or bytes(ENGLISH)), *part, rest])
+    missing = 0.0 if english else 1.0
+    return unit([*(english or bytes(ENGLISH)), *part, missing])
 
 
 def _questions(english: Vector | None, part: Vector) -> list[Vector]:

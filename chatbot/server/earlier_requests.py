@@ -72,13 +72,13 @@ class Requests:
     def forget(self, namespace: str) -> int:
         """Delete the records of requests for the user of that namespace; return how many. Durable on return."""
         parts = namespace.split("/")  # callers have a digest of it, or of the part within the server's
-        users = tuple(f"/{digest_of('/'.join(parts[begin:]))}" for begin in range(len(parts)))
+        endings = tuple(f"/{digest_of('/'.join(parts[begin:]))}" for begin in range(len(parts)))
 
         def change(known: _Known) -> int:
-            gone = [key for key, each in known.items() if each.caller.endswith(users)]
+            gone = [key for key, each in known.items() if each.caller.endswith(endings)]
             return len([known.pop(key) for key in gone])
 
-        documents = map(self._document, users)
+        documents = map(self._document, endings)
         return sum(self._change(each, change) for each in documents if each.read() is not None)
 
     def _document(self, caller: str) -> Document:

@@ -117,9 +117,8 @@ def named_in_headers(caller: ServerCaller, headers: Headers) -> ServerCaller:
 
 def _texts(headers: Headers, name: str) -> list[str]:
     try:
-        return [
-            value.strip(" \t").encode("latin-1").decode() for value in headers.getlist(name)
-        ]  # HTTP decodes headers as Latin-1
+        values = headers.getlist(name)  # which HTTP decodes as Latin-1
+        return [value.strip(" \t").encode("latin-1").decode() for value in values]
     except UnicodeError:
         raise invalid("not valid UTF-8", name.title()) from None
 

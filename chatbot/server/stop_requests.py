@@ -90,7 +90,8 @@ class StopRequests:
     def _read_new(self) -> list[str]:
         mark, read, starts_over = self._mark, dict[str, str](), False
         while (reading := self._lines.since(mark)).records:
-            mark, starts_over = reading.mark, starts_over or reading.starts_over
+            mark = reading.mark
+            starts_over |= reading.starts_over
             read |= {record["id"]: str(record["session"]) for record in reading.records}
         sessions = [session for request, session in read.items() if request not in self._seen]
         self._mark = reading.mark

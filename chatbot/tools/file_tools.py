@@ -93,7 +93,7 @@ class WorkFolder:
         data = _encode(path, text)
         if len(data) > LARGEST:
             raise ToolError(f"{path!r}: {len(data):,} bytes are more than may be written ({LARGEST:,})")
-        with self._opened(parent, makes=True) as folder, _as_tool_error(path):
+        with self._opened(parent, create=True) as folder, _as_tool_error(path):
             old = folder.status(name)
             if old is not None and not _is_file(old):
                 raise ToolError(f"{path!r} is not a regular file: it is not replaced")
@@ -151,12 +151,12 @@ class WorkFolder:
         return parts[:-1], parts[-1]
 
     @contextmanager
-    def _opened(self, parts: list[str], *, makes: bool = False) -> Iterator[Folder]:
-        """Open a folder below the root, step by step; with `makes`, create missing ones."""
+    def _opened(self, parts: list[str], *, create: bool = False) -> Iterator[Folder]:
+        """Open a folder below the root, step by step; with `create`, make missing ones."""
         with _as_tool_error("/".join(parts) or "."), ExitStack() as opened:
             folder = opened.enter_context(closing(open_folder(self.root)))
             for part in parts:
-                folder = opened.enter_context(closing(folder.inner(part, makes=makes)))
+                folder = opened.enter_context(closing(folder.inner(part, create=create)))
             yield folder
 
 

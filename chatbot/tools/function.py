@@ -56,10 +56,10 @@ class Arguments:
         self._name = name
         self._parameters = {each.name: each for each in parameters}
 
-        def given(**given: Any) -> dict[str, Any]:
+        def arguments_given(**given: Any) -> dict[str, Any]:
             return given
 
-        echo: Any = given
+        echo: Any = arguments_given
         echo.__signature__ = inspect.Signature(parameters)
         echo.__annotations__ = {each.name: each.annotation for each in parameters}
         self._checked: TypeAdapter[Any] = TypeAdapter(echo, config=ConfigDict(strict=True))  # a call checks and echoes

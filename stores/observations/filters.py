@@ -56,7 +56,9 @@ def _rows_meeting(table: Table, name: str, asked: Any) -> set[int]:
     start = label_of(f"metadata.{name}", "")
     held = {label[len(start) :]: numbers for label, numbers in table.labels.items() if label.startswith(start)}
     found = set().union(*(numbers for value, numbers in held.items() if passes(json.loads(value), tests)))
-    return found | set(range(len(table))).difference(*held.values()) if passes(MISSING, tests) else found
+    if passes(MISSING, tests):
+        found |= set(range(len(table))).difference(*held.values())
+    return found
 
 
 def _without_any(table: Table, empty: str) -> set[int]:

@@ -101,9 +101,9 @@ class Questions:
         """
         table = self._table
         return {
-            table.ids[number]: {table.ids[other]: off for other, off in beside.items()}
+            table.ids[number]: {table.ids[other]: off for other, off in others.items()}
             for number in table.numbers_seen(dict.fromkeys(ids), self._visible)
-            if (beside := self._beside(number)) is not None
+            if (others := self._neighbours_of(number)) is not None
         }
 
     def outline(self, ids: Iterable[str], wanted: Filter) -> list[Match]:
@@ -142,7 +142,7 @@ class Questions:
         found.similar = {match.id: cosine for match, cosine in alike if match.id != question.without}
         found.density = self._densities(list(cosines)[:_COMPARED], question)
         found.rows.pop(question.without, None)
-        self._add_beside(wanted, question, found)
+        self._add_neighbours(wanted, question, found)
         if any(each.session_id for each in found.rows.values()):
             found.sessions = self.sessions_about(list(last or earlier))
         return found
@@ -170,19 +170,19 @@ class Questions:
         rarest = {*sorted(held, key=held.__getitem__)[:most]}
         return {word: weight for word, weight in weighed.items() if word in rarest}
 
-    def _add_beside(self, wanted: Filter, question: Question, found: Candidates) -> None:
+    def _add_neighbours(self, wanted: Filter, question: Question, found: Candidates) -> None:
         """Add the neighbours of the best rows by words and by meaning."""
         best = sorted([(-each.score, each.id) for each in found.rows.values()])[: question.spilling]
         alike = sorted([(-cosine, each) for each, cosine in found.similar.items()])[: question.spilling]
         asked = list(dict.fromkeys([each for _, each in (*best, *alike)]))
         neighbours = self.neighbours(asked)
-        beside: dict[str, float] = {}
+        scores: dict[str, float] = {}
         for each, others in neighbours.items():
             score = found.rows[each].score
             for other, off in others.items():
                 if other not in found.rows and other != question.without:
-                    beside[other] = beside.get(other, 0.0) + score / (1 + abs(off))
-        chosen = sorted([(-score, each) for each, score in beside.items()])[: question.most_beside]
+                    scores[other] = scores.get(other, 0.0) + score / (1 + abs(off))
+        chosen = sorted([(-score, each) for each, score in scores.items()])[: question.most_neighbours]
         for match in self.outline([each for _, each in chosen], wanted):
             found.rows[match.id] = match
         apart = {each for each, match in found.rows.items() if match.type in question.apart}
@@ -193,7 +193,7 @@ class Questions:
             if each not in apart
         }
 
-    def _beside(self, number: int) -> dict[int, int] | None:
+    def _neighbours_of(self, number: int) -> dict[int, int] | None:
         """Return the visible rows next to a row in its session, with their distance; None without a session."""
         table, flags = self._table, self._visible.flags
         session = table.sessions[table.session_of[number]]

@@ -86,12 +86,12 @@ class QueuedWrite:
 
 
 class Database:
-    """The database at a URL, opened when first used, and closed when its last user has called `leave`."""
+    """The database at a URL, opened when first used, and closed when its last user has called `release`."""
 
     _known: ClassVar[dict[str, Database]] = {}
     _guard = threading.Lock()
     _released: ClassVar[SimpleQueue[Database]] = SimpleQueue()
-    """Databases, one entry for each user that left."""
+    """Databases, one entry for each use that was released."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -172,7 +172,7 @@ class Database:
 
     @classmethod
     def close_all(cls) -> None:
-        """Close the connections to every database: at the end of the process, for users who did not leave."""
+        """Close the connections to every database: at the end of the process, for users who did not release them."""
         with cls._guard:
             databases = list(cls._known.values())
             cls._known.clear()

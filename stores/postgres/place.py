@@ -170,13 +170,13 @@ class PostgresLines(backend.Lines):
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         place = self._place
         where = {"session": place.session, "name": self._name}
-        again = partial(self._append, records)
+        write = partial(self._append, records)
         if len(records) == 1:
             one = {**where, "record": _text(records[0])}
-            if place.database.add(place.identity, statements.ADD_LINE, again, **one):
+            if place.database.add(place.identity, statements.ADD_LINE, write, **one):
                 return
         if records:
-            again()
+            write()
 
     def _append(self, records: Sequence[Mapping[str, Any]]) -> None:
         """Append, also if there are no lines yet."""
@@ -202,7 +202,7 @@ class PostgresLines(backend.Lines):
             return backend.Reading([], None, starts_over=True)
         starts_over = rows[0][0] != generation
         found = [(number, text) for _, number, text in rows if number is not None]
-        end = found[-1][0] if found else 0 if starts_over else n
+        end = found[-1][0] if found else (0 if starts_over else n)
         records = list(self._readable(text for _, text in found))
         return backend.Reading(records, (rows[0][0], end), starts_over, may_go_on=len(rows) == _AT_A_TIME)
 

@@ -138,9 +138,9 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         return reads if reads is not None and session.fresh_at and reads.fresh_at >= session.fresh_at else None
 
     def _append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
-        again = partial(self._append_all, session, entries)
-        if len(entries) != 1 or not self._append_one(session, entries[0], again):
-            again()
+        write_all = partial(self._append_all, session, entries)
+        if len(entries) != 1 or not self._append_one(session, entries[0], write_all):
+            write_all()
         if (reads := self._turns.get(session.id)) is not None:
             reads.entries += entries
 
@@ -157,11 +157,11 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
             raise place.missing()
         self._database.note_begun(place.identity, session.id, _MESSAGES)
 
-    def _append_one(self, session: SessionRef, entry: TranscriptEntry, again: Callable[[], None]) -> bool:
+    def _append_one(self, session: SessionRef, entry: TranscriptEntry, write_all: Callable[[], None]) -> bool:
         """Append to a transcript with entries, which is cheaper."""
         values: dict[str, Any] = {"role": entry.role, "content": escape_nul(entry.content), "at": entry.at}
         where = {"session": session.id, "name": _MESSAGES}
-        return self._database.add(self._home.identity, statements.ADD_MESSAGE, again, **where, **values)
+        return self._database.add(self._home.identity, statements.ADD_MESSAGE, write_all, **where, **values)
 
     def _set(self, session: SessionRef, entry: KeyValue) -> None:
         place = self._place(session)

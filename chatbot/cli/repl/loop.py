@@ -184,10 +184,10 @@ class Repl:
         return text
 
     async def _answer(self, text: str, files: Sequence[Upload], *, again: bool) -> None:
-        client, begun = ClientRequest(again=again), utc_now()
+        client, begun, session = ClientRequest(again=again), utc_now(), self._commands.session
         with self._screen.reply() as reply:
             self._consent.reply = reply
-            self._consent.session = session.id if (session := self._commands.session) else None
+            self._consent.session = None if session is None else session.id
             turn = self._commands.chat.turn(text, reply, attachments=files, client=client)
             receipt = await until_interrupted(turn, is_interrupted=self._is_interrupted)
         if receipt is None:

@@ -24,7 +24,7 @@ from chatbot.server.errors import problem_of
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
 from chatbot.server.page.markdown import GrowingText
-from chatbot.server.page.rendering import AccessHere, PageRoute, base, beside, render_page, render_part, render_template
+from chatbot.server.page.rendering import AccessHere, PageRoute, base, render_html, render_page, render_part, sidebar
 from chatbot.server.page.settings import Choices, menu_context, menus_for
 from chatbot.server.turns import RemoteTurn, RunningTurn
 from chatbot.stores.access import may
@@ -141,7 +141,7 @@ async def since(access: AccessHere, session_id: SessionId, after: Time = "", wri
         session=session.record,
         session_id=session_id,
         exchanges=shown,
-        beside=await beside(access),
+        sidebar=await sidebar(access),
         **await menu_context(access, session),
     )
 
@@ -181,13 +181,13 @@ async def _done(
     waiting: list[talk.Exchange] = []
     await talk.mark_running(access, session_id, waiting)  # adds them
     waiting = [each for each in waiting if each.turn != name]
-    return render_template(
+    return render_html(
         "done.html",
         base=base(access),
         identity=access.identity,
         session=session.record,
         session_id=session_id,
-        beside=await beside(access),
+        sidebar=await sidebar(access),
         exchange=_exchange_of(part.exchanges, turn, at),
         following=waiting[0] if waiting else None,
         problem=problem,

@@ -77,17 +77,17 @@ def render_page(
         "access": access,
         "base": "" if access is None else base(access),
         "identities": [] if access is None else request.app.state.identities.names_for(access.caller),
-        "beside": getattr(request.state, "beside", ()),
+        "sidebar": getattr(request.state, "sidebar", ()),
         "may_log_out": caller is not None and not caller.is_owner,
         "theme": theme if theme in {"light", "dark"} else "",
         "attached_bytes": request.app.state.identities.settings.attachments_kb * 1024 * 3 // 4,  # of base64
     }
-    return HTMLResponse(render_template(name, **about, **shown), status, headers=_HEADERS)
+    return HTMLResponse(render_html(name, **about, **shown), status, headers=_HEADERS)
 
 
 def render_part(name: str, access: IdentityAccess, **shown: Any) -> HTMLResponse:
     """Render a part of a page, which the page's script inserts."""
-    html = render_template(name, access=access, base=base(access), identity=access.identity, **shown)
+    html = render_html(name, access=access, base=base(access), identity=access.identity, **shown)
     return HTMLResponse(html, headers=_HEADERS)
 
 
@@ -96,8 +96,8 @@ def is_part(request: Request) -> bool:
     return "hx-request" in request.headers and "hx-boosted" not in request.headers
 
 
-def render_template(name: str, **shown: Any) -> Markup:
-    """Render a template."""
+def render_html(name: str, **shown: Any) -> Markup:
+    """Render a template as HTML."""
     return Markup(_templates().get_template(name).render(shown))  # noqa: S704 - Jinja2 has escaped it
 
 
@@ -117,7 +117,9 @@ def words(value: object) -> str:
         return "; ".join(f"{str(name).replace('_', ' ')}: {words(each)}" for name, each in value.items())
     if isinstance(value, list | tuple | set | frozenset):
         return ", ".join(map(words, value))
-    return {True: "yes", False: "no", None: ""}.get(value, "") if isinstance(value, bool | None) else str(value)
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)
 
 
 def shorten(text: str, most: int) -> str:
@@ -239,7 +241,7 @@ async def _access(
 ) -> IdentityAccess:
     access = await identities.access(caller, identity)
     if request.method == "GET" and not is_part(request):
-        request.state.access, request.state.beside = access, await beside(access)
+        request.state.access, request.state.sidebar = access, await sidebar(access)
     return access
 
 
@@ -267,11 +269,11 @@ def problem_page(request: Request, problem: Problem) -> Response:
     return response
 
 
-_MOST_BESIDE = 40
+_MOST_IN_SIDEBAR = 40
 
 
-async def beside(access: IdentityAccess) -> list[SessionRecord]:
-    """Return the sessions listed beside every page: pinned ones, then those used last."""
+async def sidebar(access: IdentityAccess) -> list[SessionRecord]:
+    """Return the sessions in the sidebar of every page: pinned ones, then those used last."""
     listed = await access.memory.list_sessions(wanted=lambda each: each.archived_at is None)
     others = [each for each in listed if each.pinned_at is None]
-    return [*(each for each in listed if each.pinned_at is not None), *others[:_MOST_BESIDE]]
+    return [*(each for each in listed if each.pinned_at is not None), *others[:_MOST_IN_SIDEBAR]]

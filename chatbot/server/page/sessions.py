@@ -57,19 +57,20 @@ async def show(
         access = replace(access, caller=access.caller.in_project(project))
     if q.strip():
         found = await _search(access, q)
+        groups = [("", found)] if found else []
     else:
         page = await list_sessions(
             access.context, limit=_ON_A_PAGE, cursor=before or None, archived=archived, with_archived=False
         )
         found, following = [SessionMatch(record) for record in page.rows], page.next_cursor
-    groups = [(name, list(group)) for name, group in groupby(found, key=lambda each: day(each.record.used_at))]
+        groups = [(name, list(group)) for name, group in groupby(found, key=lambda each: day(each.record.used_at))]
     return render_page(
         request,
         "sessions.html",
         access,
         here="sessions",
         q=q,
-        groups=[("", found)] if q.strip() and found else groups,
+        groups=groups,
         count=len(found),
         is_full=len(found) == _ON_A_PAGE,
         following=following,

@@ -31,6 +31,7 @@ async def show(
     session = await access.session(session_id)
     receipts = (await session.receipts_since(parse_time(at)))[::-1] if at else await session.receipts()
     receipt = receipt_at(receipts, at)
+    memory, tokens = receipt.get("memory") or {}, receipt.get("tokens", {})
     return render_page(
         request,
         "why.html",
@@ -38,13 +39,13 @@ async def show(
         here="session",
         session=session.record,
         receipt=receipt,
-        memory=receipt.get("memory") or {},
-        considered=await _considered_rows(access, receipt.get("memory") or {}),
+        memory=memory,
+        considered=await _considered_rows(access, memory),
         ending=ending(receipt),
-        nothing=nothing_considered(receipt.get("memory") or {}),
-        held=memory_line(receipt.get("memory") or {}),
-        tokens={name: n for name, n in receipt.get("tokens", {}).items() if name != "reply_reserve"},
-        reserve=receipt.get("tokens", {}).get("reply_reserve", 0),
+        nothing=nothing_considered(memory),
+        held=memory_line(memory),
+        tokens={name: n for name, n in tokens.items() if name != "reply_reserve"},
+        reserve=tokens.get("reply_reserve", 0),
         bill=bill_of(calls_in([receipt])),
         part_names=PART_NAMES,
         weighed=WEIGHED,
@@ -96,9 +97,8 @@ async def show_turn_memories(
     following = [str(each["at"]) for each in receipts if str(each["at"]) > str(receipt["at"])]
     memory = receipt.get("memory") or {}
     ids = [each for each, outcome in outcomes(memory).items() if outcome in IN_PROMPT]
-    kept_back = memory.get("withheld", {})
-    rows = await _rows(access, [*ids, *kept_back.get("rows", ())])
-    recalled = [rows[each] for each in ids if each in rows]
+    withheld = memory.get("withheld", {}).get("rows", ())
+    rows = await _rows(access, [*ids, *withheld])
     made = await access.memories.list_observations(
         session_id=session_id,
         after=parse_time(at),
@@ -113,11 +113,11 @@ async def show_turn_memories(
         access,
         session_id=session_id,
         at=at,
-        recalled=recalled,
-        withheld=[rows[each] for each in kept_back.get("rows", ()) if each in rows],
-        provider=kept_back.get("provider", ""),
+        recalled=[rows[each] for each in ids if each in rows],
+        withheld=[rows[each] for each in withheld if each in rows],
+        provider=memory.get("withheld", {}).get("provider", ""),
         remembered=[row for row in made.rows if row.id not in ids],
-        hidden=len(ids) + len(kept_back.get("rows", ())) - len(rows),
+        hidden=len(ids) + len(withheld) - len(rows),
     )
 
 

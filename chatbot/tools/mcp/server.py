@@ -295,7 +295,8 @@ class McpServers(AsyncResource):
         """Return the tools of all started servers, in the order of the configuration, and problems, each once."""
         self.begin()
         tools, problems = await asyncio.shield(self._starting) if self._starting else ([], [])
-        new, problems[:] = problems[:], []
+        new = list(problems)
+        problems.clear()
         return tools, new
 
     async def aclose(self) -> None:

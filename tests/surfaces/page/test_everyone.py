@@ -167,7 +167,7 @@ def test_each_link_leads_to_a_page_with_its_own_layout(served: Served, tab: Tab,
         assert box["x"] == (256 if has_sidebar else 0)
         assert box["x"] + box["width"] == page.evaluate("document.documentElement.clientWidth")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        expect(page.locator("aside.beside")).to_be_visible(visible=has_sidebar)
+        expect(page.locator("aside.sidebar")).to_be_visible(visible=has_sidebar)
 
 
 @pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])
