@@ -98,9 +98,6 @@ def _first_moment(text: str) -> datetime | None:
     return named_time(text, datetime.now(UTC))
 
 
-_WIDTH = 78
-
-
 _REMOVALS = ("forget", "purge", "delete", "remove", "revoke")
 _MEANT = {
     **dict.fromkeys(("delete", "remove", "rm", "del", "erase", "drop", "hide"), _REMOVALS),
@@ -200,7 +197,7 @@ def add_action(
     parser = actions.add_parser(
         name,
         help=summary,
-        description=textwrap.fill(summary, _WIDTH),
+        description=textwrap.fill(summary, width=78),
         epilog="\n".join(("examples:", *(f"  {each}" for each in typed))),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -199,7 +199,8 @@ class Toolbox:
 
     async def _within_limit(self, tool: Tool, arguments: dict[str, Any]) -> str:
         """Run the tool. Raises `ToolError` if it takes too long or cancels itself, and what it raises."""
-        limit = asyncio.timeout(seconds := tool.timeout_s or self._timeout_s)
+        seconds = tool.timeout_s or self._timeout_s
+        limit = asyncio.timeout(seconds)
         try:
             async with limit:
                 return await tool.run(arguments)

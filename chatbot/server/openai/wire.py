@@ -386,7 +386,7 @@ class ReplyRequest(ReplyFields):
 
     @model_validator(mode="after")
     def _check_together(self) -> ReplyRequest:
-        self.tools_and_choice()
+        self.tools_and_choice()  # raises for a name that no tool has
         if self.top_logprobs and not self.logprobs:
             raise PydanticCustomError("top_logprobs", "top_logprobs needs logprobs: true")
         return self
