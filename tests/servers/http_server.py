@@ -93,7 +93,8 @@ def serving(
 
     Their model is a scripted one with these replies, or the one in the configuration.
     """
-    _write_identities(config)
+    usual = '[agents.chat]\nmemory = ["basic_session", "observations"]\n'
+    project(config or usual, "ada", "grace", identity='persona = "You are {name}."\n')
     models: dict[str, ScriptedModel] = {}
 
     def open_runtime(options: Options) -> Runtime:
@@ -154,8 +155,3 @@ def events(response: httpx.Response, *, phases: bool = False) -> Iterator[tuple[
             text = line.removeprefix("data: ")
             if name != "phase" or phases:
                 yield name, text if text == "[DONE]" else json.loads(text)
-
-
-def _write_identities(config: str) -> None:
-    usual = '[agents.chat]\nmemory = ["basic_session", "observations"]\n'
-    project(config or usual, "ada", "grace", identity='persona = "You are {name}."\n')

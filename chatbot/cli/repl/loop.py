@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from prompt_toolkit import PromptSession
 from prompt_toolkit.auto_suggest import AutoSuggestFromHistory
 from prompt_toolkit.filters import emacs_mode
-from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from chatbot.chat.dialogue import ClientRequest, last_exchange
@@ -79,8 +79,9 @@ class Repl:
         self._is_interrupted = False
         self._commands = Commands(runtime, screen, options)
         self._pasted = PastedTexts()
+        typed = runtime.memory.backend.private_file(HISTORY_NAME)  # an ephemeral chat keeps none
         self._prompt: PromptSession[str] = PromptSession(
-            history=_history(runtime, screen.say),
+            history=InMemoryHistory() if typed is None else _TypedLines(typed, screen.say),
             completer=SlashCompleter(Commands, CommandValues(runtime)),
             complete_while_typing=True,
             vi_mode=runtime.config.terminal.vi,
@@ -209,12 +210,6 @@ class Repl:
         is_old = session is not None and session.record.title
         shown = self._runtime.config.terminal.shown_on_resume if is_old else 0
         await show_session(self._runtime, self._screen, session, "continued" if is_old else "a new session", shown)
-
-
-def _history(runtime: Runtime, say: Callable[[str], None]) -> History:
-    """Open the history of typed lines, as private as the identity's memory; an ephemeral chat keeps none."""
-    path = runtime.memory.backend.private_file(HISTORY_NAME)
-    return InMemoryHistory() if path is None else _TypedLines(path, say)
 
 
 class _TypedLines(FileHistory):
