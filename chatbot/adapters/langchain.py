@@ -25,6 +25,7 @@ from langchain_core.tools import StructuredTool
 from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.embed import AgentMemory, MemoryTool, Portal, entry_of, item_of, text_of
 from chatbot.memory import SessionHandle
+from chatbot.stores.records import check_text
 
 Done = TypeVar("Done")
 _SPEAKERS: dict[str, type[HumanMessage | AIMessage]] = {USER: HumanMessage, ASSISTANT: AIMessage}
@@ -36,7 +37,7 @@ class MemoryHistory(BaseChatMessageHistory):
     def __init__(self, memory: AgentMemory, portal: Portal, session_id: str) -> None:
         self._memory = memory
         self._portal = portal
-        self._session_id = session_id
+        self._session_id = check_text(session_id, "session_id")
 
     @property
     def messages(self) -> list[BaseMessage]:  # type: ignore[override]  # an attribute there

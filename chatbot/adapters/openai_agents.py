@@ -18,6 +18,7 @@ from agents.tool_context import ToolContext
 
 from chatbot.embed import AgentMemory, MemoryTool, entry_of, item_of
 from chatbot.memory import SessionHandle
+from chatbot.stores.records import check_text
 
 if TYPE_CHECKING:
     from agents.items import TResponseInputItem
@@ -28,7 +29,7 @@ class MemorySession:
     """The SDK's `Session` over one of ours: it keeps every item in order, and remembers each exchange."""
 
     def __init__(self, memory: AgentMemory, session_id: str, *, settings: SessionSettings | None = None) -> None:
-        self.session_id = session_id
+        self.session_id = check_text(session_id, "session_id")
         self.session_settings = settings
         self._memory = memory
         self._open: SessionHandle | None = None

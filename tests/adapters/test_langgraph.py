@@ -170,6 +170,8 @@ def test_a_history_gives_back_every_message_as_it_was(memory: AgentMemory, porta
     assert exchange.user_text == "My sister Anna lives in Lisbon."
     history.clear()
     assert history.messages == []
+    with pytest.raises(ValueError, match="session_id is None"):
+        MemoryHistory(memory, portal, None)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

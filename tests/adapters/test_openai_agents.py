@@ -80,8 +80,9 @@ async def test_a_session_gives_back_every_item_as_it_was(memory: AgentMemory) ->
     assert await again.pop_item() == items[-1]
     assert await again.get_items() == items[:-1]
     await again.clear_session()
-    assert await again.get_items() == []
-    assert await again.pop_item() is None
+    assert (await again.get_items(), await again.pop_item()) == ([], None)
+    with pytest.raises(ValueError, match="session_id is None"):
+        MemorySession(memory, None)  # type: ignore[arg-type]
 
 
 async def test_an_exchange_with_many_calls_of_tools_is_remembered(memory: AgentMemory) -> None:
