@@ -214,16 +214,13 @@ async def run(args: argparse.Namespace) -> None:
     say_result(args, settings | {"paths": paths}, "\n".join([head, *_lines(settings)]))
 
 
-async def _set(args: argparse.Namespace) -> None:
+async def _change(args: argparse.Namespace) -> None:
     path = file_in_use(args.config)
-    set_text(path, args.key, args.value)
-    _report_written(args, path, f"{args.key} is set")
-
-
-async def _unset(args: argparse.Namespace) -> None:
-    path = file_in_use(args.config)
-    unset(path, args.key)
-    _report_written(args, path, f"{args.key} is unset")
+    if args.action == "set":
+        set_text(path, args.key, args.value)
+    else:
+        unset(path, args.key)
+    _report_written(args, path, f"{args.key} is {args.action}")
 
 
 async def _edit(args: argparse.Namespace) -> None:
@@ -286,7 +283,7 @@ def _trust_file(args: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
     return file, trust(file, read_toml(file))
 
 
-_CHANGES = {"set": _set, "unset": _unset, "edit": _edit, "trust": _trust}
+_CHANGES = {"set": _change, "unset": _change, "edit": _edit, "trust": _trust}
 
 
 def _without_keys(table: dict[str, Any], *, is_secret: bool = False) -> dict[str, Any]:

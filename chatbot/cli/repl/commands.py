@@ -212,9 +212,8 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         setup = self._runtime.setup
         if not name:
             others = [each for each in list_identities(setup.identities) if each != setup.identity.name]
-            self._screen.say(
-                f"{setup.identity.name} answers" + (f"; others: {', '.join(others)}" if others else ""), "dim"
-            )
+            besides = f"; others: {', '.join(others)}" if others else ""
+            self._screen.say(f"{setup.identity.name} answers{besides}", "dim")
             return NextStep()
         if name == setup.identity.name:
             self._screen.say(f"{name} is already the identity", "dim")

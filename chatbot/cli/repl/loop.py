@@ -51,11 +51,10 @@ async def run(args: argparse.Namespace) -> None:
     options: Options | None = options_of(args)
     while options is not None:
         options = await _chat_as(options, args)
-        args = argparse.Namespace(**{**vars(args), "new": False, "fork": None, "resume": None})
 
 
 async def _chat_as(options: Options, args: argparse.Namespace) -> Options | None:
-    """Chat with one identity; return the options of the next one, if the user switches."""
+    """Chat with one identity; return the options of the next one, if any, and set its session in `args`."""
     consent = Consent()
     async with Runtime(options, confirm=consent, is_terminal=True) as runtime:
         settings = runtime.config.terminal
@@ -63,7 +62,10 @@ async def _chat_as(options: Options, args: argparse.Namespace) -> Options | None
         repl = Repl(runtime, screen, options, consent)
         await repl.open(args)
         identity = await repl.loop()
-        await repl.say_goodbye()
+        kept = await repl.say_goodbye()
+    goes_on = identity == runtime.setup.identity.name  # with other settings
+    args.continue_last, args.fork, args.new = False, None, goes_on and kept is None
+    args.resume = kept if goes_on else None
     return None if identity is None else replace(options, identity=identity, persona=None)
 
 
@@ -145,14 +147,16 @@ class Repl:
             return True
         return False
 
-    async def say_goodbye(self) -> None:
-        """Print how to resume the session, if anything was said."""
+    async def say_goodbye(self) -> str | None:
+        """Print how to resume the session, if anything was said, and return its id."""
         session = self._commands.session
+        if session is None or self._runtime.memory.where is None:
+            return None
         if await self._commands.discard_empty() or await self._is_deleted():
-            return
-        if session is not None and self._runtime.memory.where is not None:
-            who = "" if self._asked_identity is None else f" -i {self._asked_identity}"
-            self._screen.say(f"continue with: chatbot{who} -r {session.id}", "dim")
+            return None
+        who = "" if self._asked_identity is None else f" -i {self._asked_identity}"
+        self._screen.say(f"continue with: chatbot{who} -r {session.id}", "dim")
+        return session.id
 
     async def _step(self, following: NextStep) -> NextStep:
         text = await self._read(following.draft) if following.say is None else following.say
