@@ -74,6 +74,8 @@ class Closable(AsyncResource):
 
     @classmethod
     def _guard_operation(cls, operation: Method) -> Method:
+        closes = operation.__name__ == "aclose"
+
         @wraps(operation)
         async def guarded(self: Closable, *args: Any, **named: Any) -> Any:
             if closes:
@@ -82,7 +84,6 @@ class Closable(AsyncResource):
                 self.check_open()
             return await operation(self, *args, **named)
 
-        closes = operation.__name__ == "aclose"
         return guarded
 
 
@@ -116,7 +117,7 @@ class Store(Closable):
                 try:
                     found = await operation(self, *args, **named)
                     kind = _LISTS.get(operation.__name__)
-                    if kind and not (isinstance(found, list) and isinstance((found or [None])[0], kind | None)):
+                    if kind and not (isinstance(found, list) and (not found or isinstance(found[0], kind))):
                         raise TypeError(f"it returned {found!r:.80}, which is no list of {kind.__name__}")
                 except errors.StoreError:
                     raise

@@ -172,8 +172,8 @@ def checker(found: Fields, put: Callable[[Any, str, Any], None] = object.__setat
     def check(record: object) -> None:
         values = values_of(record)
         given = compress(zip(values, checks, strict=True), map(is_not, values, defaults))  # most have the default
-        for value, (each, check) in given:
-            if (kept := check(value, each.name)) is not value:
+        for value, (each, check_field) in given:
+            if (kept := check_field(value, each.name)) is not value:
                 put(record, each.name, kept)
 
     return check
@@ -205,9 +205,9 @@ def read(line: Mapping[str, Any], found: Fields, *, partial: bool = False) -> di
         if field is None:
             del values[name]
         elif field.form is not None and not (value is None and field.default is None):
-            read = field.form.read
-            if read is not _same:
-                values[name] = read(value, name)
+            convert = field.form.read
+            if convert is not _same:
+                values[name] = convert(value, name)
     if not partial:
         for field in found.values():
             if field.default is MISSING and field.name not in values:
@@ -220,11 +220,6 @@ def how_many(count: int, one: str, several: str = "") -> str:
     ends_in_y = one.endswith("y") and not one.endswith(("ay", "ey", "oy", "uy"))
     several = several or (f"{one[:-1]}ies" if ends_in_y else f"{one}s")
     return f"{count:,} {one if count == 1 else several}"
-
-
-def is_observation_id(text: str) -> bool:
-    """Return whether `text` has the form of an id."""
-    return ID.fullmatch(text) is not None
 
 
 def check_id(text: object, _: str = "") -> Any:

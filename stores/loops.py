@@ -110,7 +110,10 @@ async def to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
         ended, _ = await asyncio.wait([task], timeout=_LONGEST_END_S)
-        _ = task.result() if ended else task.cancel()
+        if ended:
+            task.result()  # raises its error
+        else:
+            task.cancel()
         raise
 
 
@@ -241,9 +244,9 @@ class GroupCommit(Generic[Item]):
         with self._lock:
             batch, self._waiting = self._waiting, []
             self._is_busy = bool(batch)
-            finished: list[Waiter] = []
-            if not batch:
-                finished, self._finishing = self._finishing, finished
+            if batch:
+                return batch, []
+            finished, self._finishing = self._finishing, []
         return batch, finished
 
     def _work(self) -> None:

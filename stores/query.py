@@ -55,7 +55,7 @@ def _several(*known: str) -> Form:
     """Return the form of a filter field that takes one text or several alternatives."""
 
     def texts(value: Any, name: str) -> tuple[str, ...]:
-        found = (value,) if isinstance(value, str) else tuple(value) if isinstance(value, Iterable) else (value,)
+        found = (value,) if isinstance(value, str) or not isinstance(value, Iterable) else tuple(value)
         for each in found:
             if not isinstance(each, str):
                 raise InvalidValue(f"{name} is {value!r:.80}: it must be one text, or a list of texts")
@@ -419,7 +419,8 @@ def _check_tests(tests: Mapping[str, Any]) -> None:
     for name, other in tests.items():
         if name not in _TESTS:
             raise InvalidValue(f"metadata: unknown comparison {name!r:.80}{did_you_mean(name, _TESTS)}")
-        if not isinstance(other, kind := _KINDS.get(name, object)):
+        kind = _KINDS.get(name, object)
+        if not isinstance(other, kind):
             raise InvalidValue(f"metadata: {name} takes a {kind.__name__}")
 
 

@@ -229,9 +229,9 @@ class SessionRecord(Struct, frozen=True):
     `entries:one.another`."""
 
     def __post_init__(self) -> None:
-        _check_id(self.id)
-        if self.parent is not None:
-            _check_id(self.parent)
+        for each in (self.id, self.id if self.parent is None else self.parent):
+            if not is_id(each):
+                raise InvalidValue(f"{each!r} is not a session id")
         for name, value in zip(_TEXTS, _texts_of(self), strict=True):
             if value != "" and in_line(check_text(value, name)) != value:
                 raise InvalidValue(f"the {name} is {value!r:.80}: it must be one line without control characters")
@@ -287,8 +287,8 @@ def _title(text: str) -> str:
     return in_line(check_text(text, "the title"))[:LONGEST_TITLE].rstrip()
 
 
-def is_session_id(text: object) -> bool:
-    """Return whether `text` has the form of a session id; nothing else may name a session's folder."""
+def is_id(text: object) -> bool:
+    """Return whether `text` has the form of an id; nothing else may name a session's folder."""
     return isinstance(text, str) and ID.fullmatch(text) is not None
 
 
@@ -331,8 +331,3 @@ def decode_record(data: bytes, session_id: str) -> SessionRecord:
     except (ValueError, RecursionError) as error:
         raise InvalidValue(f"not valid JSON: {error}") from error
     return replace(parse_record(written), id=session_id)
-
-
-def _check_id(text: str) -> None:
-    if not is_session_id(text):
-        raise InvalidValue(f"{text!r} is not a session id")

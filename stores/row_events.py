@@ -305,8 +305,8 @@ def line_of(
 def _check_whole(event: Event) -> None:
     needs = {"add": event.row, "triple": event.triple, "supersede": event.by, "compress": event.by}
     if event.kind in needs and needs[event.kind] is None:
-        field = {"add": "row", "triple": "triple"}.get(event.kind, "by")
-        raise InvalidValue(f"event {event.kind!r}: missing field {field!r}")
+        missing = {"add": "row", "triple": "triple"}.get(event.kind, "by")
+        raise InvalidValue(f"event {event.kind!r}: missing field {missing!r}")
     if event.kind not in {"add", "triple"} and not event.ids:
         raise InvalidValue(f"event {event.kind!r}: missing ids")
 

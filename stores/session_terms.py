@@ -77,8 +77,8 @@ class SessionTerms:
                 old, names = self._cache.read(NAME), folder.names()
                 lines = [line + b"\n" for head, line in _lines(old) if is_kept(_session_of(head))]
                 lines += [
-                    encode({"session": session, "version": version_of(stamp), "terms": dict(counts)})
-                    for session, stamp, counts in new
+                    encode({"session": session, "version": version_of(transcript), "terms": dict(counts)})
+                    for session, transcript, counts in new
                 ]
                 data = b"".join([_first_line(), *lines])
                 has_draft = any(name.startswith(f".{NAME}.") for name in names)  # of a killed process

@@ -33,10 +33,9 @@ from chatbot.operations import OPERATIONS, Context, Entries, MemoryRows
 from chatbot.redaction import redact
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import did_you_mean
-from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Version
-from chatbot.stores.records import TranscriptEntry, format_time, well_formed
+from chatbot.stores.records import TranscriptEntry, format_time, is_id, well_formed
 from chatbot.tools import Effect, Tool
 from chatbot.tools.toolbox import coerce, shorten, text_of
 
@@ -161,7 +160,7 @@ class OperationTool(Tool):
         Raises `ToolError` for any other text: one that only resembles a memory must not change it. A list takes only
         ids, as small models quote all notes of a prompt to forget one.
         """
-        if is_observation_id(text):
+        if is_id(text):
             return text
         wanted: dict[str, Any] = {"types": ["task"]} if parameter.noun == "task" else {}
         hits = [] if parameter.is_list else await self._context.memories.search(text, count_use=False, **wanted)

@@ -15,9 +15,9 @@ from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 from chatbot import operation as kinds
 from chatbot.operation import REQUIRED, Operation, Parameter
 from chatbot.stores.access import Sensitivity
-from chatbot.stores.fields import LONGEST_LINE, is_observation_id
+from chatbot.stores.fields import LONGEST_LINE
 from chatbot.stores.observation import SUMMARIES, TYPES
-from chatbot.stores.records import read_time
+from chatbot.stores.records import is_id, read_time
 from chatbot.tools.function import Arguments
 
 
@@ -47,12 +47,12 @@ _WRITABLE = [each for each in TYPES if each not in SUMMARIES | {"exchange", "tas
 
 def _plain_id(value: object) -> object:
     plain = value.strip().lower() if isinstance(value, str) else ""
-    return plain if is_observation_id(plain) else value
+    return plain if is_id(plain) else value
 
 
 def _id(value: object) -> object:
     plain = _plain_id(value)
-    if isinstance(plain, str) and not is_observation_id(plain):
+    if isinstance(plain, str) and not is_id(plain):
         raise ValueError(f"{plain!r:.80} is not an id: use one exactly as another tool returned it")
     return plain
 

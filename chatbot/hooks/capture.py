@@ -33,8 +33,9 @@ from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError
-from chatbot.stores.fields import is_observation_id, texts_in
+from chatbot.stores.fields import texts_in
 from chatbot.stores.observation import Type
+from chatbot.stores.records import is_id
 from chatbot.tools import ToolResult
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ async def _mark_milestone(memory: Memory, run: ToolRun, sources: Sequence[str]) 
 async def _task_ids(session: SessionHandle, run: ToolRun) -> list[str]:
     """Return the id of the task that a run of memory's tools was about, if it exists: a checkpoint is as strict."""
     asked = str(run.task.get("id") or run.arguments.get("task", ""))
-    if not is_observation_id(asked):
+    if not is_id(asked):
         return []
     return [row.id for row in await session.memory.get([asked], sensitivities=SENSITIVITIES, count_use=False)]
 

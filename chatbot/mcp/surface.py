@@ -30,8 +30,8 @@ from chatbot.operations import OPERATIONS
 from chatbot.server.callers import ServerCaller
 from chatbot.stores import errors
 from chatbot.stores.access import TOOL_RIGHTS
-from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import Observation
+from chatbot.stores.records import is_id
 from chatbot.tools import Tool
 
 logger = logging.getLogger(__name__)
@@ -165,7 +165,7 @@ class _CallerSurface:
         """Return the JSON at an address."""
         found = _ADDRESS.fullmatch(address)
         unknown = ToolError(f"unknown resource {address!r:.120}")
-        if found is None or not is_observation_id(found[2].lower()):
+        if found is None or not is_id(found[2].lower()):
             raise unknown
         if found[1] == "sessions":
             return await self.tools["session_read"].run({"session_id": found[2], "last": _MOST_ENTRIES})

@@ -31,7 +31,7 @@ from chatbot.stores.home import Home, parse_home
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.plugins import open_backend, open_store
 from chatbot.stores.query import Progress, check_limit
-from chatbot.stores.records import KEYED, SessionRecord, SessionRef, check_text, check_type, is_session_id
+from chatbot.stores.records import KEYED, SessionRecord, SessionRef, check_text, check_type, is_id
 from chatbot.stores.session_terms import SessionTerms
 from chatbot.stores.span import span
 
@@ -221,7 +221,7 @@ class SessionOpening(AsyncResource, Observable):
         Raises `SessionNotFound`, or `AmbiguousSession` with the matches.
         """
         self.caller.check("read")
-        if is_session_id(text):
+        if is_id(text):
             return await self._open_record(text)
         wanted = check_text(text, "the session").casefold()
         sessions = await self.list_sessions(agent_id)
@@ -242,7 +242,7 @@ class SessionOpening(AsyncResource, Observable):
     async def _open_record(self, session_id: str) -> SessionRecord:
         """Return the record of an open session; for any other, take the same steps and raise `SessionNotFound`."""
         own = self.caller
-        shown = session_id if is_session_id(session_id) else repr(session_id)[:80]
+        shown = session_id if is_id(session_id) else repr(session_id)[:80]
         unknown = SessionNotFound(f"no session has the id {shown}")
         try:
             record = await self._catalog.get(session_id)

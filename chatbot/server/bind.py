@@ -23,8 +23,8 @@ from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.shapes import SHAPES, AddResult, MemoryRecord, RequestBody, Shape
 from chatbot.stores.errors import UnknownObservation
-from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import version_of
+from chatbot.stores.records import is_id
 
 _ANY = "*"
 _TAG = re.compile(r'(W/)?"([^"*]*)"')
@@ -307,8 +307,8 @@ def _given_fields(body: RequestBody, parameters: dict[str, Parameter]) -> dict[s
 
 def check_value(parameter: Parameter, value: Any) -> Any:
     """Return the value. A malformed id raises the same error as a missing one."""
-    is_id = parameter.item in {kinds.Id, kinds.FactId}
+    names_row = parameter.item in {kinds.Id, kinds.FactId}
     for each in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
-        if is_id and each is not None and not is_observation_id(each):
+        if names_row and each is not None and not is_id(each):
             raise UnknownObservation(f"no {parameter.noun} has the id {each:.80}")
     return value

@@ -27,7 +27,7 @@ from chatbot.stores.json_lines import damage_of, encode, is_blank, record_of
 from chatbot.stores.on_disk.session_index import NAME as INDEX_NAME
 from chatbot.stores.on_disk.session_index import SESSION_NAME
 from chatbot.stores.on_disk.sessions import STRAY_AFTER_S, FolderSessions, render
-from chatbot.stores.records import SessionRecord, decode_record, is_session_id
+from chatbot.stores.records import SessionRecord, decode_record, is_id
 
 ASIDE = "set-aside"
 """Folder in an identity's memory to which damaged folders are moved."""
@@ -254,7 +254,7 @@ def _index(home: Path, sessions: FolderSessions) -> Iterator[Flaw]:
 
 
 def _session(home: Path, path: Path, sessions: FolderSessions, options: Examination) -> Iterator[Flaw]:
-    if not path.is_dir() or not is_session_id(path.name):
+    if not path.is_dir() or not is_id(path.name):
         why = "its name is not a session id" if path.is_dir() else "it is not a folder"
         what = f"{path} is not a session: {why}"
         yield Flaw("sessions", "bad", what, mend=partial(_move_aside, home, path))

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from chatbot.stores import json_lines
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat
 from chatbot.stores.files import Folder, locked, opened
-from chatbot.stores.records import VERSION, SessionRecord, decode_record, is_session_id, parse_record
+from chatbot.stores.records import VERSION, SessionRecord, decode_record, is_id, parse_record
 
 logger = logging.getLogger(__name__)
 
@@ -201,7 +201,7 @@ class SessionIndex:
     def _records_in_folders(self, folder: Folder) -> list[SessionRecord]:
         """Read the records from all folders; for a session whose file is damaged, from the index."""
         known, _ = _read_intact(folder)
-        found = [self._read_session(path, known) for path in self._sessions.iterdir() if is_session_id(path.name)]
+        found = [self._read_session(path, known) for path in self._sessions.iterdir() if is_id(path.name)]
         records = [record for record in found if record is not None]
         return sorted(records, key=lambda record: (record.used_at, record.id))
 

@@ -24,7 +24,7 @@ from chatbot.stores import files
 from chatbot.stores.backend import SessionFile, Sessions
 from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreError, UnsafePath
 from chatbot.stores.on_disk.session_index import SESSION_NAME, SessionIndex
-from chatbot.stores.records import SessionRecord, SessionRef, decode_record, is_session_id
+from chatbot.stores.records import SessionRecord, SessionRef, decode_record, is_id
 
 logger = logging.getLogger(__name__)
 
@@ -107,7 +107,7 @@ class FolderSessions(Sessions):
 
     def ids(self) -> list[str]:
         folders = self._sessions.iterdir() if self._sessions.is_dir() else ()
-        return [each.name for each in folders if is_session_id(each.name)]
+        return [each.name for each in folders if is_id(each.name)]
 
     def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
         if self.glance(session_id) is None:
@@ -234,7 +234,7 @@ class FolderSessions(Sessions):
         self._is_ready = True
 
     def _folder(self, session_id: str) -> Path:
-        if not is_session_id(session_id):
+        if not is_id(session_id):
             raise MissingFolder(f"{session_id!r} is not a session id")
         return self._sessions / session_id
 

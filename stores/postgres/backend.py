@@ -21,7 +21,7 @@ from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database, TurnRead
 from chatbot.stores.postgres.database_connection import Row
 from chatbot.stores.postgres.place import PostgresPlace
-from chatbot.stores.records import SessionRecord, SessionRef, decode_record, is_session_id
+from chatbot.stores.records import SessionRecord, SessionRef, decode_record, is_id
 from chatbot.stores.row_events import parse_event
 
 logger = logging.getLogger(__name__)
@@ -73,7 +73,7 @@ class PostgresSessions(Sessions):
         found: list[SessionRecord] = []
         before, last = _LAST_MOMENT, _LAST_ID
         if after_id is not None:
-            rows = self._place.rows(statements.READ_SESSION, id=after_id) if is_session_id(after_id) else []
+            rows = self._place.rows(statements.READ_SESSION, id=after_id) if is_id(after_id) else []
             if not rows:
                 return found
             before, last = rows[0][1], after_id
@@ -142,7 +142,7 @@ def _readable(session_id: str, text: str, used_at: datetime) -> SessionRecord | 
 
 def _as_id(session_id: str) -> str:
     """Return the id. Raises `MissingFolder` for any other text, which PostgreSQL may refuse in its own way."""
-    if not is_session_id(session_id):
+    if not is_id(session_id):
         raise _no_session(session_id)
     return session_id
 

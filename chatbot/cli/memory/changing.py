@@ -32,7 +32,7 @@ from chatbot.stores.access import SENSITIVITIES, Guard, default_visibility
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
 from chatbot.stores.query import status_now
-from chatbot.stores.records import is_session_id
+from chatbot.stores.records import is_id
 
 _NOT_PURGED = "nothing was purged"
 
@@ -190,7 +190,7 @@ async def _session_id(run: VerbRun, text: str) -> str:
     try:
         return (await run.system.find_session(text)).id
     except SessionNotFound:
-        if is_session_id(text):
+        if is_id(text):
             return text
         raise
 

@@ -23,9 +23,9 @@ from chatbot.options import Setup
 from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, UnknownObservation
-from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import STATUSES, Observation, Type
 from chatbot.stores.query import EVERY, Progress
+from chatbot.stores.records import is_id
 
 _ID = re.compile(r"(?=.*\d)[0-9a-f]{4,8}(-[0-9a-f-]*)?", re.IGNORECASE)
 _MATCHES = 10
@@ -68,7 +68,7 @@ class VerbRun:
         Whole ids of anything but a memory are left to the operation, which reports missing ones. Raises
         `UnknownObservation` if nothing matches, and `InvalidValue` if nobody can choose, or nothing is chosen.
         """
-        if noun != "memory" and all(map(is_observation_id, given)):
+        if noun != "memory" and all(map(is_id, given)):
             return list(given)
         try:
             return [await self.memories.resolve(each, sensitivities=SENSITIVITIES) for each in given]
@@ -111,7 +111,7 @@ class VerbRun:
     async def fact_id(self, text: str) -> str:
         """Return the id of the one fact whose id begins with `text`. Raises `UnknownObservation`."""
         prefix = text.lower()
-        if is_observation_id(prefix):
+        if is_id(prefix):
             return prefix
         facts = await self.memories.query_facts(limit=EVERY, sensitivities=SENSITIVITIES)
         found = sorted(fact.id for fact in facts if prefix and fact.id.startswith(prefix))

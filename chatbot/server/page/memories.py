@@ -24,9 +24,9 @@ from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.rendering import AccessHere, Fields, PageRoute, base, day, goto, render_page
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import ConflictingChange, InvalidValue, UnknownObservation
-from chatbot.stores.fields import is_observation_id
 from chatbot.stores.observation import CONTENT, GUARDED, STATUSES, TYPES, Observation, Status, Type, version_of
 from chatbot.stores.query import Order, Version
+from chatbot.stores.records import is_id
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
@@ -108,7 +108,7 @@ _NO_FILTERS = {"after", "done", "hidden"}
 async def show(request: Request, access: AccessHere, asked: Annotated[MemoryQuery, Query()]) -> Response:
     """Search active memories, or list them by day."""
     hits, following, begin = await _find_page(access, asked)
-    undo = [each for each in asked.hidden.split(",") if is_observation_id(each)]
+    undo = [each for each in asked.hidden.split(",") if is_id(each)]
     return render_page(
         request,
         "memories.html",
@@ -238,7 +238,7 @@ def _texts_in(fields: Fields) -> dict[str, Any]:
 
 
 async def _history(access: IdentityAccess, memory_id: str) -> list[Version]:
-    if not is_observation_id(memory_id):
+    if not is_id(memory_id):
         raise UnknownObservation(f"no memory has the id {memory_id!r:.80}")
     return await access.memories.history(memory_id, sensitivities=SENSITIVITIES)
 
