@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import stat
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -45,15 +46,14 @@ def _exclusive(number: int, mode: str) -> Iterator[IO[bytes]]:
 @asynccontextmanager
 async def _reading(file: IO[bytes]) -> AsyncIterator[asyncio.StreamReader]:
     reader = asyncio.StreamReader(limit=LONGEST_LINE)
-    try:
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), file
-        )
-    except (ValueError, OSError):  # a file, or /dev/null: it ends
+    mode = os.fstat(file.fileno()).st_mode
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or file.isatty()):  # a file, or /dev/null: it ends
         reader.feed_data(file.read())
         reader.feed_eof()
         yield reader
         return
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), file)
     try:
         yield reader
     finally:

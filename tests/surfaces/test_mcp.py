@@ -266,6 +266,7 @@ def test_a_session_in_a_file_is_answered_and_nothing_else_is_printed() -> None:
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert {answer["id"] for answer in answers} <= {1, 2}
     assert answers[0]["result"]["serverInfo"]["name"] == "chatbot"
+    subprocess.check_call([sys.executable, "-m", "chatbot", "mcp"], stdin=subprocess.DEVNULL, timeout=PATIENCE_S)
 
 
 @pytest.fixture
