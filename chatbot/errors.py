@@ -32,7 +32,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-_FOLDERS = re.compile(r"(?:(?<![\w./:~-])|(?<=\blocal/))(?:~|[A-Za-z]:)?/(?:[^/\n:'\"]*[^/\s:'\"]/)+")
+_FOLDERS = re.compile(r"post\w+://\S*?/|(?:(?<![\w./:~-])|(?<=\blocal/))(?:~|[A-Za-z]:)?/(?:[^/\n:'\"]*[^/\s:'\"]/)+")
 
 
 class ChatbotError(Exception):
@@ -147,5 +147,5 @@ class ToolError(ChatbotError, RuntimeError):
 
 
 def without_folders(text: str) -> str:
-    """Return the text with only the name of each file, for readers who must not learn our folders."""
+    """Return the text with only the names of files and databases, for readers who must not learn where they are."""
     return _FOLDERS.sub("", text)

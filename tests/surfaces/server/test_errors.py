@@ -171,10 +171,8 @@ def test_the_page_says_at_once_that_the_model_is_not_installed(http: Serve, monk
         ("moved /a/b to /c/d", "moved b to d"),
         ("~/notes/x.md and C:/Users/ada/y.md", "x.md and y.md"),
         ("[Errno 21] Is a directory: '/tmp/x/observations.jsonl'", "[Errno 21] Is a directory: 'observations.jsonl'"),
-        (
-            "see https://example.org/a/b and/or docs/http.md, 3/4",
-            "see https://example.org/a/b and/or docs/http.md, 3/4",
-        ),
+        ("https://example.org/a/b and/or docs/http.md, 3/4", "https://example.org/a/b and/or docs/http.md, 3/4"),
+        ("postgresql://ada@db1:5432,db2/chat: it broke", "chat: it broke"),
         ("/help NAME", "/help NAME"),
         ("", ""),
     ],
