@@ -252,12 +252,13 @@ class Runtime(AsyncResource):
                     raise limit.refusal()
             return Amount(tokens)
 
+        bill: Call | None = None
+        held = await calls.hold("embed", decide)
+
         async def settle() -> None:
             await calls.settle(held[:-1], bill)
             await calls.settle(held[-1:])  # memory has put it on the identity's bill
 
-        bill: Call | None = None
-        held = await calls.hold("embed", decide)
         try:
             name, found = await self.memory.embed(texts)
             bill = Call(now, "", "embed", name, found.usage, 0.0)

@@ -375,10 +375,8 @@ class ObservationStoreContract(StoreTests):
         self, tmp_path: Path, stricter: dict[str, Any], clearance: Any
     ) -> None:
         """Applies at once and permanently, also to summaries of summaries, in any status."""
-        author, reader = (
-            structs.replace(OWNER, asked=EVERY_SENSITIVITY, namespaces=None),
-            structs.replace(OWNER, clearance=clearance),
-        )
+        author = structs.replace(OWNER, asked=EVERY_SENSITIVITY, namespaces=None)
+        reader = structs.replace(OWNER, clearance=clearance)
         retracted: list[Triple] = []
         striped = fact(20, subject="zebra 4", source=IDS[4])
 
@@ -768,8 +766,8 @@ def _many(count: int) -> tuple[list[Observation], list[list[float]], list[list[f
 
 
 def _cosine(one: Sequence[float], other: Sequence[float]) -> float:
-    product: float = sum(map(mul, one, other))
-    return product / math.hypot(*one) / math.hypot(*other)
+    dot: float = sum(map(mul, one, other))
+    return dot / math.hypot(*one) / math.hypot(*other)
 
 
 async def read_everything(store: ObservationStore, view: View, row: Observation) -> dict[str, set[str]]:
