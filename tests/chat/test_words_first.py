@@ -113,10 +113,6 @@ async def asked_in_the_next_session(runtime: Runtime) -> Observation:
     return row
 
 
-async def _asked_by(options: Options) -> Observation:
-    return await asked_in_the_next_session(Runtime(options, model=ScriptedModel(["A heron."])))
-
-
 @pytest.mark.parametrize("fails", [True, False])
 async def test_words_outlive_a_failed_or_stopped_turn(runtime_of: Callable[..., Runtime], *, fails: bool) -> None:
     asked = asyncio.Event()
@@ -160,8 +156,8 @@ def test_words_outlive_any_kill(kill: str, request: pytest.FixtureRequest, tmp_p
             assert child.stdout.readline().decode().strip() == step
         finally:
             child.send_signal(signal.SIGKILL)
-    options = _options(request, engine, tmp_path)
-    row = asyncio.run(_asked_by(options))
+    runtime = Runtime(_options(request, engine, tmp_path), model=ScriptedModel(["A heron."]))
+    row = asyncio.run(asked_in_the_next_session(runtime))
     assert (row.user_text, row.assistant_text) == (SAID, "How nice" if step == "keep" else "")
 
 

@@ -69,19 +69,16 @@ ATTACKS: dict[str, Callable[[Memory, Told], Awaitable[object]]] = {
 }
 
 
-async def _supersede(memories: Memory, told: Told) -> None:
-    await memories.supersede(told.line, await _other(memories))
-
-
-async def _supersede_said(memories: Memory, told: Told) -> None:
-    await memories.supersede(told.said, await _other(memories))
+async def _supersede(memories: Memory, replaced: str) -> None:
+    await memories.supersede(replaced, await _other(memories))
 
 
 async def _promote(memories: Memory, _: Told) -> None:
     await memories.update((await memories.profile_set("home", "Mars City")).id, metadata={"kind": "line"})
 
 
-ATTACKS |= {"supersede": _supersede, "supersede what was said": _supersede_said}
+ATTACKS["supersede"] = lambda m, told: _supersede(m, told.line)
+ATTACKS["supersede what was said"] = lambda m, told: _supersede(m, told.said)
 
 
 @pytest.mark.parametrize("attack", [*ATTACKS, "promote"])
