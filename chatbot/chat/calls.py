@@ -212,7 +212,8 @@ class Calls:
         try:
             async with asyncio.timeout(self._timeout_s), aclosing(stream) as deltas:
                 async for delta in deltas:
-                    text += delta.text if isinstance(delta, TextDelta) else ""
+                    if isinstance(delta, TextDelta):
+                        text += delta.text
                     if len(text) > _LONGEST_REPLY:
                         break
         except ModelError:
@@ -247,7 +248,7 @@ class Calls:
         """
         now, held = self.clock(), list[_Hold]()
 
-        async def hold(ledger: Ledger, account: str, payer: Payer | None = None) -> None:
+        async def hold_for(ledger: Ledger, account: str, payer: Payer | None = None) -> None:
             def limits(day: Bill, own: Bill) -> list[Limit]:
                 if payer is not None:
                     return payer.quota.limits(own, payer.whose, now)
@@ -263,8 +264,8 @@ class Calls:
 
         try:
             for payer in self._payers:
-                await to_its_end(hold(payer.ledger, payer.account(now), payer))
-            await to_its_end(hold(self._ledger, "" if self._session is None else self._session.id))
+                await to_its_end(hold_for(payer.ledger, payer.account(now), payer))
+            await to_its_end(hold_for(self._ledger, "" if self._session is None else self._session.id))
         except BaseException as error:
             await to_its_end(self.settle(held))
             if isinstance(error, StoreError):

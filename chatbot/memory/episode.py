@@ -225,7 +225,8 @@ def exchanges_in(entries: Sequence[TranscriptEntry]) -> list[Exchange]:
             if replied:
                 close()
                 asked, replied = [], []
-            before = before if asked else spoken
+            if not asked:
+                before = spoken
             asked.append((number, entry))
         elif entry.role == "assistant":
             spoken = entry.content

@@ -189,7 +189,8 @@ class Extraction(Hook):
         if not session.supports(ObservationStore):
             return
         for answer in await session.memory.standing(sensitivities=OWN):
-            if not answer.model or answer.sentence or (asked := (answer.question, *answer.made_of)) in self._tried:
+            asked = (answer.question, *answer.made_of)
+            if not answer.model or answer.sentence or asked in self._tried:
                 continue
             self._tried.add(asked)
             calls = self._summarisers[answer.model].calls(session)
