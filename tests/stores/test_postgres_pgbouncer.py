@@ -90,10 +90,8 @@ def test_many_threads_share_few_connections_and_nothing_is_lost(where: Address) 
 
 
 async def test_memories_and_sessions_work_behind_it(where: Address) -> None:
-    async with (
-        MemorySystem(f"{where.url}#{where.identity}") as one,
-        MemorySystem(f"{where.url}#{where.identity}") as two,
-    ):
+    name = f"{where.url}#{where.identity}"
+    async with MemorySystem(name) as one, MemorySystem(name) as two:
         session = await one.create_session(["basic_session", "observations"], "chat", title="Bees")
         await session.transcript_append("user", "I keep bees")
         kept = await one.memory("chat").remember("Ada keeps bees in the garden")
