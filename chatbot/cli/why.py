@@ -115,9 +115,8 @@ async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[st
     scores = {each["id"]: each for each in memory.get("considered", ())}
     known: dict[str, Observation] = {}
     if session.supports(ObservationStore):
-        known = {
-            row.id: row for row in await session.memory.get(list(found), sensitivities=SENSITIVITIES, count_use=False)
-        }
+        found_rows = await session.memory.get([*found], sensitivities=SENSITIVITIES, count_use=False, current=False)
+        known = {row.id: row for row in found_rows}
     rows: list[tuple[str, ...]] = []
     for each, outcome in found.items():
         row, details = known.get(each), scores.get(each)

@@ -234,11 +234,11 @@ class MemoryReads(ScopedOperations):
         return answers
 
     async def get(
-        self, ids: Sequence[str], *, sensitivities: Sensitivities = PUBLIC, count_use: bool = True
+        self, ids: Sequence[str], *, sensitivities: Sensitivities = PUBLIC, count_use: bool = True, current: bool = True
     ) -> list[Observation]:
-        """Return active observations whole, in the given order, without missing and hidden ones."""
+        """Return active observations, or those of any status, whole, in the given order, without missing ones."""
         scope = self.scope
-        rows = await scope.store.get(scope.view(sensitivities), list_of(ids, "ids"))
+        rows = await scope.store.get(scope.view(sensitivities), list_of(ids, "ids"), current=current)
         scope.retrieved("get", [row.id for row in rows])
         if count_use:
             await self.note_use([row.id for row in rows])

@@ -323,6 +323,8 @@ def test_the_profile_is_shown_set_and_looked_back_at() -> None:
     assert (line["key"], line["value"], line["pinned"]) == ("home", "Lisbon", True)
     assert from_json("profile", "--known-at", "2022-05-01")["profile"] == []
     assert "home: Berlin → home: Lisbon" in ok("history", line["id"])
+    command.ok("Where is my home?")
+    assert "sent as a profile line  home: Berlin" in command.ok("why")  # until 2024
     ok("profile", "forget", "home")
     assert "No profile yet" in ok("profile")
     fails(4, "the profile has no key 'home'", "profile", "pin", "home")

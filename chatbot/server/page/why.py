@@ -78,7 +78,8 @@ async def _considered_rows(access: IdentityAccess, memory: dict[str, Any]) -> li
 
 async def _rows(access: IdentityAccess, ids: list[str]) -> dict[str, Observation]:
     try:
-        return {row.id: row for row in await access.memories.get(ids, sensitivities=SENSITIVITIES, count_use=False)}
+        rows = await access.memories.get(ids, sensitivities=SENSITIVITIES, count_use=False, current=False)
+        return {row.id: row for row in rows}
     except UnsupportedOperation:
         return {}
 
