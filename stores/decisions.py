@@ -428,7 +428,7 @@ def _tightening_events(
 def _supersession_event(event: Event, old: Observation, new: Observation, known: PriorState) -> Event:
     """Return the event that lets `new` replace `old`. Raises `ConflictingChange` if it may not."""
     if old.id == new.id:
-        raise ConflictingChange(f"{old.id} cannot supersede itself")
+        raise ConflictingChange(f"{old.id} cannot supersede itself: name another memory, which is true now")
     for row in (old, new):
         if not row.is_current(event.at):
             raise ConflictingChange(f"{row.id} is {row.status if row.status != 'active' else 'expired'}, not active")
