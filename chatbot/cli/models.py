@@ -55,7 +55,7 @@ def _list_keys(args: argparse.Namespace) -> None:
     elif rows:
         say_table(("provider", "key"), rows)
     else:
-        say("no keys: chatbot keys set PROVIDER stores one")
+        say("No keys yet: chatbot keys set PROVIDER stores one")
 
 
 _SHOWN = 40

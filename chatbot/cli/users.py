@@ -180,7 +180,7 @@ async def _list(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> Non
         }
         say_columns(found, columns)
     else:
-        say("no users yet")
+        say("No users yet")
 
 
 async def _export(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:

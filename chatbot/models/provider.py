@@ -73,7 +73,7 @@ def parsed_key(text: str) -> str:
     """Return the key that was typed. Raises `InvalidValue` for a text that cannot be one."""
     key = text.strip()
     if len(key) < _SHORTEST or not key.isprintable() or " " in key:
-        raise InvalidValue("invalid key: nothing was stored")
+        raise InvalidValue(f"invalid key: nothing was stored; a key is one word of at least {_SHORTEST} characters")
     return key
 
 
