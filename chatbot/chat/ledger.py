@@ -374,8 +374,9 @@ class Ledger:
                 for bill in [day, own] if session and each.session == session else [day]:
                     bill.add(replace(part, by_purpose={each.purpose: part}))
             amount = decide(day, own)
-            new = secrets.token_hex(8), session, purpose, now + _LAPSES_AFTER, amount.tokens, amount.cost_usd
-            reserved.append(Reservation(*new))
+            until = now + _LAPSES_AFTER
+            new = Reservation(secrets.token_hex(8), session, purpose, until, amount.tokens, amount.cost_usd)
+            reserved.append(new)
             return msgspec.json.encode(_Reservations([*waiting, *reserved]))
 
         self._reservations.change(add, durable=False)  # a power cut ends the reserving processes, too
@@ -406,12 +407,12 @@ def examine_reservations(place: Place | Home) -> Flaw | None:
         return f"kept as {name}; calls that are running now are not counted until they end"
 
     try:
-        count = len(_parse_reservations(document, document.read()))
+        number = len(_parse_reservations(document, document.read()))
     except DamagedFile as error:
         return Flaw("bill", "bad", str(error), mend=set_aside)
     except StoreError as error:
         return Flaw("bill", "bad", str(error))
-    return Flaw("bill", "ok", f"money is reserved for {how_many(count, 'call')}") if count else None
+    return Flaw("bill", "ok", f"money is reserved for {how_many(number, 'call')}") if number else None
 
 
 def _day(moment: datetime) -> str:

@@ -104,7 +104,8 @@ def unset(path: Path, key: str) -> str:
     """Remove a setting to use its default. Raises `ConfigError` if the file does not set it."""
     place = parse_key(key)
     with _alone(path):
-        table: Any = (document := _document(path))
+        document = _document(path)
+        table: Any = document
         for part in place[:-1]:
             table = table.get(part) if isinstance(table, dict) else None
         if not isinstance(table, dict) or place[-1] not in table:
@@ -251,8 +252,8 @@ async def _edit(args: argparse.Namespace) -> None:
 
 def _report_written(args: argparse.Namespace, path: Path, what: str) -> None:
     """Report the file, what overrides it, and whether the change needs trust."""
-    is_found = path == Path(FILE_NAME)
-    needs_trust = is_found and bool(needing_trust(table := read_toml(path))) and not is_trusted(path, table)
+    table = read_toml(path) if path == Path(FILE_NAME) else {}  # only a file that was found can need trust
+    needs_trust = bool(needing_trust(table)) and not is_trusted(path, table)
     settings = Settings.read(path if needs_trust else args.config)
     overridden = settings.source(*parse_key(args.key)) if args.action == "set" else path
     written = {"file": str(path.resolve()), "overridden_by": None if overridden == path else str(overridden)}

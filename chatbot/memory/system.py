@@ -230,12 +230,12 @@ class MemorySystem(SessionOpening):
             try:
                 if (await self._catalog.get(record.id)).is_expired(now):  # the index can lag behind
                     await self._erase(record, self._owner_in(record.namespace), keep_memory=keep_memory)
-                    erased.extend([record.id] * self._may_know(record))
+                    erased.append(record)
             except SessionNotFound:
                 continue  # another process was faster
             except (SessionError, StoreError) as error:
                 logger.warning("session %s is expired and could not be erased: %s", record.id, error)
-        return erased
+        return [record.id for record in erased if self._may_know(record)]
 
     async def _erase(self, record: SessionRecord, caller: Caller, *, keep_memory: bool) -> Erasure:
         """Erase a session, and its memories that the caller may see."""
