@@ -184,7 +184,7 @@ def check(path: Path, table: Mapping[str, Any], remedy: str, *, providers: froze
         return
     names = list(found)
     more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    hint = next(filter(None, (_hint(place, value) for name, place, value in leaves(table) if name in found)), ".")
+    hint = next(filter(None, (_hint(place, value) for name, place, value in leaves(table) if name in found)), ";")
     raise NotTrusted(f"{path} is not trusted: it sets {', '.join(names[:_SHOWN])}{more}{hint} {remedy}", at=path)
 
 
