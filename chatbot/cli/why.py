@@ -121,12 +121,9 @@ async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[st
     for each, outcome in found.items():
         row, details = known.get(each), scores.get(each)
         text = row.headline if row else f"({each[:SHORTEST_ID]}… is gone, hidden or in another project)"
-        figures = (
-            [f"{details['score']:.2f}", *(f"{details['parts'].get(name, 0):.1f}" for name in _PARTS)]
-            if details
-            else [""] * (1 + len(_PARTS))
-        )
-        rows.append((*figures, outcome, " ".join(text.split())))
+        score = f"{details['score']:.2f}" if details else ""
+        parts = [f"{details['parts'].get(name, 0):.1f}" if details else "" for name in _PARTS]
+        rows.append((score, *parts, outcome, " ".join(text.split())))
     return rows
 
 
