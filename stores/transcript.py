@@ -195,10 +195,7 @@ class TranscriptFile:
     def write(self, batches: Sequence[Sequence[TranscriptEntry]]) -> bool:
         """Append the entries of all batches in order. Durable on return; returns True if `compact` is due."""
         data = b"".join(map(render, batches))
-        with (
-            locked(self._folder) as folder,
-            folder.open_to_append(NAME, mend=mend, known=self._sound) as file,
-        ):
+        with locked(self._folder) as folder, folder.open_to_append(NAME, mend=mend, known=self._sound) as file:
             entries = self._count(folder, file.status.st_ino, file.status.st_size) + sum(map(len, batches))
             file.write(data)
             self._sound = now = file.stamp()

@@ -253,7 +253,8 @@ asyncio.run(main())
 def test_a_found_configuration_that_names_code_a_place_or_a_key_is_refused(text: str) -> None:
     Path("config.toml").write_text(text, encoding="utf-8")
     with pytest.raises(
-        ConfigError, match=r"config\.toml is not trusted: it sets .*; review it, then run `chatbot config trust`.*--config"
+        ConfigError,
+        match=r"config\.toml is not trusted: it sets .*; review it, then run `chatbot config trust`.*--config",
     ) as refused:
         settings()
     assert "secret" not in str(refused.value)

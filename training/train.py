@@ -71,6 +71,7 @@ PLANS = {
     "english": HeadPlan("en", (0.08,)),
 }
 """The heads, by the names of their files; `english` is trained on the languages of all lines."""
+FILES = [HERE / f"{name}.tsv" for name in sorted(PLANS) if name != "english"]
 
 
 def read(path: Path) -> list[Line]:
@@ -134,7 +135,7 @@ class Trainer:
 
     def __init__(self) -> None:
         self._encoder = MultilingualEncoder()
-        self.lines = {path.stem: read(path) for path in sorted(HERE.glob("*.tsv"))}
+        self.lines = {path.stem: read(path) for path in FILES}
         self._vectors = {name: self._embedded(lines) for name, lines in self.lines.items()}
         every = [line for lines in self.lines.values() for line in lines]
         self._vectors["english"] = np.concatenate(list(self._vectors.values()))
@@ -153,14 +154,7 @@ class Trainer:
                 "bias": round(float(trained[-1, 0]), 4),
                 "weights": packed(trained[:-1, 0]),
             }
-        asks = truth_of(PLANS["needs_memory"], self.lines["needs_memory"])[:, 0]
-        asking = self._vectors["needs_memory"][asks].mean(axis=0)
-        return {
-            "encoder": ENCODER,
-            "lines": digest(),
-            "heads": kept,
-            "asking": packed(asking / np.linalg.norm(asking)),
-        }
+        return {"encoder": ENCODER, "lines": digest(), "heads": kept}
 
     def report(self) -> None:
         """Print how heads judge the lines when they were not trained on them."""
@@ -172,7 +166,7 @@ class Trainer:
 
     def held_out(self) -> None:
         """Print what the kept heads make of lines that nothing is trained on."""
-        for path in sorted((HERE / "held_out").glob("*.tsv")):
+        for path in (HERE / "held_out" / each.name for each in FILES if (HERE / "held_out" / each.name).exists()):
             lines, name = read(path), path.stem
             found = np.array([heads().scores(vector(part))[name] for part in self._embedded(lines)])
             show(name, heads().thresholds[name], lines, truth_of(PLANS[name], lines)[:, 0], found)
@@ -201,7 +195,7 @@ def show(name: str, thresholds: Sequence[float], lines: Sequence[Line], truth: F
 def digest() -> str:
     """Return the SHA-256 of all that the heads are made of."""
     whole = hashlib.sha256()
-    for path in (*sorted(HERE.glob("*.tsv")), Path(__file__)):
+    for path in (*FILES, Path(__file__)):
         whole.update(path.read_bytes())
     return whole.hexdigest()
 

@@ -87,7 +87,7 @@ NAME = "local/auto"
 ANY = 512
 """Numbers of a vector of the multilingual encoder."""
 PARTS = (MINILM, MULTILINGUAL)
-_ENGLISH, _BESIDE = 0.83, 0.42
+PART_WEIGHTS = 0.83, 0.42
 """Weights of the parts of a question for English rows, MiniLM's and the multilingual one: MiniLM ranks them better, and
 both together better still. The other rows are compared by the multilingual part alone."""
 
@@ -125,8 +125,8 @@ class LocalEmbedder(JudgingEmbedder):
         """Return a vector that finds rows of all languages, and for an English text one that finds English rows."""
         parts = await _encode_multilingual(texts)
         english, usage = await self._english_parts(texts, parts)
-        asked = map(_multilingual().question, parts)
-        return [_questions(english.get(text), part) for text, part in zip(texts, asked, strict=True)], usage
+        asked = [_questions(english.get(text), part) for text, part in zip(texts, parts, strict=True)]
+        return [[_multilingual().moved(each) for each in vectors] for vectors in asked], usage
 
     async def aclose(self) -> None:
         """Free the memory of the English encoder."""
@@ -163,4 +163,5 @@ def _questions(english: Vector | None, part: Vector) -> list[Vector]:
     alone = vector([*bytes(ENGLISH), *part, 0.0])
     if english is None:
         return [alone]
-    return [vector([*(_ENGLISH * each for each in english), *(_BESIDE * each for each in part), 0.0]), alone]
+    own, beside = PART_WEIGHTS
+    return [vector([*(own * each for each in english), *(beside * each for each in part), 0.0]), alone]

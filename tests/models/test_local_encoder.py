@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -62,15 +63,16 @@ async def test_a_question_in_one_language_finds_rows_in_others() -> None:
             assert scores.index(max(scores)) == right
 
 
-async def test_a_question_is_compared_without_what_questions_have_in_common() -> None:
-    texts = ["Where do I live?", "Wo wohne ich?", "What is my cat called?"]
+async def test_a_question_is_moved_towards_the_statements_that_answer_it() -> None:
+    said = ["My sister Ida turned forty on Sunday", "Ich habe eine neue Wohnung in Gent", "Je suis allergique aux noix"]
+    asked = ["How old is Ida?", "In welcher Stadt wohne ich?", "Qu'est-ce que je ne peux pas manger ?"]
     async with LocalEmbedder() as embedder:
-        rows = (await embedder.embed(texts)).vectors
-        asked, _ = await embedder.embed_questions(texts)
-    same, another = (embedder.scale * product(asked[0][1], row) for row in rows[1:])
-    assert same > 0.5  # with the direction, 0.76 and 0.22
-    assert another < 0.1
-    assert 0.85 < embedder.scale * product(asked[1][0], rows[1]) < 0.95  # with the direction, 1
+        vectors = np.array((await embedder.embed([*said, *asked])).vectors)
+        after = np.array([each[-1] for each in (await embedder.embed_questions(asked))[0]])
+    rows, before = vectors[:3], vectors[3:]
+    alike, moved = before[:, DIMENSION:-1] @ rows[:, DIMENSION:-1].T * 2, after @ rows.T * embedder.scale
+    assert (moved.diagonal() > alike.diagonal()).all()
+    assert (moved.diagonal() - moved.mean(axis=1) > alike.diagonal() - alike.mean(axis=1)).all()
 
 
 EXAMPLES = ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]

@@ -1,4 +1,4 @@
-"""The heads: kept as they are trained, small, and able to judge lines that nobody trained on."""
+"""The heads and the map of questions: kept as they are trained, small, and right about lines that nobody trained on."""
 
 import json
 import runpy
@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from chatbot.models.local_encoder import LocalEmbedder
-from chatbot.models.multilingual import ENCODER, PATH
+from chatbot.models.multilingual import ENCODER, PATH, QUESTIONS, low_rank, question_map
 
 ROOT = Path(__file__).parents[2]
 
@@ -25,6 +26,28 @@ def test_the_heads_are_those_of_the_lines_in_the_repository(training: dict[str, 
     assert PATH.stat().st_size <= 30_000
     assert kept["encoder"] == ENCODER
     assert kept["lines"] == training["digest"](), "the lines changed: run `uv run training/train.py`"
+
+
+@pytest.fixture(scope="module")
+def mapping() -> dict[str, Any]:
+    sys.path.insert(0, str(ROOT))
+    return runpy.run_path(str(ROOT / "training" / "train_questions.py"), run_name="training")
+
+
+def test_the_map_of_questions_is_that_of_the_lines_in_the_repository(mapping: dict[str, Any]) -> None:
+    assert QUESTIONS.stat().st_size <= 80_000
+    kept = json.loads(QUESTIONS.read_text(encoding="utf-8"))
+    assert kept["lines"] == mapping["digest"](), "the lines changed: run `uv run training/train_questions.py`"
+
+
+@pytest.mark.nightly
+async def test_training_the_map_again_gives_the_same_and_finds_more(mapping: dict[str, Any]) -> None:
+    lines = mapping["read"](ROOT / "training" / "held_out" / "questions.tsv")
+    people = await mapping["embed"](lines)
+    without, mapped = (np.array(mapping["places"](people, each)) for each in (None, question_map()))
+    assert (mapped < 3).sum() > (without < 3).sum()
+    again = low_rank(mapping["train"](await mapping["embed"](mapping["read"](mapping["LINES"]))))
+    assert np.allclose(np.matmul(*again), np.matmul(*question_map()), atol=2e-3)
 
 
 @pytest.mark.nightly  # the digest of the lines is compared by day
