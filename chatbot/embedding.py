@@ -16,7 +16,7 @@ from chatbot.errors import ChatbotError, ModelError
 from chatbot.messages import Usage
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.loops import is_failure
-from chatbot.stores.records import Vector, check_type, chunks, reason_of, unit
+from chatbot.stores.records import Vector, check_type, chunks, reason_of, unit, vector
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class EmbeddingResult(Struct, frozen=True):
             cost_usd=sum(known) if len(known) == len(costs) else None,
             estimated=any(part.usage.estimated for part in parts),
         )
-        return EmbeddingResult([vector for part in parts for vector in part.vectors], usage)
+        return EmbeddingResult([each for part in parts for each in part.vectors], usage)
 
 
 SURE = 2
@@ -160,7 +160,7 @@ def guard_method(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitab
 def _with_arrays(found: EmbeddingResult) -> EmbeddingResult:
     """Return the result with vectors of 32-bit floats, whatever sequences of numbers a plug-in made."""
     vectors: Sequence[Sequence[float]] = check_type(found, EmbeddingResult, "its answer").vectors
-    arrays = [each if isinstance(each, array) else array("f", each) for each in vectors]
+    arrays = [each if isinstance(each, array) else vector(each) for each in vectors]
     return EmbeddingResult(arrays, check_type(found.usage, Usage, "its usage"))
 
 

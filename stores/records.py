@@ -229,7 +229,7 @@ class SessionRecord(Struct, frozen=True):
     `entries:one.another`."""
 
     def __post_init__(self) -> None:
-        for each in (self.id, self.id if self.parent is None else self.parent):
+        for each in (self.id,) if self.parent is None else (self.id, self.parent):
             if not is_id(each):
                 raise InvalidValue(f"{each!r} is not a session id")
         for name, value in zip(_TEXTS, _texts_of(self), strict=True):

@@ -166,8 +166,8 @@ class Trainer:
 
     def held_out(self) -> None:
         """Print what the kept heads make of lines that nothing is trained on."""
-        for path in (HERE / "held_out" / each.name for each in FILES if (HERE / "held_out" / each.name).exists()):
-            lines, name = read(path), path.stem
+        for name in (path.stem for path in sorted((HERE / "held_out").glob("*.tsv")) if path.stem in PLANS):
+            lines = read(HERE / "held_out" / f"{name}.tsv")
             found = np.array([heads().scores(vector(part))[name] for part in self._embedded(lines)])
             show(name, heads().thresholds[name], lines, truth_of(PLANS[name], lines)[:, 0], found)
 

@@ -126,7 +126,7 @@ class LocalEmbedder(JudgingEmbedder):
         parts = await _encode_multilingual(texts)
         english, usage = await self._english_parts(texts, parts)
         asked = [_questions(english.get(text), part) for text, part in zip(texts, parts, strict=True)]
-        return [[_multilingual().moved(each) for each in vectors] for vectors in asked], usage
+        return [[_multilingual().move_to_answers(each) for each in vectors] for vectors in asked], usage
 
     async def aclose(self) -> None:
         """Free the memory of the English encoder."""

@@ -116,7 +116,7 @@ class MultilingualEncoder:
             scores={name: round(score, 2) for name, score in scores.items()},
         )
 
-    def moved(self, question: Vector) -> Vector:
+    def move_to_answers(self, question: Vector) -> Vector:
         """Return the vector of a question, moved towards the vectors of answers."""
         (down, up), asked = question_map(), np.asarray(question, "f4")
         return vector((asked + asked @ down @ up).tolist())
