@@ -34,7 +34,7 @@ def recalling(
 
     async def process(messages: list[ModelMessage]) -> list[ModelMessage]:
         at = max((at for at, each in enumerate(messages) if _prompts(each)), default=None)
-        if at is None or _has_block(messages[at]):
+        if at is None or any(map(_is_ours, messages[at].parts)):
             return messages
         context = await memory.context([text for each in messages for text in _prompts(each)], tokens=tokens, rows=rows)
         return [_with_block(each, context.text if number == at else "") for number, each in enumerate(messages)]
@@ -83,10 +83,6 @@ def _prompts(message: ModelMessage) -> list[str]:
 
 def _is_ours(part: object) -> bool:
     return isinstance(part, UserPromptPart) and isinstance(part.content, str) and is_block(part.content)
-
-
-def _has_block(message: ModelMessage) -> bool:
-    return any(map(_is_ours, message.parts))
 
 
 def _with_block(message: ModelMessage, block: str) -> ModelMessage:

@@ -14,7 +14,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import chain
-from typing import Any
 
 from chatbot.stores.access import Guard, fold
 from chatbot.stores.fields import MERGED, MOST_COUNTED, names_with
@@ -93,12 +92,8 @@ def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime
         expires_at=min(expiries, default=None),
         derived_from=tuple(row.id for row in rows),
         **Guard.of(first)._asdict(),
-        **_join_lists(rows),
+        **{name: tuple(dict.fromkeys(each for row in rows for each in getattr(row, name))) for name in _JOINED},
     )
-
-
-def _join_lists(rows: Sequence[Observation]) -> dict[str, Any]:
-    return {name: tuple(dict.fromkeys(each for row in rows for each in getattr(row, name))) for name in _JOINED}
 
 
 def _dated_lines(parts: Iterable[tuple[Observation, Iterable[str]]]) -> str:

@@ -136,7 +136,8 @@ class Doors:
         _check_size(scope)
         self._check_host(headers)
         self._check_site(scope, headers)
-        if self._is_open(scope["path"]):
+        path = scope["path"]
+        if any(path == known or (known.endswith("/") and path.startswith(known)) for known in self._open_paths):
             return None
         caller = await self._caller(headers, (scope.get("client") or ("", 0))[0])
         self._check_rate(caller.key, caller.rate_per_minute or self._settings.rate_per_minute)
@@ -177,9 +178,6 @@ class Doors:
         if wait:
             why = f"at most {per_minute} requests per minute: try again in {wait} s"
             raise Problem(429, "too_many_requests", why, headers={"retry-after": str(wait)})
-
-    def _is_open(self, path: str) -> bool:
-        return any(path == known or (known.endswith("/") and path.startswith(known)) for known in self._open_paths)
 
 
 def _check_size(scope: Scope) -> None:

@@ -36,6 +36,7 @@ _LOOK_EVERY_S = 0.5
 _ENTRIES = 64
 _ROUNDED_S = 0.001
 _KEPT_TURNS = 64
+_KEPT_FILES = 16
 
 
 SessionKey = tuple[str, str]
@@ -67,14 +68,14 @@ class RunningTurn:
     """One running turn, independent of its listeners."""
 
     def __init__(self, chat: Chat, request: TurnRequest, *, then: AfterTurn | None = None) -> None:
-        self.text = request.text
+        self.text, self.files = request.text, request.attachments
         self.begun_at = utc_now()
         self.is_again = request.client.again
         """True if it answers a message that is in the transcript already."""
         self._feed: Feed[TurnEvent] = Feed()
         self._receipt: Receipt | None = None
         self.error: BaseException | None = None
-        """The error with which it ended; the transcript may lack its message then."""
+        """The error with which it ended; the transcript may lack its message then, and `files` are kept."""
         self._then = then
         self.task = asyncio.create_task(self._run(chat, request))
 
@@ -111,6 +112,8 @@ class RunningTurn:
             logger.exception("a turn failed")
             self.error = error
         finally:
+            if self.error is None:
+                self.files = ()
             self._feed.end()
 
     async def _follow(self, then: AfterTurn) -> None:
@@ -249,6 +252,8 @@ class Turns(AsyncResource):
         turn = RunningTurn(chat, request, then=then)
         self._running[turn] = key
         self._begun.append((key, turn))
+        if len(self._begun) > _KEPT_FILES:
+            self._begun[-_KEPT_FILES - 1][1].files = ()
         turn.task.add_done_callback(lambda _: self._running.pop(turn, None))
         return turn
 

@@ -131,7 +131,9 @@ async def show(request: Request, access: AccessHere, asked: Annotated[MemoryQuer
 async def _find_page(access: IdentityAccess, asked: MemoryQuery) -> tuple[list[Hit], str, int]:
     """Return a page of hits, the place where the next page begins (empty at the end), and the hits before it."""
     if asked.is_search:
-        begin = _offset(asked.after)
+        if asked.after and not re.fullmatch(RANK, asked.after):
+            raise NoSuchPage(asked.after)
+        begin = int(asked.after or 0)
         hits = await access.memories.search(
             asked.q, limit=_ON_A_PAGE + 1, offset=begin, sensitivities=SENSITIVITIES, count_use=False, **asked.wanted()
         )
@@ -165,13 +167,6 @@ def _start_of_day(text: str, *, days: int = 0) -> datetime:
     except (ValueError, OverflowError):
         raise InvalidValue(f"invalid date {text!r:.40}: write it as 2026-01-31") from None
     return datetime.combine(first, datetime.min.time()).astimezone(UTC)
-
-
-def _offset(after: str) -> int:
-    """Parse the number of hits on the pages before; reject other values."""
-    if after and not re.fullmatch(RANK, after):
-        raise NoSuchPage(after)
-    return int(after or 0)
 
 
 _MOST_PEOPLE = 200

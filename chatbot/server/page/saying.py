@@ -22,6 +22,7 @@ from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError
 from chatbot.stores.records import TranscriptEntry, check_text, format_time, parse_time
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
+_NO_MESSAGE = "that message no longer exists: reload the conversation"
 
 
 @router.post("/say")
@@ -46,6 +47,10 @@ async def say(
         return Response(status_code=204)
     text, files = _message(fields), files_in(fields)
     session = await access.session(session_id)
+    if "turn" in fields:  # a message with files that failed is sent again
+        files = next((t.files for t in await access.latest_turns(session_id) if talk.name_of(t) == fields["turn"]), ())
+        if not files:
+            raise ConflictingChange(_NO_MESSAGE)
     is_changed = await choose(access, session, fields)
     if not is_part(request):
         return await _send(access, session_id, text, files)
@@ -133,7 +138,7 @@ async def archive(access: AccessHere, session_id: SessionId, fields: Fields) -> 
 
 def _message(fields: Fields) -> str:
     text = fields.get("text", "")
-    if not check_text(text, "the message").strip() and not any(name.startswith(FILE_FIELD) for name in fields):
+    if not (check_text(text, "the message").strip() or any(each.startswith((FILE_FIELD, "turn")) for each in fields)):
         raise InvalidValue("the message is empty")
     return text
 
@@ -142,7 +147,7 @@ def _position(entries: list[TranscriptEntry], fields: Fields) -> int:
     for at, entry in enumerate(entries):
         if entry.role == "user" and format_time(entry.at) == fields.get("at"):
             return at
-    raise ConflictingChange("that message no longer exists: reload the conversation")
+    raise ConflictingChange(_NO_MESSAGE)
 
 
 async def _send(access: IdentityAccess, session_id: str, text: str, files: Sequence[Upload] = ()) -> Response:

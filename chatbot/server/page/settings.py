@@ -61,13 +61,15 @@ async def choose(access: IdentityAccess, session: SessionHandle, fields: Mapping
 
     Only the owner may choose a model. Raises `ModelError` for one that cannot be used.
     """
-    before = await choices_of(session)
-    after = _parse_choices(access, fields, before) if "chosen" in fields and session.supports(KeyValueStore) else before
+    before = after = await choices_of(session)
+    if "chosen" in fields and session.supports(KeyValueStore):
+        model = _field_value(fields, "model") if access.caller.is_owner else before.model
+        model = "" if model == access.runtime.model_asked_for else model
+        after = Choices(model, _persona(access, fields), "memory" in fields)
     if after != before:
         await access.runtime.model_named(after.model)
     project = fields.get("project", session.record.project)
-    is_moved = project != session.record.project
-    if is_moved:
+    if is_moved := project != session.record.project:
         await session.move(project)
     if after != before:
         await session.kv_set(CHOICES, json.dumps(asdict(after)))
@@ -81,12 +83,6 @@ async def prepare_turn(access: IdentityAccess, session_id: str) -> ClientRequest
     if chat.model is not model and not await access.turns_under_way(session_id):
         chat.use(model, access.runtime.tools(chat.session, model))
     return ClientRequest(persona=choices.persona, recalls=choices.memory, keeps=choices.memory)
-
-
-def _parse_choices(access: IdentityAccess, fields: Mapping[str, str], before: Choices) -> Choices:
-    model = _field_value(fields, "model") if access.caller.is_owner else before.model
-    own = access.runtime.model_asked_for
-    return Choices("" if model == own else model, _persona(access, fields), "memory" in fields)
 
 
 _OTHER = "/other"

@@ -203,11 +203,11 @@ ELSEWHERE = "elsewhere"
 async def mark_running(access: IdentityAccess, session_id: str, shown: list[Exchange]) -> None:
     """Mark the exchange that is being answered, and add waiting messages, which the transcript does not have yet."""
     turns = await access.turns_under_way(session_id)
-    for number, turn in enumerate(turns):
-        if number == 0 and shown and _is_of(shown[-1], turn):
+    for turn in turns:
+        if turn is turns[0] and shown and _is_of(shown[-1], turn):
             shown[-1].turn = name_of(turn)
-            continue
-        shown.append(waiting_exchange(turn))
+        else:
+            shown.append(waiting_exchange(turn))
     is_open = bool(shown) and not turns and (shown[-1].receipt is None or not shown[-1].answers)
     if is_open and await access.is_answering_elsewhere(session_id):
         shown[-1].turn = ELSEWHERE
@@ -223,8 +223,9 @@ async def add_failed(access: IdentityAccess, session_id: str, shown: list[Exchan
 
 def waiting_exchange(turn: RunningTurn) -> Exchange:
     """Return the exchange of a turn whose message is not in the transcript yet."""
-    text, files = split(turn.text)
-    return Exchange("", turn.begun_at, text, files=files, turn=name_of(turn))
+    text, kept = split(turn.text)
+    files = (*kept, *(Link(each.name, "") for each in turn.files))
+    return Exchange("", turn.begun_at, text, files=files, turn=name_of(turn), written=name_of(turn))
 
 
 def _is_of(exchange: Exchange, turn: RunningTurn) -> bool:
