@@ -20,7 +20,7 @@ StoreError
 ├── StoreBusy              another process held the lock for too long  (TimeoutError)
 ├── ClosedResource         an operation after `aclose`                 (RuntimeError)
 └── StoreFailed            the disk refused: full, read-only, broken   (OSError)
-    ├── ReadOnlyFolder     the folder can be read but not written
+    ├── ReadOnlyFolder     the folder or database can be read but not written
     └── StoreAway          the database does not answer just now       (ConnectionError)
         └── UnknownOutcome it went away in a write, which may be kept
 
@@ -128,7 +128,9 @@ class StoreFailed(StoreError, OSError):
 
 
 class ReadOnlyFolder(StoreFailed):
-    """The folder is read-only: a backup, or on a disk that is mounted read-only."""
+    """The folder or database is read-only: a backup, a disk that is mounted so, a standby. Reads work."""
+
+    in_public = "the storage is read-only just now: reading works, and nothing was written"
 
 
 class StoreAway(StoreFailed, ConnectionError):

@@ -138,6 +138,7 @@ _KINDS: dict[type[Exception], tuple[int, str]] = {
     store_errors.LaterFormat: (500, "later_format"),
     store_errors.StoreAway: (503, "storage_away"),
     store_errors.UnknownOutcome: (503, "outcome_unknown"),
+    store_errors.ReadOnlyFolder: (503, "storage_read_only"),
     store_errors.StoreFailed: (500, "storage_failed"),
     store_errors.StoreError: (500, "storage_failed"),
 }
@@ -150,7 +151,7 @@ _HARMLESS = (
     store_errors.ConflictingChange,
     store_errors.AccessDenied,
 )
-_RETRY_S = {store_errors.StoreBusy: 1, store_errors.StoreAway: 5}
+_RETRY_S = {store_errors.StoreBusy: 1, store_errors.StoreAway: 5, store_errors.ReadOnlyFolder: 30}
 _LONGEST_WAIT_S = 60
 """Longest wait of OpenAI's clients."""
 
@@ -240,7 +241,7 @@ _MEANINGS = {
     429: "Too many requests: wait for `Retry-After`.",
     500: "The server failed.",
     502: "The model failed.",
-    503: "The server is busy, its storage does not answer, or the model is missing.",
+    503: "The server is busy, its storage does not answer or is read-only, or the model is missing.",
     504: "The model did not answer in time.",
 }
 

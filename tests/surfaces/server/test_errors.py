@@ -14,7 +14,7 @@ from chatbot.errors import RateLimited as ProviderLimit
 from chatbot.mcp.surface import UNAVAILABLE, code_of, public_message
 from chatbot.server.callers import OWNER, ServerCaller
 from chatbot.server.errors import problem_of
-from chatbot.stores.errors import StoreAway, StoreBusy, StoreError, StoreFailed, UnknownOutcome
+from chatbot.stores.errors import ReadOnlyFolder, StoreAway, StoreBusy, StoreError, StoreFailed, UnknownOutcome
 from tests.servers.http_server import Serve
 
 EXPECTED: dict[str, tuple[Exit, int, str]] = {
@@ -58,7 +58,7 @@ EXPECTED: dict[str, tuple[Exit, int, str]] = {
     "StoreAway": (Exit.STORAGE, 503, "storage_away"),
     "UnknownOutcome": (Exit.STORAGE, 503, "outcome_unknown"),
     "StoreFailed": (Exit.STORAGE, 500, "storage_failed"),
-    "ReadOnlyFolder": (Exit.STORAGE, 500, "storage_failed"),
+    "ReadOnlyFolder": (Exit.STORAGE, 503, "storage_read_only"),
     "ClosedResource": (Exit.STORAGE, 500, "storage_failed"),
 }
 """The exit code of each error, and its status and code over HTTP."""
@@ -117,7 +117,7 @@ def test_a_provider_that_asks_to_wait_is_quoted() -> None:
         assert problem_of(useless).headers == {"x-should-retry": "false"}
 
 
-@pytest.mark.parametrize("kind", [StoreBusy, StoreAway, UnknownOutcome])
+@pytest.mark.parametrize("kind", [StoreBusy, StoreAway, UnknownOutcome, ReadOnlyFolder])
 def test_storage_that_is_away_for_a_while_is_told_without_its_place(kind: type[StoreError]) -> None:
     problem = problem_of(kind("postgresql://db/chat: no PostgreSQL answers there"), GUEST)
     assert problem.message == kind.in_public != ""
