@@ -134,12 +134,12 @@ class BudgetExceeded(ChatbotError, RuntimeError):
 
 
 class QuotaExceeded(BudgetExceeded):
-    """The next call could exceed what a token or a user may spend on a day."""
+    """The next call could exceed what a token or a user may spend on a day, or a limit with those now running."""
 
     def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
         self.retry_after_s = retry_after_s
-        """Seconds until the next day, in UTC."""
+        """Seconds until the next day, in UTC, or until the others may have ended."""
 
 
 class ToolError(ChatbotError, RuntimeError):

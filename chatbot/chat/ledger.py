@@ -249,6 +249,11 @@ UNBILLED = "the cost of this call could not be written to the bill"
 """Notice of a line that could not be written, to be followed by the reason."""
 _LINES = "usage"
 _RESERVATIONS = "reservations.json"
+_RUNNING = (
+    "the calls that are running now ({}) could use up what is left of a limit: try again when they have ended; "
+    "those of a program that was killed count for an hour"
+)
+_SHORT_WAIT_S = 5.0
 _LAPSES_AFTER = timedelta(hours=1)
 """How long the reservation of a process that died counts: longer than any call takes."""
 
@@ -369,11 +374,16 @@ class Ledger:
                 self._read_new()
                 day = sum_of([self._by_day.get(_day(at), Bill())])
                 own = sum_of([self._summed.get(session, Bill()) if session else Bill()])
+            spent = sum_of([day]), sum_of([own])
             for each in waiting:
                 part = Bill(input_tokens=each.tokens, cost_usd=each.cost_usd)
                 for bill in [day, own] if session and each.session == session else [day]:
                     bill.add(replace(part, by_purpose={each.purpose: part}))
-            amount = decide(day, own)
+            try:
+                amount = decide(day, own)
+            except BudgetExceeded as error:
+                decide(*spent)  # raises the same, unless only the others leave no room
+                raise QuotaExceeded(_RUNNING.format(len(waiting)), _SHORT_WAIT_S) from error
             until = now + _LAPSES_AFTER
             new = Reservation(secrets.token_hex(8), session, purpose, until, amount.tokens, amount.cost_usd)
             reserved.append(new)

@@ -192,8 +192,9 @@ def _retry(error: Exception, status: int) -> dict[str, str]:
     )
     later = {"retry-after": str(math.ceil(wait))} if wait is not None and status in {429, 503} else {}
     # OpenAI's clients would retry too early, ask a provider in vain, or repeat a write that may be done.
-    unasked = isinstance(error, errors.QuotaExceeded | store_errors.UnknownOutcome) or (
-        isinstance(error, errors.ModelError) and pause_before(0, error) > _LONGEST_WAIT_S
+    unasked = (
+        isinstance(error, store_errors.UnknownOutcome)
+        or (pause_before(0, error) if isinstance(error, errors.ModelError) else wait or 0) > _LONGEST_WAIT_S
     )
     return later | ({"x-should-retry": "false"} if unasked else {})
 
