@@ -129,7 +129,9 @@ def mend(tail: bytes, size: int | None = None) -> tuple[int, bytes]:
     headers = list(_HEADER.finditer(sound, int(is_part)))  # at the start of a part, it could be the middle of a line
     if is_part and not headers:
         return len(tail), b""
-    left = _missing_bytes(sound, headers[-1]) if headers and headers[-1][3] else -1
+    left = -1  # or the bytes that the last entry lacks, whose header has its length
+    if headers and headers[-1][3]:
+        left = 2 * len(_BLANK) + int(headers[-1][3]) - (len(sound) - headers[-1].end())
     if left > len(_BLANK):
         sound, left = sound[: headers[-1].start()], 0
     elif left < 0:
@@ -138,11 +140,6 @@ def mend(tail: bytes, size: int | None = None) -> tuple[int, bytes]:
             sound = sound[: torn.start(1)]
         left = 0 if not sound else 2 - min(2, len(sound) - len(sound.rstrip(b"\n")))
     return len(tail) - len(sound), b"\n" * left
-
-
-def _missing_bytes(data: bytes, header: re.Match[bytes]) -> int:
-    """Return how many bytes of the last entry, whose header has its length, are missing at the end of `data`."""
-    return 2 * len(_BLANK) + int(header[3]) - (len(data) - header.end())
 
 
 def _render_one(entry: TranscriptEntry) -> bytes:

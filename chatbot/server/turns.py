@@ -105,7 +105,10 @@ class RunningTurn:
             if self._receipt.lost:
                 logger.error("turn %s could not be stored: %s", self._receipt.turn, "; ".join(self._receipt.notices))
             if self._then is not None:
-                await self._follow(self._then)
+                try:
+                    await self._then(self._feed.items)
+                except StoreError:  # the reply is stored, so its caller gets it
+                    logger.exception("what follows a turn could not be stored")
         except (ChatbotError, StoreError) as error:
             self.error = error
         except Exception as error:  # plug-ins may raise anything; the waiting caller gets the error
@@ -115,12 +118,6 @@ class RunningTurn:
             if self.error is None:
                 self.files = ()
             self._feed.end()
-
-    async def _follow(self, then: AfterTurn) -> None:
-        try:
-            await then(self._feed.items)
-        except StoreError:  # the reply is stored, so its caller gets it
-            logger.exception("what follows a turn could not be stored")
 
 
 class KeptTurn:
