@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from chatbot.cli.config import HEADER, toml_text, write_atomically
 from chatbot.cli.output import ask_line, say, say_json, say_result, say_table
 from chatbot.cli.setup import problem_of
 from chatbot.config import Config, ModelSettings
-from chatbot.config_layers import FILE_NAME, Settings
+from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings
 from chatbot.errors import ConfigError
 from chatbot.identity import DEFAULT_PERSONA, Identity, Persona, check_name, persona_folder, personas
 from chatbot.identity import FILE_NAME as IDENTITY_NAME
@@ -46,8 +47,8 @@ clearance = "full"
 
 async def run(args: argparse.Namespace) -> None:
     """Ask for values that no flag gives, if there is a terminal, and write the missing files."""
-    folder = Path.cwd() if args.here else user_config_path("chatbot")
-    file = args.config or folder / FILE_NAME
+    own, variable = user_config_path("chatbot") / FILE_NAME, os.environ.get(FILE_VARIABLE)
+    file = args.config or (Path.cwd() / FILE_NAME if args.here else Path(variable) if variable else own)
     may_ask = sys.stdin.isatty() and sys.stdout.isatty() and not args.json
     name, model = args.name, args.model
     if not file.exists():
@@ -56,8 +57,8 @@ async def run(args: argparse.Namespace) -> None:
     check_name(name or Config().identity)
     wrote = []
     if not file.exists():
-        settings = {"identity": name, "model": model, "identities": _identities(args)}
-        await asyncio.to_thread(write_atomically, file, _config(settings))
+        identities = str(user_data_path("chatbot") / Config().identities) if file == own else ""  # or next to the file
+        await asyncio.to_thread(write_atomically, file, _config(name, model, identities))
         wrote.append(file)
     config = Settings.read(file, environ={})
     outline = config.combined()
@@ -76,7 +77,7 @@ async def _report(
     file, identity = files
     name = identity.parent.name
     command = "chatbot" if name == outline.identity else f"chatbot -i {name}"
-    if args.config:
+    if args.config or (args.here and os.environ.get(FILE_VARIABLE)):
         command += f" --config {file}"
     problem = await problem_of(outline.model, outline.providers)
     if args.json:
@@ -106,16 +107,9 @@ def _ask(what: str, default: str, may_ask: bool) -> str:  # noqa: FBT001 - three
     return (ask_line(f"{what} [{default}]: ") or default) if may_ask else default
 
 
-def _identities(args: argparse.Namespace) -> str:
-    """Return the identities folder to write: one in the user's data folder; empty for one next to the file."""
-    return "" if args.here or args.config else str(user_data_path("chatbot") / Config().identities)
-
-
-def _config(settings: dict[str, str]) -> str:
-    identities = f"identities = {toml_text(settings['identities'])}\n" if settings["identities"] else ""
-    return HEADER + _CONFIG.format(
-        identity=toml_text(settings["identity"]), identities=identities, model=toml_text(settings["model"])
-    )
+def _config(name: str, model: str, identities: str) -> str:
+    place = f"identities = {toml_text(identities)}\n" if identities else ""
+    return HEADER + _CONFIG.format(identity=toml_text(name), identities=place, model=toml_text(model))
 
 
 async def run_personas(args: argparse.Namespace) -> None:

@@ -436,12 +436,12 @@ def test_what_is_there_is_left_as_it_is() -> None:
     assert other["run"] == "chatbot -i kim"
 
 
-def test_here_is_the_folder_that_one_is_in() -> None:
-    folder = Path.home() / "project"
-    folder.mkdir()
-    ok("init", "--config", str(folder / "config.toml"), "--model", "scripted")
-    assert (folder / "identities/ada/identity.toml").is_file()
-    ok("init", "--here", "--model", "scripted")
+def test_here_is_the_folder_that_one_is_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder, flags in (("project", ("--config", "project/config.toml")), ("chosen", ())):
+        monkeypatch.setenv("CHATBOT_CONFIG", "chosen/config.toml")
+        ok("init", *flags, "--model", "scripted")
+        assert Path(folder, "identities/ada/identity.toml").is_file()
+    assert ok("init", "--here", "--model", "scripted").endswith(f"--config {Path.cwd() / 'config.toml'}\n")
     assert Path("identities/ada/identity.toml").is_file()
     assert not (Path.home() / CONFIG).exists()
 
