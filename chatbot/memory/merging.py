@@ -14,6 +14,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import chain
+from typing import Any
 
 from chatbot.stores.access import Guard, fold
 from chatbot.stores.fields import MERGED, MOST_COUNTED, names_with
@@ -68,6 +69,9 @@ def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime
     """
     first, last = rows[0], rows[-1]
     expiries = [row.expires_at for row in rows if row.expires_at is not None]
+    joined: dict[str, Any] = {
+        name: tuple(dict.fromkeys(chain(*(getattr(row, name) for row in rows)))) for name in _JOINED
+    }
     return Observation(
         id=new_id,
         created_at=last.created_at,
@@ -92,7 +96,7 @@ def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime
         expires_at=min(expiries, default=None),
         derived_from=tuple(row.id for row in rows),
         **Guard.of(first)._asdict(),
-        **{name: tuple(dict.fromkeys(each for row in rows for each in getattr(row, name))) for name in _JOINED},
+        **joined,
     )
 
 

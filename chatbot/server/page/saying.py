@@ -48,7 +48,8 @@ async def say(
     text, files = _message(fields), files_in(fields)
     session = await access.session(session_id)
     if "turn" in fields:  # a message with files that failed is sent again
-        files = next((t.files for t in await access.latest_turns(session_id) if talk.name_of(t) == fields["turn"]), ())
+        failed = (each.files for each in await access.latest_turns(session_id) if talk.name_of(each) == fields["turn"])
+        files = list(next(failed, ()))
         if not files:
             raise ConflictingChange(_NO_MESSAGE)
     is_changed = await choose(access, session, fields)
