@@ -259,7 +259,10 @@ class GroupCommit(Generic[Item]):
                 if is_untidy:
                     wake(waiters)
                     waiters = []
-                    self._tidy_up()
+                    try:
+                        self._tidy()
+                    except BaseException:  # the waiters must be answered
+                        logger.exception("tidying up after a commit failed")
                 batch, finished = self._next()
                 wake(waiters, error)
                 wake(finished)
@@ -271,12 +274,6 @@ class GroupCommit(Generic[Item]):
             if all(done is None or done.done() for _, done in batch):
                 logger.warning("a background write failed: %s", error)
             return error, False
-
-    def _tidy_up(self) -> None:
-        try:
-            self._tidy()
-        except BaseException:  # the waiters must be answered
-            logger.exception("tidying up after a commit failed")
 
 
 _MOST_THREADS = 16

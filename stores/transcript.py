@@ -135,7 +135,9 @@ def mend(tail: bytes, size: int | None = None) -> tuple[int, bytes]:
     if left > len(_BLANK):
         sound, left = sound[: headers[-1].start()], 0
     elif left < 0:
-        sound = sound[: len(sound) - _torn_character(sound)]
+        decoder = _Utf8Decoder(errors="replace")
+        decoder.decode(sound[-4:])
+        sound = sound[: len(sound) - len(decoder.getstate()[0])]  # half a character
         if torn := _TORN_HEADER.search(sound):
             sound = sound[: torn.start(1)]
         left = 0 if not sound else 2 - min(2, len(sound) - len(sound.rstrip(b"\n")))
@@ -157,13 +159,6 @@ def _moment(text: str) -> datetime:
         return datetime.fromisoformat(f"{text[:8]}{_LAST_DAY_OF_ANY_MONTH}{text[10:]}").astimezone(UTC)
 
 
-def _torn_character(data: bytes) -> int:
-    """Return the length of an incomplete UTF-8 character at the end."""
-    decoder = _Utf8Decoder(errors="replace")
-    decoder.decode(data[-4:])
-    return len(decoder.getstate()[0])
-
-
 NAME = "transcript.md"
 ARCHIVE_NAME = "transcript.archive.md"
 _DRAFT = re.compile(r"\.transcript\.compaction-(\d+)\.tmp")
@@ -171,6 +166,15 @@ _DRAFT = re.compile(r"\.transcript\.compaction-(\d+)\.tmp")
 _FIRST_TAIL_BYTES = 16 * 1024
 _PAUSE_S = 0.001
 _STEADY_S = 0.1
+
+
+def last_time(folder: Folder) -> datetime | None:
+    """Return the time of the last entry, or of the last change if that is earlier; None without an entry."""
+    if (now := folder.stamp(NAME)) is not None:
+        for reach in (_FIRST_TAIL_BYTES, LONGEST_ENTRY):
+            if found := blocks(folder.read(NAME, max(0, now.size - reach)), 1):
+                return min(found[0].at, datetime.fromtimestamp(now.mtime_ns / 1e9, UTC))
+    return None
 
 
 class TranscriptFile:

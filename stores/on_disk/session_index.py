@@ -18,7 +18,6 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from chatbot.stores import json_lines
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat
 from chatbot.stores.files import Folder, locked, opened
 from chatbot.stores.records import VERSION, SessionRecord, decode_record, is_id, parse_record
+from chatbot.stores.transcript import last_time
 
 logger = logging.getLogger(__name__)
 
@@ -217,13 +217,11 @@ class SessionIndex:
         try:
             with opened(path) as folder:
                 record = decode_record(folder.read(SESSION_NAME), path.name)
+                with suppress(OSError, ValueError):  # of the transcript: it is reported when it is read
+                    record = replace(record, used_at=max(record.used_at, last_time(folder) or record.used_at))
         except (OSError, ValueError) as error:
             self.warn_once("%s is left out, see `chatbot doctor`; its %s cannot be read: %s", path, SESSION_NAME, error)
             return known.get(path.name)
-        transcript = path / "transcript.md"
-        if transcript.exists():
-            used_at = datetime.fromtimestamp(transcript.stat().st_mtime, UTC)
-            record = replace(record, used_at=max(record.used_at, used_at))
         return record
 
 

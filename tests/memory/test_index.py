@@ -121,6 +121,7 @@ async def test_the_order_of_use_and_archiving_survive_a_rebuild(memory_home: Pat
         await (await memory.load_session(ids[0], "chat")).transcript_append("user", "used last")
         await memory.archive_session(ids[1])
     (memory_home / "sessions.json").unlink()
+    (memory_home / "sessions" / ids[2] / "transcript.md").touch()  # as `cp -r` does
     async with MemorySystem(memory_home) as memory:
         assert (await memory.list_sessions(limit=1))[0].id == ids[0]
         assert [each.id for each in await memory.list_sessions() if each.archived_at is not None] == [ids[1]]
