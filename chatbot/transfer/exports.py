@@ -158,27 +158,27 @@ def _part(values: Iterable[Mapping[str, Any]], left: int = 0) -> str:
 class _Part:
     """Part of a bundle as it is read: a session, or memories. Raises `DamagedFile` or `LaterFormat`."""
 
-    def __init__(self, kind: str, fields: Mapping[str, Any]) -> None:
+    def __init__(self, kind: str, fields: Mapping[str, Any], where: str) -> None:
         self.lines = defaultdict[str, list[Any]](list)
         self.broken = 0
         try:
             if fields["format"] > VERSION:
                 raise LaterFormat("it was written by a later release: upgrade chatbot to read it")
             self.record = parse_record(fields) if kind == SESSION else None
-        except LaterFormat:
-            raise
+        except LaterFormat as error:
+            raise LaterFormat(f"{where}: {error}") from error
         except (KeyError, ValueError, TypeError) as error:
-            raise DamagedFile(f"a part of the bundle cannot be parsed: {error!r}") from error
+            raise _unparsable(where, error) from error
 
-    def add(self, kind: str, fields: Mapping[str, Any]) -> None:
+    def add(self, kind: str, fields: Mapping[str, Any], where: str) -> None:
         """Parse a line. Lines that a session needs must be valid; other invalid lines are counted."""
         try:
-            if self.record is None and kind not in _OF_MEMORY:
-                raise InvalidValue("it is in no session")
+            if kind not in (_OF_MEMORY if self.record is None else _PARSERS):
+                raise InvalidValue("it is not a line of a bundle")
             self.lines[kind].append(_PARSERS[kind](fields))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             if self.record is not None and kind not in {*_OF_MEMORY, "receipt"}:
-                raise DamagedFile(f"session {self.record.id}: a line cannot be parsed: {error}") from error
+                raise _unparsable(where, error) from error
             self.broken += 1
 
     def whole(self) -> SessionExport | MemoryExport:
@@ -190,11 +190,17 @@ class _Part:
         return SessionExport(self.record, entries, values, receipts, remembered, attachments=files)
 
 
+def _unparsable(where: str, error: Exception) -> DamagedFile:
+    why = f"it has no {error}" if isinstance(error, KeyError) else error
+    return DamagedFile(f"{where} cannot be parsed: {why}")
+
+
 def read_bundle(text: str, name: str) -> Iterator[SessionExport | MemoryExport]:
     """Yield the sessions of a bundle, and memories. Raises `DamagedFile` or `LaterFormat`."""
     part: _Part | None = None
     digest, left = hashlib.sha256(), 0
-    for line in filter(str.strip, text.split("\n")):
+    for number, line in filter(lambda each: each[1].strip(), enumerate(text.split("\n"), 1)):
+        where = f"{name}, line {number}"
         try:
             fields = msgspec.json.decode(line, type=dict[str, Any])
             kind = str(fields.pop("kind"))
@@ -204,16 +210,16 @@ def read_bundle(text: str, name: str) -> Iterator[SessionExport | MemoryExport]:
                 break
             fields, kind = {}, "unknown"
         if part is None:
-            part, digest = _Part(kind, fields), hashlib.sha256()
+            part, digest = _Part(kind, fields, where), hashlib.sha256()
         elif kind == END:
             if fields.get("sha256", digest.hexdigest()) != digest.hexdigest():
-                raise DamagedFile(f"{name}: the SHA-256 of a part differs: the file was damaged or changed")
+                raise DamagedFile(f"{where}: the SHA-256 of a part differs: the file was damaged or changed")
             yield part.whole()
             part, left = None, fields.get("left", 0)
         elif kind in {SESSION, MEMORIES}:
             break
         else:
-            part.add(kind, fields)
+            part.add(kind, fields, where)
         digest.update(f"{line}\n".encode())
     if part is not None or left != 0:
         raise DamagedFile(f"{name} ends early: check that the file is complete")
@@ -263,22 +269,16 @@ def _session_lines(exported: SessionExport) -> Iterator[dict[str, Any]]:
 
 def _memories_markdown(remembered: MemoryExport) -> str:
     """Render a section for each memory: its text and a line about it."""
-    notes = "\n".join(_note(row) for row in remembered.observations)
     stated = "\n".join(f"- {fact.subject} · {fact.predicate} · {fact.object}" for fact in remembered.facts)
-    return notes + (f"\n# Facts\n\n{stated}\n" if stated else "")
+    return "\n".join(map(_note, remembered.observations)) + (f"\n# Facts\n\n{stated}\n" if stated else "")
 
 
 def _note(row: Observation) -> str:
     said = list(row.said())
     title = row.title or said[0][:_LONGEST_TITLE]
     about = ", ".join((row.type, format_time(row.created_at)[:10], *row.tags))
-    body = "".join(f"{_escape_headings(text)}\n\n" for text in said if text != title)
-    return f"# {' '.join(title.split())}\n\n{body}*{about}*\n"
-
-
-def _escape_headings(text: str) -> str:
-    """Escape lines that would be headings and start another note."""
-    return "\n".join(f"\\{line}" if line.startswith("#") else line for line in text.split("\n"))
+    body = "".join(f"\n{text}\n".replace("\n#", "\n\\#") for text in said if text != title)  # a heading starts a note
+    return f"# {' '.join(title.split())}\n{body}\n*{about}*\n"
 
 
 def _session_markdown(exported: SessionExport) -> str:

@@ -14,7 +14,7 @@ from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, UnsafePath
+from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat, StoreError, UnsafePath
 from chatbot.stores.files import translated
 from chatbot.transfer import formats
 from chatbot.transfer.exports import MemoryExport, SessionExport, is_bundle, read_bundle
@@ -70,7 +70,7 @@ def memories_in(text: str) -> Source:
                     yield each
                 else:
                     yield Skip(each.record.id, "only memories are imported here")
-        except DamagedFile as error:
+        except (DamagedFile, LaterFormat) as error:
             raise InvalidValue(str(error)) from error
 
     return Source(Path("text"), BUNDLE, items)
