@@ -475,9 +475,7 @@ def _without_model_and_persona(entry: KeyValue) -> KeyValue:
     if entry.key != CHOICES:
         return entry
     try:  # parsed as the page does: another parser accepts other texts
-        chosen = json.loads(entry.value or "{}")
-        if not (chosen.get("model") or chosen.get("persona")):
-            return entry
+        uses_memory = json.loads(entry.value or "{}").get("memory") is not False
     except (ValueError, AttributeError, RecursionError):
-        return structs.replace(entry, value="{}")
-    return structs.replace(entry, value=json.dumps({"memory": chosen.get("memory") is not False}))
+        uses_memory = True
+    return structs.replace(entry, value=json.dumps({"memory": uses_memory}))
