@@ -55,10 +55,6 @@ _UNTABLED = _names("31dxrj3 q841o8w qvv0xeq")
 """Bare names that LiteLLM sends to a provider, Baseten, though its table has none of them."""
 
 
-def _any(_: Any) -> bool:
-    return True
-
-
 def _is_model(value: Any, providers: frozenset[str] = PROVIDERS) -> bool:
     """Return True for the name of an embedded model, or of one at its provider's usual address."""
     if isinstance(value, str) and value in LOCAL_MODELS:
@@ -93,7 +89,7 @@ class _Among(tuple[str, ...]):
         return isinstance(value, list) and all(each in self for each in value)
 
 
-def _all(names: str, form: Form = _any) -> Forms:
+def _all(names: str, form: Form = lambda _: True) -> Forms:
     return dict.fromkeys(_names(names), form)
 
 

@@ -182,7 +182,10 @@ class SecretRule:
 
     def _is_likely(self, secret: str, match: str) -> bool:
         lowered = secret.lower()
-        if _entropy(secret) < self._written.get("entropy", 0) or any(word in lowered for word in self._stop_words):
+        entropy = -sum(
+            n / len(secret) * math.log2(n / len(secret)) for n in Counter(secret).values()
+        )  # Shannon's, bits
+        if entropy < self._written.get("entropy", 0) or any(word in lowered for word in self._stop_words):
             return False
         return not any(
             _compile_go(pattern).search(match if each.get("regexTarget") == "match" else secret)
@@ -248,11 +251,6 @@ def _compile_go(source: str) -> re.Pattern[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)
         return re.compile(source, flags)
-
-
-def _entropy(text: str) -> float:
-    """Return Shannon's entropy of the characters, in bits."""
-    return -sum(count / len(text) * math.log2(count / len(text)) for count in Counter(text).values())
 
 
 _MASK = "[redacted]"
@@ -327,7 +325,10 @@ def redact_all(value: Value) -> tuple[Value, tuple[str, ...]]:
     if not _may_hold_any("\n".join(texts_in(value))):
         return value, ()
     kinds: list[str] = []
-    kinds_named = cache(_kinds_named)  # for this value only: it holds secrets
+
+    @cache  # for this value only: it holds secrets
+    def kinds_named(name: str, text: str) -> tuple[str, ...]:
+        return tuple(rule.id for rule in rules() if rule.id in _BY_NAME and rule.find(f"{name}: {text}"))
 
     def clean(part: Any, names: tuple[str, ...] = ()) -> Any:
         if isinstance(part, Mapping):
@@ -346,10 +347,6 @@ def redact_all(value: Value) -> tuple[Value, tuple[str, ...]]:
         return part
 
     return clean(value), tuple(dict.fromkeys(kinds))
-
-
-def _kinds_named(name: str, text: str) -> tuple[str, ...]:
-    return tuple(rule.id for rule in rules() if rule.id in _BY_NAME and rule.find(f"{name}: {text}"))
 
 
 def _secret_name(key: object) -> tuple[str, ...]:

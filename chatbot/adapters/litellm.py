@@ -9,9 +9,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, cast
+from weakref import finalize, ref
 
 from litellm.integrations.custom_logger import CustomLogger
 
@@ -32,17 +34,21 @@ class MemoryCallback(CustomLogger):
         self._per_user = per_user
         self._tokens = tokens
         self._rows = rows
-        self._calls: dict[str, asyncio.Future[None]] = {}
+        self._calls: dict[str, tuple[asyncio.Future[None], Callable[[], asyncio.Task[Any] | None]]] = {}
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
         """Add the memory block before the last question."""
         messages = kwargs.get("messages")
-        if str(getattr(call_type, "value", call_type)) not in _CHAT or not messages or _has_block(messages):
+        if str(getattr(call_type, "value", call_type)) not in _CHAT or not messages:
+            return None
+        if len(asked := _asked_in(messages)) > 1 and is_block(asked[-2]):  # a later round of a tool loop
             return None
         memory = self._memory_of(kwargs)
-        self._calls.setdefault(str(kwargs.get("litellm_call_id")), asyncio.get_running_loop().create_future())
-        if (task := asyncio.current_task()) is not None:
-            task.add_done_callback(lambda done: self._settle(kwargs) if done.cancelled() else None)
+        call, task = str(kwargs.get("litellm_call_id")), cast("asyncio.Task[Any]", asyncio.current_task())
+        self._calls.setdefault(call, (asyncio.get_running_loop().create_future(), ref(task)))
+        task.remove_done_callback(self._note_end)  # one suffices for all calls of a task
+        task.add_done_callback(self._note_end)
+        finalize(kwargs["litellm_logging_obj"], self._settle, call).atexit = False  # a stream keeps it until dropped
         context = await memory.context(messages, tokens=self._tokens, rows=self._rows)
         return {**kwargs, "messages": context.added_to(messages)}
 
@@ -55,23 +61,21 @@ class MemoryCallback(CustomLogger):
         try:
             await self._record(kwargs, kwargs.get("async_complete_streaming_response") or response_obj, start_time)
         finally:
-            self._settle(kwargs)
+            self._settle(str(kwargs.get("litellm_call_id")))
 
     async def async_log_failure_event(self, kwargs: dict[str, Any], *_: Any, **__: Any) -> None:
         """Record nothing."""
-        self._settle(kwargs)
+        self._settle(str(kwargs.get("litellm_call_id")))
 
     async def settled(self, timeout_s: float = 10.0) -> None:
         """Wait until the calls so far are recorded, as LiteLLM reports them in the background. Raises `TimeoutError`.
 
-        Await it before the memory is closed. A stream that was not read to its end is waited for once.
+        Await it before the memory is closed. A stream that is kept, but not read to its end, is waited for once.
         """
-        late: set[asyncio.Future[None]] = set()
-        if waiting := [each for each in self._calls.values() if not each.done()]:
-            _, late = await asyncio.wait(waiting, timeout=timeout_s)
-        for each in late:
-            each.set_result(None)
-        if late:
+        waiting = [each for each, _ in self._calls.values() if not each.done()]
+        if waiting and (late := (await asyncio.wait(waiting, timeout=timeout_s))[1]):
+            for each in late:
+                each.cancel()
             raise TimeoutError(f"{len(late)} calls were not reported within {timeout_s:g} s")
 
     async def _record(self, kwargs: Mapping[str, Any], response: Any, at: datetime) -> None:
@@ -81,9 +85,14 @@ class MemoryCallback(CustomLogger):
         if reply is not None and reply.content and asked:
             await self._memory_of(kwargs).record(user=asked[-1], assistant=reply.content, at=at.astimezone())
 
-    def _settle(self, kwargs: Mapping[str, Any]) -> None:
-        if (waiting := self._calls.pop(str(kwargs.get("litellm_call_id")), None)) and not waiting.done():
-            waiting.set_result(None)
+    def _settle(self, call: str) -> None:
+        if waiting := self._calls.pop(call, None):
+            with suppress(RuntimeError):  # the loop is closed; a dropped stream may be noticed in any thread
+                waiting[0].get_loop().call_soon_threadsafe(waiting[0].cancel)
+
+    def _note_end(self, task: asyncio.Task[Any]) -> None:
+        for call in [call for call, (_, of) in self._calls.items() if task.cancelled() and of() is task]:
+            self._settle(call)
 
     def _memory_of(self, kwargs: Mapping[str, Any]) -> AgentMemory:
         if not self._per_user:
@@ -96,9 +105,3 @@ class MemoryCallback(CustomLogger):
 
 def _asked_in(messages: Iterable[Mapping[str, Any]]) -> list[str]:
     return [text_of(each.get("content")) for each in messages if each.get("role") == "user"]
-
-
-def _has_block(messages: Iterable[Mapping[str, Any]]) -> bool:
-    """Return whether the last question has its block already, as in the rounds of a tool loop."""
-    asked = _asked_in(messages)
-    return len(asked) > 1 and is_block(asked[-2])

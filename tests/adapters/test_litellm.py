@@ -1,7 +1,6 @@
 """The callback of LiteLLM, with LiteLLM itself answering by its own mock."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -31,12 +30,6 @@ class Noting(MemoryCallback):
         return changed
 
 
-@pytest.fixture
-async def memory(tmp_path: Path) -> AsyncIterator[AgentMemory]:
-    async with open_memory(tmp_path) as opened:
-        yield opened
-
-
 async def say(callback: Noting, text: str, reply: str, **more: Any) -> None:
     litellm.callbacks = [callback]
     try:
@@ -62,20 +55,24 @@ async def test_a_call_remembers_and_recalls(memory: AgentMemory, *, stream: bool
     assert question["content"] == "Where does Anna live?"
 
 
-async def test_each_user_has_a_memory(memory: AgentMemory) -> None:
-    callback = Noting(memory, per_user=True)
-    await say(callback, "My sister Anna lives in Lisbon.", "Noted.", user="ada")
-    await say(callback, "Where does Anna live?", "I do not know.", user="bob")
-    assert len(callback.sent[-1]) == 1
-    assert not await memory.every()
-    assert await memory.for_user("ada").every()
-    with pytest.raises(Exception, match="pass the user of the call"):
-        await say(callback, "My brother Bo lives in Porto.", "Noted.")
-    assert not await memory.every()
+async def test_each_user_has_a_memory(tmp_path: Path) -> None:
+    async with open_memory(tmp_path) as memory:
+        callback = Noting(memory, per_user=True)
+        await say(callback, "My sister Anna lives in Lisbon.", "Noted.", user="ada")
+        await say(callback, "Where does Anna live?", "I do not know.", user="bob")
+        assert len(callback.sent[-1]) == 1
+        assert await memory.for_user("ada").every()
+        with pytest.raises(Exception, match="pass the user of the call"):
+            await say(callback, "My brother Bo lives in Porto.", "Noted.")
+        assert not await memory.every()
 
 
-async def test_a_call_that_is_cancelled_is_not_waited_for(memory: AgentMemory) -> None:
+async def test_a_call_that_is_cancelled_or_left_early_is_not_waited_for(memory: AgentMemory) -> None:
     callback = Noting(memory)
+    litellm.callbacks = [callback]
+    messages = [{"role": "user", "content": "My brother Bo lives in Porto."}]
+    async for _ in await litellm.acompletion(model="gpt-5", messages=messages, mock_response="Noted.", stream=True):
+        break
     task = asyncio.create_task(say(callback, "My sister Anna lives in Lisbon.", "Noted.", mock_delay=4 * PATIENCE_S))
     await callback.has_sent.wait()
     task.cancel()
