@@ -135,7 +135,7 @@ class MemoryTool:
 
     async def __call__(self, arguments: str | Mapping[str, Any] = "{}") -> str:
         """Run it and return the text for the model, which may be an error. Memories in it are framed as data."""
-        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
         [result] = await self._box.run([ToolCall(self.name, self.name, written)])
         return str(result.content)
 
@@ -389,6 +389,11 @@ def _entries(at: datetime, user: str, assistant: str, results: Sequence[ToolResu
     replied = max(utc_now(), at)
     first = TranscriptEntry(USER, user, at)
     return [first, *(TranscriptEntry(role, text, replied) for role, text in (*calls, *answers, (ASSISTANT, assistant)))]
+
+
+def checked(memory: AgentMemory) -> AgentMemory:
+    """Return the memory. Raises `InvalidValue` for another kind of memory, such as a `MemorySystem`."""
+    return check_type(memory, AgentMemory, "memory", ": `open_memory` returns one")
 
 
 ITEM = "item"

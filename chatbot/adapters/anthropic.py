@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeGuard
 from anthropic.lib.tools import BetaAsyncAbstractMemoryTool, ToolError
 
 from chatbot.chat.governor import fenced, judge, without_tokens
-from chatbot.embed import AgentMemory
+from chatbot.embed import AgentMemory, checked
 from chatbot.messages import INTRODUCTION
 from chatbot.stores.errors import ChangedMeanwhile, ConflictingChange
 from chatbot.stores.fields import LONGEST_LINE
@@ -36,7 +36,7 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
 
     def __init__(self, memory: AgentMemory) -> None:
         super().__init__()
-        self._memory = memory
+        self._memory = checked(memory)
 
     async def view(self, command: beta.BetaMemoryTool20250818ViewCommand) -> str:
         """Show a file with line numbers, or list a folder."""

@@ -23,7 +23,7 @@ from langchain_core.messages import (
 from langchain_core.tools import StructuredTool
 
 from chatbot.chat.dialogue import ASSISTANT, USER
-from chatbot.embed import AgentMemory, MemoryTool, Portal, entry_of, item_of, text_of
+from chatbot.embed import AgentMemory, MemoryTool, Portal, checked, entry_of, item_of, text_of
 from chatbot.memory import SessionHandle
 from chatbot.stores.records import check_text
 
@@ -35,7 +35,7 @@ class MemoryHistory(BaseChatMessageHistory):
     """LangChain's chat history over a session of ours, which remembers each exchange."""
 
     def __init__(self, memory: AgentMemory, portal: Portal, session_id: str) -> None:
-        self._memory = memory
+        self._memory = checked(memory)
         self._portal = portal
         self._session_id = check_text(session_id, "session_id")
 
@@ -65,6 +65,7 @@ def recalling(
     memory: AgentMemory, *, tokens: int = 2000, rows: int = 5
 ) -> Callable[[Sequence[BaseMessage]], Coroutine[Any, Any, list[BaseMessage]]]:
     """Return a step that adds the memory block before the last question, for a `pre_model_hook` or a chain."""
+    checked(memory)
 
     async def add(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
         context = await memory.context([_as_openai(each) for each in messages], tokens=tokens, rows=rows)
@@ -77,7 +78,7 @@ def recalling(
 
 def tools(memory: AgentMemory, portal: Portal) -> list[StructuredTool]:
     """Return the memory tools."""
-    return [_tool(each, portal) for each in memory.tools()]
+    return [_tool(each, portal) for each in checked(memory).tools()]
 
 
 def _tool(tool: MemoryTool, portal: Portal) -> StructuredTool:

@@ -14,7 +14,7 @@ from typing import Any
 
 from langgraph.store import base
 
-from chatbot.embed import AgentMemory, Portal
+from chatbot.embed import AgentMemory, Portal, checked
 from chatbot.messages import json_in
 from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES
@@ -33,7 +33,7 @@ class MemoryStore(base.BaseStore):
     """
 
     def __init__(self, memory: AgentMemory, portal: Portal) -> None:
-        self._memory = memory
+        self._memory = checked(memory)
         self._portal = portal
 
     def batch(self, ops: Iterable[base.Op]) -> list[base.Result]:
@@ -58,8 +58,7 @@ class MemoryStore(base.BaseStore):
                 return await self._namespaces(op)
 
     async def _row(self, namespace: tuple[str, ...], key: str) -> Observation | None:
-        rows = await self._items({"key": _key(namespace, key)})
-        return rows[0] if rows else None
+        return next(iter(await self._items({"key": _key(namespace, key)})), None)
 
     async def _items(self, metadata: Mapping[str, Any]) -> list[Observation]:
         return list(filter(_is_item, await self._memory.every(metadata=metadata, sensitivities=SENSITIVITIES)))

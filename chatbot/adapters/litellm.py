@@ -17,7 +17,7 @@ from weakref import finalize, ref
 
 from litellm.integrations.custom_logger import CustomLogger
 
-from chatbot.embed import AgentMemory, is_block, text_of
+from chatbot.embed import AgentMemory, checked, is_block, text_of
 
 _CHAT = frozenset({"acompletion", "completion"})
 
@@ -30,7 +30,7 @@ class MemoryCallback(CustomLogger):
 
     def __init__(self, memory: AgentMemory, *, per_user: bool = False, tokens: int = 2000, rows: int = 5) -> None:
         super().__init__()
-        self._memory = memory
+        self._memory = checked(memory)
         self._per_user = per_user
         self._tokens = tokens
         self._rows = rows

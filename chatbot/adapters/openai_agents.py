@@ -16,7 +16,7 @@ from agents import FunctionTool
 from agents.run import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
-from chatbot.embed import AgentMemory, MemoryTool, entry_of, item_of
+from chatbot.embed import AgentMemory, MemoryTool, checked, entry_of, item_of
 from chatbot.memory import SessionHandle
 from chatbot.stores.records import check_text
 
@@ -31,7 +31,7 @@ class MemorySession:
     def __init__(self, memory: AgentMemory, session_id: str, *, settings: SessionSettings | None = None) -> None:
         self.session_id = check_text(session_id, "session_id")
         self.session_settings = settings
-        self._memory = memory
+        self._memory = checked(memory)
         self._open: SessionHandle | None = None
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
@@ -66,7 +66,7 @@ def tools(memory: AgentMemory) -> list[FunctionTool]:
     """Return the memory tools for an `Agent`."""
     return [
         FunctionTool(each.name, each.description, each.parameters, partial(_invoke, each), strict_json_schema=False)
-        for each in memory.tools()
+        for each in checked(memory).tools()
     ]
 
 
@@ -74,6 +74,7 @@ def recalling(
     memory: AgentMemory, *, tokens: int = 2000, rows: int = 5
 ) -> Callable[[CallModelData[Any]], Awaitable[ModelInputData]]:
     """Return a `call_model_input_filter` that adds the memory block before the last question, not to the session."""
+    checked(memory)
 
     async def add(data: CallModelData[Any]) -> ModelInputData:
         items = cast("list[dict[str, Any]]", data.model_data.input)

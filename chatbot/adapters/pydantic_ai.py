@@ -23,7 +23,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from chatbot.embed import AgentMemory, MemoryContext, MemoryTool, RecordResult, ToolUse, is_block, text_of
+from chatbot.embed import AgentMemory, MemoryContext, MemoryTool, RecordResult, ToolUse, checked, is_block, text_of
 from chatbot.memory import SessionHandle
 
 
@@ -31,6 +31,7 @@ def recalling(
     memory: AgentMemory, *, tokens: int = 2000, rows: int = 5
 ) -> Callable[[list[ModelMessage]], Awaitable[list[ModelMessage]]]:
     """Return a history processor that puts the memory block before the last question, and drops earlier blocks."""
+    checked(memory)
 
     async def process(messages: list[ModelMessage]) -> list[ModelMessage]:
         at = max((at for at, each in enumerate(messages) if _prompts(each)), default=None)
@@ -44,11 +45,9 @@ def recalling(
 
 def toolset(memory: AgentMemory) -> FunctionToolset[Any]:
     """Return the memory tools."""
+    found = checked(memory).tools()
     return FunctionToolset(
-        [
-            Tool.from_schema(partial(_call, each), each.name, each.description, each.parameters)
-            for each in memory.tools()
-        ]
+        [Tool.from_schema(partial(_call, each), each.name, each.description, each.parameters) for each in found]
     )
 
 

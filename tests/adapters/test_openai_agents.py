@@ -98,6 +98,8 @@ async def test_an_exchange_with_many_calls_of_tools_is_remembered(memory: AgentM
 
 
 async def test_a_tool_of_memory_answers_the_model(memory: AgentMemory) -> None:
+    with pytest.raises(ValueError, match="it must be AgentMemory: `open_memory` returns one"):
+        tools(memory.system)  # type: ignore[arg-type]
     await memory.remember("Anna lives in Lisbon")
     model = Scripted(("memory_search", '{"query": "Anna"}'), "In Lisbon.")
     agent = Agent(name="Ada", model=model, tools=[*tools(memory)])
