@@ -81,6 +81,8 @@ class Settings:
         found = find_file(path, environ)
         file = read_toml(found) if found else {}
         own, below = user_config_path("chatbot") / FILE_NAME, {}
+        if found and found.resolve() == own.resolve() and not (own.parent / Config().identities).exists():
+            file = {"identities": str(user_data_path("chatbot") / Config().identities), **file}  # as without a file
         is_asked_for = path is not None or bool(environ.get(FILE_VARIABLE))
         is_chosen = True
         if found == Path(FILE_NAME) and not is_asked_for and Path.cwd() != own.parent.resolve():

@@ -65,7 +65,8 @@ def test_the_file_is_the_one_asked_for_then_the_variable_then_the_folder_then_th
     assert Settings.read(environ=environ).path == named["variable"]
     assert Settings.read(environ={}).path == Path("config.toml")
     Path("config.toml").unlink()
-    assert Settings.read(environ={}).path == home / "config.toml"
+    assert (own := Settings.read(environ={})).path == home / "config.toml"
+    assert own.combined().identities.endswith(".local/share/chatbot/identities")
     with pytest.raises(ConfigError, match=r"configuration file not found: .*missing\.toml"):
         Settings.read(Path("missing.toml"), environ={})
 
