@@ -35,7 +35,7 @@ class OwnVerb(NamedTuple):
 
 _FILES = "reads or writes files that the user names"
 _MANY = "changes many sessions at once: selects them with filters, shows them, and asks first"
-_CONFIRMS = "asks first, or reads more than its operation takes"
+_CONFIRMS = "asks first, or takes input that its operation does not"
 _ERASING = "chatbot.cli.sessions.erasing"
 _CHANGING = "chatbot.cli.memory.changing"
 
@@ -51,8 +51,8 @@ OF_SESSIONS: Mapping[str, OwnVerb] = {
 OF_MEMORY: Mapping[str, OwnVerb] = {
     "import": OwnVerb("chatbot.cli.sessions.moving:import_", _FILES),
     "export": OwnVerb("chatbot.cli.sessions.moving:export_memory", _FILES),
-    "extract": OwnVerb("chatbot.cli.memory.changing:extract", "calls a model, and bills it"),
-    "stats": OwnVerb("chatbot.cli.memory.results:stats", "counts days and bytes, too"),
+    "extract": OwnVerb(f"{_CHANGING}:extract", "calls a model, and bills it"),
+    "stats": OwnVerb("chatbot.cli.memory.results:stats", "also counts days and bytes"),
     "reindex": OwnVerb(f"{_CHANGING}:reindex", "works on the index, which is not part of a memory"),
 }
 """Verbs of `chatbot memory` without an operation."""

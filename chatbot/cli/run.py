@@ -1,4 +1,4 @@
-"""Running of a command: its end, by an error, Ctrl-C or SIGTERM, becomes an exit code."""
+"""Runs a command and turns its end into an exit code, also if an error, Ctrl-C or SIGTERM ends it."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Exit(IntEnum):
     CONFIG = 3
     """A setting, a file of settings, or a store plug-in is wrong."""
     NOT_FOUND = 4
-    """The identity, session, observation or token does not exist, or more than one match; or the session expired or
-    belongs to another agent."""
+    """The identity, session, observation, project or token does not exist, or several match; or the session expired
+    or belongs to another agent."""
     MODEL = 5
     """The model could not answer."""
     BUDGET = 6
@@ -88,7 +88,7 @@ def cancel_on_signals() -> None:
 
 
 async def until_interrupted(work: Coroutine[Any, Any, T], *, is_interrupted: bool = False) -> T | None:
-    """Return the outcome of `work`; None if Ctrl-C came first, or before it. The work then cleans up."""
+    """Return the outcome of `work`; None if Ctrl-C cancelled it, or had come before (`is_interrupted`)."""
     task = asyncio.create_task(work)
     if is_interrupted:
         task.cancel()

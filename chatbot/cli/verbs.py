@@ -37,7 +37,7 @@ def add_projects(projects: argparse.ArgumentParser, only: str | None = None) -> 
     projects.set_defaults(namespace=None, all_namespaces=False, sensitivities=[])
     verbs = Verbs(projects, "projects", dest="action", required=True, only=only)
     parsers = add_operations(verbs)
-    add_bulk(parsers["erase_project"])
+    _add_bulk(parsers["erase_project"])
 
 
 def add_memory(memory: argparse.ArgumentParser, only: str | None = None) -> None:
@@ -48,7 +48,7 @@ def add_memory(memory: argparse.ArgumentParser, only: str | None = None) -> None
     words = "read the narrative from standard input"
     parsers["remember"].add_argument("stdin", nargs="?", choices=["-"], metavar="-", help=words)
     flag(parsers["list_tasks"], "--all", "also show completed and cancelled tasks")
-    add_bulk(parsers["forget_memory"])
+    _add_bulk(parsers["forget_memory"])
     for name in ("purge_memories", "retract_fact"):
         flag(parsers[name], "--yes", "-y", "do not ask for confirmation")
     _add_extract(verbs)
@@ -68,7 +68,7 @@ def _add_extract(verbs: Verbs) -> None:
 
 def _add_files(verbs: Verbs) -> None:
     examples = ["import CLAUDE.md --dry-run", "import ~/notes --sensitivity private", "import memories.jsonl"]
-    add_import(verbs.add("import", "import notes, a bundle, or a ChatGPT or Claude export", *examples))
+    _add_import(verbs.add("import", "import notes, a bundle, or a ChatGPT or Claude export", *examples))
     examples = ["export -o memories.jsonl", "export --type decision -o decisions.md"]
     export = verbs.add("export", "export memories as JSON lines (for `import`) or Markdown", *examples)
     add_parameters(export, fields_of(operations.MemoryFilter), title="filters")
@@ -85,8 +85,8 @@ def _add_upkeep(verbs: Verbs) -> None:
     flag(reindex, "--all", "also embed all memories again")
 
 
-def add_import(parser: argparse.ArgumentParser) -> None:
-    """Add the options of an import; `chatbot memory import` has the same."""
+def _add_import(parser: argparse.ArgumentParser) -> None:
+    """Add the options of an import, to `chatbot memory import` and to `chatbot sessions import`."""
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file or a folder")
     flag(parser, "--dry-run", "report what would be imported, write nothing")
     least = "minimum sensitivity of imported memories and sessions"
@@ -97,7 +97,7 @@ def add_import(parser: argparse.ArgumentParser) -> None:
     flag(parser, "--trust", "keep visibilities, models and personas that a bundle names")
 
 
-def add_bulk(parser: argparse.ArgumentParser) -> None:
+def _add_bulk(parser: argparse.ArgumentParser) -> None:
     """Add the options of commands that change many things at once."""
     flag(parser, "--dry-run", "list what would change, change nothing")
     flag(parser, "--yes", "-y", "do not ask for confirmation")
@@ -116,7 +116,7 @@ def _add_moving(grammar: Verbs) -> None:
     flag(export, "--dry-run", "list what would be exported, write nothing")
     summary = "import a bundle, a ChatGPT or Claude export, or notes"
     examples = ["import chatgpt-export.zip --dry-run", "import old.jsonl", "import ~/notes"]
-    add_import(grammar.add("import", summary, *examples))
+    _add_import(grammar.add("import", summary, *examples))
 
 
 def _add_erasing(grammar: Verbs) -> None:
@@ -124,7 +124,7 @@ def _add_erasing(grammar: Verbs) -> None:
     archive = grammar.add("archive", "archive sessions: hide them from lists", *examples, agent=False)
     _add_selection(archive)
     flag(archive, "--undo", "restore archived sessions")
-    add_bulk(archive)
+    _add_bulk(archive)
     examples = ["delete 0195a1b2", "delete 0195a1b2 --keep-memory --yes", "delete --empty --before 7d --yes"]
     delete = grammar.add("delete", "delete sessions permanently, with their memories", *examples, agent=False)
     _add_selection(delete)
@@ -133,16 +133,14 @@ def _add_erasing(grammar: Verbs) -> None:
     words = "delete their memories too (default on a terminal)"
     flag(which, "--with-memory", words, dest="keep_memory", action="store_false", default=None)
     flag(which, "--keep-memory", "keep their memories", default=None)
-    add_bulk(delete)
+    _add_bulk(delete)
     prune = grammar.add("prune", "delete expired sessions", "prune --dry-run")
     flag(prune, "--dry-run", "list what would be deleted, delete nothing")
 
 
-_WHICH = "id, its beginning, or title"
-
-
 def _add_selection(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("sessions", nargs="*", metavar="ID|TITLE", help=f"{_WHICH}; none: all that match the filters")
+    words = "id, its beginning, or title; none: all that match the filters"
+    parser.add_argument("sessions", nargs="*", metavar="ID|TITLE", help=words)
     add_parameters(parser, fields_of(operations.WantedSessions), title="filters")
     option(parser, "--limit", "N", "maximum sessions (default all)", type=count)
 

@@ -99,7 +99,7 @@ _LONGEST_SHOWN = 600
 _SHORTEST_SHOWN = 120
 _LONGEST_GRANT = 300
 _MOST_SHOWN = 20
-"""Limits of a question: characters of the call, of each argument at least, of the grant; number of arguments."""
+"""Limits of a question: characters of the call, minimum for each argument, characters of the grant; arguments."""
 _ANSWERS: dict[str, Permission] = {"y": "once", "yes": "once", "s": "session", "session": "session"}
 
 
@@ -256,6 +256,7 @@ class MemorySlash(Slash):
 _FENCED = re.compile(r"^(```|~~~)[^\n]*\n(.*?)^\1", re.MULTILINE | re.DOTALL)
 _CODE = "code"
 _READ = 50
+"""Entries of the transcript in which the last reply is searched."""
 _MOST_COPIED = 74_000
 """Maximum bytes that terminals accept for the clipboard."""
 
@@ -284,7 +285,7 @@ class ReplySlash(Slash):
         name, _, what = require(text, "/save FILE").rpartition(" ")
         only_code = bool(name) and what == _CODE
         reply = await self._reply(only_code=only_code)
-        path = await asyncio.to_thread(create, name if only_code else text, f"{reply}\n".encode())
+        path = await asyncio.to_thread(_create, name if only_code else text, f"{reply}\n".encode())
         self._screen.say(f"wrote {path}", "dim")
 
     async def _reply(self, *, only_code: bool) -> str:
@@ -301,8 +302,8 @@ class ReplySlash(Slash):
         return str(blocks[-1][1]).rstrip("\n")
 
 
-def create(name: str, data: bytes) -> Path:
-    """Write a new file. Raises `InvalidValue` if a file of that name exists."""
+def _create(name: str, data: bytes) -> Path:
+    """Write a new file; return its path. Raises `InvalidValue` if a file of that name exists."""
     from chatbot.cli.sessions.moving import new_file
 
     path = Path(name).expanduser().absolute()
