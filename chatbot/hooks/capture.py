@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from chatbot.memory.maintenance import MaintenanceReport, Part
 
 _NEWEST = 20
-"""Number of recent sessions that a process searches for lost messages while maintenance, which sees all, is not due."""
+"""Number of recent sessions searched for lost messages while consolidation is not due; when it runs, all are."""
 _COMPARED = 5
 """Number of last captures of a session with which a new one is compared."""
 
@@ -59,7 +59,7 @@ class Capture(Hook):
         self._captured = per_session(dict[str, str])
 
     async def handle(self, event: ToolPost) -> None:
-        """Keep the run, then the milestone that it reaches."""
+        """Keep the run and the milestone that it reaches; of memory's own tools only the milestone."""
         session = event.session
         if not (session.supports(ObservationStore) and can_write(session)):
             return
@@ -120,7 +120,7 @@ async def _mark_milestone(memory: Memory, run: ToolRun, sources: Sequence[str]) 
 
 
 async def _task_ids(session: SessionHandle, run: ToolRun) -> list[str]:
-    """Return the id of the task that a run of memory's tools was about, if it exists: a checkpoint is as strict."""
+    """Return the id of the task that a run of memory's tools was about, if it exists: the source of a checkpoint."""
     asked = str(run.task.get("id") or run.arguments.get("task", ""))
     if not is_id(asked):
         return []
@@ -135,9 +135,9 @@ def can_write(session: SessionHandle) -> bool:
 async def recover_words(
     memory: MemorySystem, config: Config, agent: str, *, exclude: str = "", newest: int | None = None
 ) -> None:
-    """Remember the last messages of the agent's sessions whose turns were killed before that.
+    """Remember the last message of each session of the agent whose turn was killed before it could do so.
 
-    Looks at sessions of the last 30 days, at most the `newest`, without the session `exclude`.
+    Looks at sessions used in the last 30 days, at most the `newest`, without the session `exclude`.
     """
     if await to_thread(memory.backend.sessions.ids) == [exclude] or (gate := exchange_gate(config, agent)) is None:
         return

@@ -36,7 +36,8 @@ _SAID_AT_ONCE = 5
 """Maximum rows with the time of one message."""
 _ALIKE = 0.85
 """Minimum cosine at which a fact replaces another: two such facts mean nearly the same, and the newer one updates."""
-_MOST_ALIKE = 10
+_NEAREST = 10
+"""Rows that are compared with a fact by their cosines."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +222,7 @@ async def _outdated_by(
     wanted = Filter(types=FACT_TYPES, agent_id=agent_id, visibilities=(visibility,))
     about = {at: fact for at, fact in enumerate(facts) if fact.subject}
     asked = [(fact.content, structs.replace(wanted, subject=fact.subject)) for fact in about.values()]
-    found = await memories.nearest(asked, limit=_MOST_ALIKE)
+    found = await memories.nearest(asked, limit=_NEAREST)
     outdated: list[Observation | None] = [None] * len(facts)
     taken: set[str] = set()
     for at, hits in zip(about, found, strict=True):
