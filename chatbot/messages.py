@@ -1,8 +1,8 @@
 """Prompts and replies as values that are independent of providers.
 
 `Message` is one role-annotated entry of a prompt. A reply arrives as a stream of `Delta`s: any number of deltas of
-text, reasoning and tool calls, then exactly one `Finished`. Also what several packages need: the terms of tasks, and
-functions that split sentences and recognize questions.
+text, reasoning and tool calls, then exactly one `Finished`. Also, for several packages: the types of a task's fields,
+and functions that split sentences and recognize questions.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ INTRODUCTION = (
 """Text before a memory block in the prompt of another program, whose system prompt does not explain it."""
 FENCE = "memory-context"
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
-_BLOCK = re.compile(rf"(?:{re.escape(INTRODUCTION)}\s*)?<memory-context\b.*?(?:</memory-context[^>\n]*>|\Z)", re.DOTALL)
+_BLOCK = re.compile(rf"(?:{re.escape(INTRODUCTION)}\s*)?<{FENCE}\b.*?(?:</{FENCE}[^>\n]*>|\Z)", re.DOTALL)
 
 Role = Literal["system", "user", "assistant", "tool"]
 
@@ -224,7 +224,7 @@ Delta = TextDelta | ReasoningDelta | ToolCallDelta | Finished
 
 def without_blocks(text: str) -> str:
     """Remove memory blocks from a text, including unclosed ones."""
-    return _BLOCK.sub("", text).strip() if "<memory-context" in text else text
+    return _BLOCK.sub("", text).strip() if f"<{FENCE}" in text else text
 
 
 TaskStatus = Literal["pending", "in_progress", "completed", "cancelled"]
@@ -235,7 +235,7 @@ _SENTENCE_END = re.compile(
     r"(?<=[。！？；\n])(?![!?！？])\s*|(?<=[!?…])\s+"
     r"|(?<=[^\W_A-Z]{2}\.)(?!(?<=\bno\.)\s\d)(?<!\bvs\.)(?<!\b(?:Mrs|etc|Ave|Sgt|Col)\.)(?<!\bProf\.)(?<!\bapprox\.)\s+"
 )
-"""A full stop after a capital and at most one more letter may be an abbreviation's."""
+"""A full stop after a capital and at most one more letter may belong to an abbreviation."""
 
 
 def sentences_of(text: str) -> list[str]:

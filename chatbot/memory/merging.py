@@ -59,7 +59,7 @@ def digest_groups(rows: Iterable[Observation], *, least: int) -> list[list[Obser
             found[-1].append(row)
             said.update(map(fold, _lines(row.said())))
             size += adds
-    return [portion for portion in found if len(portion) >= least]
+    return [group for group in found if len(group) >= least]
 
 
 def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime) -> Observation:
@@ -155,8 +155,8 @@ def jaccard(one: Words, other: Words) -> float:
 def groups(texts: Sequence[Words], similarity: float, *, least: int) -> list[list[int]]:
     """Return the positions of linked texts in groups of at least `least`, groups and positions in order.
 
-    Two texts are linked if their `jaccard` is at least `similarity`, which must be above 0, or through others. A text
-    without words is linked to none.
+    Two texts are linked if their `jaccard` is at least `similarity`, which must be above 0, or if both are linked to a
+    third. A text without words is linked to none.
     """
     twins: defaultdict[Words, list[int]] = defaultdict(list)
     for position, words in enumerate(texts):
@@ -184,7 +184,7 @@ def _candidates(texts: Sequence[Words], similarity: float) -> Iterable[tuple[int
         near: set[int] = set()
         for word in by_rarity[: size - math.ceil(shortest) + 1]:
             near.update(holders.get(word, ()))
-        common = 2 * similarity / (1 + similarity) * size - _ROUNDING  # with one that is as long, or longer
+        common = 2 * similarity / (1 + similarity) * size - _ROUNDING  # with a text that is as long, or longer
         for word in by_rarity[: size - math.ceil(common) + 1]:
             holders[word].append(number)
         yield from ((number, other) for other in near if len(texts[other]) >= shortest)

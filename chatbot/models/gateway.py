@@ -22,7 +22,7 @@ from chatbot.models.provider import Provider
 _USUAL_WINDOW = 8192
 """Ollama silently cuts a prompt to a small default window, unless each call asks for more."""
 _PASSED_ANYWAY = frozenset({"logit_bias", "parallel_tool_calls"})
-"""Options that LiteLLM's lists lack for providers that take them; for others, only a preference is lost."""
+"""Options that LiteLLM's lists lack even for providers that take them; if another ignores one, little is lost."""
 
 
 class LiteLLMModel(litellm_import.LiteLLMClient, Model):
@@ -185,7 +185,7 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
         """Return the reported usage with its price, or our own count if nothing was reported."""
         reported = reading.usage
         read, written = ((getattr(reported, each, None) or 0) for each in ("prompt_tokens", "completion_tokens"))
-        if not is_reported or read <= 0 or written < 0:  # less than nothing would lower the bill
+        if not is_reported or read <= 0 or written < 0:  # a negative count would lower the bill
             return await self.usage_of(estimate(messages, tools), reading.written)
         details = getattr(reported, "prompt_tokens_details", None)
         return Usage(
@@ -211,7 +211,7 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
         return None if price is None else price.cost(read, written)
 
     async def _info(self) -> dict[str, Any]:
-        """Look the model up in LiteLLM, in a thread because it queries some local servers; again if it is not found."""
+        """Look the model up in LiteLLM until it is found, in a thread because LiteLLM queries some local servers."""
         if self._known is None:
             litellm = await litellm_import.litellm()
             try:
