@@ -147,7 +147,7 @@ class FolderPlace(SyncPlace):
         self.key = str(self.folder)
 
     def names(self) -> list[str]:
-        """List the files of the folder and its subfolders, except hidden ones; unreadable subfolders are listed too."""
+        """List the files of the folder and its subfolders, except hidden ones; an unreadable subfolder as one file."""
         if not self.folder.is_dir():
             raise MissingFolder(f"{self.folder} is not there: connect the drive, or make the folder")
         paths = [path for pattern in ("*", "*/*") for path in self.folder.glob(pattern)]
@@ -275,8 +275,8 @@ class ServerPlace(ParcelPlace):
 
     def _ask(self, files: Mapping[str, bytes], identity: str) -> ServerAnswer:
         said = self._answer(asdict(self._visitor) | {"identity": identity, "files": files})
-        for each in said.aside:
-            raise StoreFailed(f"{self.key} refused a file of ours: {each.why}")
+        if said.aside:
+            raise StoreFailed(f"{self.key} refused a file of ours: {said.aside[0].why}")
         return said
 
     def _answer(self, body: dict[str, Any]) -> ServerAnswer:
@@ -340,11 +340,11 @@ def open_sealed(place: FolderPlace, backend: Backend, passphrase: Callable[[], s
     """
     document = backend.document(SECRETS)
     try:
-        secrets_of = msgspec.json.decode(document.read() or b"{}", type=dict[str, str])
+        secrets = msgspec.json.decode(document.read() or b"{}", type=dict[str, str])
     except (ValueError, RecursionError) as error:
         raise DamagedFile(f"{document.name} cannot be read: {error}. Delete it, and pass --passphrase again") from error
-    if place.key in secrets_of:
-        return _SealedFolder(place.folder, secrets_of[place.key])
+    if place.key in secrets:
+        return _SealedFolder(place.folder, secrets[place.key])
     names = place.names()
     if passphrase is None:
         if KEY in names:
@@ -363,12 +363,12 @@ def open_sealed(place: FolderPlace, backend: Backend, passphrase: Callable[[], s
             secret = pyrage.passphrase.decrypt(place.read(KEY), passphrase()).decode()
         except pyrage.DecryptError as error:
             raise ConfigError(f"wrong passphrase for {place.key}: {error}") from error
-    document.change(lambda _: json.dumps(secrets_of | {place.key: secret}).encode())
+    document.change(lambda _: json.dumps(secrets | {place.key: secret}).encode())
     return _SealedFolder(place.folder, secret)
 
 
 def _age() -> Any:
-    """Return the package for the format of age. Raises `ConfigError` if it is not installed."""
+    """Return the package that encrypts in the format of age. Raises `ConfigError` if it is not installed."""
     try:
         import pyrage
     except ModuleNotFoundError as error:

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from chatbot.stores import files, transcript
 from chatbot.stores.backend import ATTACHMENTS, DEEPEST, Examination, Flaw, below, blob_name, is_blob_name, shell_word
 from chatbot.stores.basic_session import KEY_VALUES_NAME, parse_key_values
-from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError
+from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.json_lines import damage_of, encode, is_blank, record_of
 from chatbot.stores.on_disk.session_index import NAME as INDEX_NAME
@@ -34,7 +34,7 @@ ASIDE = "set-aside"
 _NAMED = 3
 
 LineCheck = Callable[[bytes], object]
-"""A function that raises `ValueError`, `KeyError` or `TypeError` for an invalid line."""
+"""A function that raises one of `MISFITS` for an invalid line."""
 
 _Found = Mapping[Path, os.stat_result]
 
@@ -146,7 +146,7 @@ def _is_good(line: bytes, check: LineCheck) -> bool:
         check(line)
     except LaterFormat:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except MISFITS:
         return False
     return True
 
@@ -167,7 +167,7 @@ def _folders(home: Path) -> Iterator[Flaw]:
 
 
 def _flaw(subject: str, path: Path, what: str, command: str = "ls -l") -> Flaw:
-    """Return a fault of a file or folder, with the command that shows or repairs it."""
+    """Return a flaw of a file or folder, with the command that shows or repairs it."""
     return Flaw(subject, "bad", f"{path} {what}", f"{command} {shell_word(path)}")
 
 
@@ -295,7 +295,7 @@ def _key_values(path: Path) -> Iterator[Flaw]:
             parse_key_values(folder.read(name))
     except FileNotFoundError:
         return
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except MISFITS as error:
         yield Flaw("sessions", "bad", f"{path / name} is damaged: {error}", mend=set_aside)
 
 
@@ -355,7 +355,7 @@ def _recover(path: Path, sessions: FolderSessions, options: Examination) -> str:
 def _rewrite_record(
     path: Path, sessions: FolderSessions, new_record: Callable[[str, datetime, datetime], SessionRecord]
 ) -> str:
-    """Write a new `session.json` so that the conversation can continue; return the name under which it was kept."""
+    """Write a new `session.json` so that the conversation can continue; return the name of the old one, if any."""
     made = datetime.fromtimestamp((UUID(path.name).int >> 80) / 1000, UTC)
     used = datetime.fromtimestamp(max(file.stat().st_mtime for file in (path, *path.iterdir())), UTC)
     record = new_record(path.name, min(made, used), used)
@@ -363,7 +363,7 @@ def _rewrite_record(
         aside = folder.set_aside(SESSION_NAME) if folder.stamp(SESSION_NAME) else ""
         folder.create(SESSION_NAME, render(record))
     with files.locked(path.parent.parent):
-        sessions.index.distrust()  # makes the index rebuild with this session
+        sessions.index.distrust()  # it is then rebuilt, with this session
     return aside
 
 

@@ -55,7 +55,7 @@ def came_safely(request: Request) -> bool:
 
 
 def _came_over_tls(request: Request) -> bool:
-    """Return True if the browser or a proxy reports TLS; a wrong report affects only its own cookie."""
+    """Return True if the browser or a proxy reports TLS; a false report affects only the client that sends it."""
     forwarded = request.headers.get("x-forwarded-proto", "").split(",")[0].strip().lower()
     return "https" in {request.url.scheme, forwarded, request.headers.get("origin", "").partition(":")[0].lower()}
 
