@@ -26,7 +26,7 @@ from chatbot.stores.access import VISIBILITIES, Visibility, fold
 from chatbot.stores.errors import InvalidValue, did_you_mean
 from chatbot.stores.fields import Form, Label, checker, fields_by_label, fields_of
 from chatbot.stores.observation import FIELDS, STATUSES, TYPES, Decay, Observation, Status, Triple, Type
-from chatbot.stores.records import Vector, check_time
+from chatbot.stores.records import Vector, check_time, check_type
 from chatbot.stores.row_events import Event
 
 Each = TypeVar("Each")
@@ -70,8 +70,8 @@ def _one(kind: Any, *, is_optional: bool = True) -> Form:
     """Return the form of a filter field that takes one value."""
 
     def value_of(value: Any, name: str) -> Any:
-        if not isinstance(value, kind) and not (is_optional and value is None):
-            raise InvalidValue(f"{name} is {value!r:.80}: memories cannot be filtered by that")
+        if not (is_optional and value is None):
+            check_type(value, kind, name)
         return check_time(value) if isinstance(value, datetime) else value
 
     return Form(value_of)

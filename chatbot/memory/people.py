@@ -301,10 +301,11 @@ class Tasks(MemoryWrites):
     ) -> list[Task]:
         """Return the tasks of these statuses, by priority, then by due date, then oldest first."""
         bound = self.scope
-        metadata = {"kind": KIND} if scope is None else {"kind": KIND, "scope": scope}
+        asked = {} if scope is None else {"scope": scope}
         rows: list[Observation] = []
-        for status in statuses:
-            wanted = Filter(metadata=metadata | {"status": status}, project=project)
+        for status in [statuses] if isinstance(statuses, str) else statuses:
+            _check(words := {**asked, "status": status})
+            wanted = Filter(metadata={"kind": KIND, **words}, project=project)
             rows += await bound.rows(wanted, view=bound.view(sensitivities))
         found = [task_of(row) for row in sorted(rows, key=lambda row: (row.created_at, row.id))]
         if surface is not None:

@@ -383,7 +383,7 @@ async def test_every_filter_finds_what_it_names(memories: Memory) -> None:
         {"tags": 5}, {"tags": [5]}, {"min_importance": "x"}, {"agent_id": 5}, {"people": 5},
     ):  # fmt: skip
         refused: dict[str, Any] = wrong
-        with pytest.raises(InvalidValue):
+        with pytest.raises(InvalidValue, match=r"'tag': did you mean|has no time zone|must be"):
             await memories.search("wanted", **refused)
         if "after" not in refused:  # which is a page's there
             with pytest.raises(InvalidValue):
@@ -437,9 +437,8 @@ async def test_tasks_are_sorted_ticked_off_and_surface(memories: Memory) -> None
     soon = await memories.add_task("soon", due="2026-04-01", surface="")
     high = await memories.add_task("high", priority="high", surface="")
     assert [task.title for task in await memories.tasks()] == ["high", "soon", "late", "low"]
-    assert [task.id for task in await memories.tasks(surface="startup")] == [low.id]
-    assert [task.id for task in await memories.tasks(project="p")] == [late.id]
-    assert [task.id for task in await memories.tasks(scope="user")] == [late.id]
+    for wanted, task in (({"surface": "startup"}, low), ({"project": "p"}, late), ({"scope": "user"}, late)):
+        assert [each.id for each in await memories.tasks(**wanted)] == [task.id]  # type: ignore[arg-type]
     await memories.update_task(high.id, status="completed", note="done")
     assert [task.id for task in await memories.tasks(statuses=["completed"])] == [high.id]
     assert (await memories.update_task(soon.id, due="")).due == ""
@@ -451,9 +450,10 @@ async def test_tasks_are_sorted_ticked_off_and_surface(memories: Memory) -> None
         with pytest.raises(UnknownObservation):
             await memories.update_task(wrong, status="completed")
     for bad in ({"status": "lost"}, {"priority": "x"}, {"colour": "red"}, {"note": 5}):
-        changes: dict[str, Any] = bad
         with pytest.raises(InvalidValue):
-            await memories.update_task(low.id, **changes)
+            await memories.update_task(low.id, **bad)
+    with pytest.raises(InvalidValue, match="status is 'lost': it must be one of pending"):
+        await memories.tasks(statuses=["lost"])  # type: ignore[list-item]
 
 
 async def test_a_fact_is_as_strict_as_its_source_and_lives_as_long(memories: Memory) -> None:
@@ -512,9 +512,8 @@ async def test_what_is_past_its_time_is_gone_and_can_be_purged(memories: Memory,
     assert await memories.purge_expired() == []
     clock.move(hours=2)
     assert await memories.get([late.id], sensitivities=ALL) == []
-    assert [row.id for row in (await memories.list_observations(statuses=("expired",), sensitivities=ALL)).rows] == [
-        late.id
-    ]
+    expired = await memories.list_observations(statuses=("expired",), sensitivities=ALL)
+    assert [row.id for row in expired.rows] == [late.id]
     assert (await memories.stats(sensitivities=ALL)).by_status == {"active": 1, "expired": 1}
     assert await memories.purge_expired() == [late.id]
     assert await memories.purge_expired() == []
