@@ -382,6 +382,8 @@ class Ledger:
             try:
                 amount = decide(day, own)
             except BudgetExceeded as error:
+                if not waiting:
+                    raise
                 decide(*spent)  # raises the same, unless only the others leave no room
                 raise QuotaExceeded(_RUNNING.format(len(waiting)), _SHORT_WAIT_S) from error
             until = now + _LAPSES_AFTER
