@@ -443,9 +443,8 @@ async def put_memory(
 async def change_memory(context: Context, memory_id: One, **fields: Unpack[Change]) -> memory.AddResult:
     """Change fields of a memory.
 
-    Its history keeps the old values. If the fact itself has *changed*, supersede the memory instead. If a reply that is
-    added makes it the same as another memory, it is hidden. On the command line, without any field, its text is opened
-    in $EDITOR.
+    Its history keeps the old values. If the fact itself has *changed*, supersede the memory instead. On the command
+    line, without any field, its text is opened in $EDITOR.
     """
     changed: dict[str, Any] = dict(fields)
     return await context.memories.update(memory_id, **changed)

@@ -6,8 +6,8 @@ lock is held while an embedder is called, and sensitive rows are never given to 
 New rows are embedded in the background, at no more than half a core and not while a question waits. Closing embeds the
 rest within `CLOSING_S`, and a search first embeds a bounded number of missing rows.
 
-The last messages of a chat are embedded together. Each question of the last one gets its own vector, with the message's
-other sentences and moved towards that of all messages; so does a last message that asks without a question mark.
+The last messages of a chat are embedded together. Each question of the last one, or that message if it only implies a
+question, gets another vector, made with the message's other sentences and moved towards the vector of all messages.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class Meaning(AsyncResource):
 
     @property
     def scale(self) -> float:
-        """Factor of the cosines of questions and rows."""
+        """Factor by which the cosines of questions and rows are multiplied."""
         return self._embedder.scale
 
     @property
@@ -242,7 +242,7 @@ class Meaning(AsyncResource):
         return await self._store.put_vectors(self.model, made)
 
     async def _rows_without_vector(self, most: int) -> list[Observation]:
-        """Return a batch of rows without a vector. Another encoder's vectors are deleted if this one is free."""
+        """Return a batch of rows without a vector. Another embedder's vectors are deleted if this one is local."""
         view, name, limit = self._full_view(), self._embedder.name, min(most, self._embedder.batch)
         try:
             rows = await self._store.missing_vectors(view, model=name, limit=limit)
@@ -280,7 +280,7 @@ class Meaning(AsyncResource):
             return {}
 
     async def _embed_questions(self, texts: Sequence[str]) -> list[list[Vector]]:
-        """Embed questions while the background waits."""
+        """Embed questions, after a few missing rows; the background waits meanwhile."""
         self._asking += 1
         try:
             if self._has_gaps and not self._embedder.sends_away:
@@ -290,8 +290,8 @@ class Meaning(AsyncResource):
                             await self.embed_missing(most=_GAPS)
             known = self._asked_before  # other questions may replace it meanwhile
             new = [text for text in texts if text not in known]
-            found = self._in_batches(new, lambda some: self._bill_call(self._embedder.embed_questions(some), len(some)))
-            made = dict(zip(new, await found, strict=True))
+            work = self._in_batches(new, lambda some: self._bill_call(self._embedder.embed_questions(some), len(some)))
+            made = dict(zip(new, await work, strict=True))
             self._asked_before = dict([*(self._asked_before | made).items()][-_MOST_ASKED:])
             vectors = known | made
             return [vectors[text] for text in texts]
@@ -430,7 +430,7 @@ def _questions(message: str, whole: str, *, asks: bool) -> list[str]:
 
 
 def _lean(whole: Sequence[Vector], part: Sequence[Vector]) -> list[Vector]:
-    """Return a part's vectors, each moved towards the whole's of the same encoder, or its last; lengths stay."""
+    """Return a part's vectors, each moved towards that of the whole by the same encoder, or its last; lengths stay."""
     around = [*whole, *[whole[-1]] * len(part)] if whole else []
     return [
         unit([_LEANING * own + other for own, other in zip(each, beside, strict=True)], length=math.hypot(*each))

@@ -147,7 +147,7 @@ def _before(every: Sequence[ProfileLine], found: Sequence[ProfileLine]) -> list[
 
 
 def past_time(text: str, now: datetime) -> datetime | None:
-    """Return the past time that a question names: the middle of its span; None for none."""
+    """Return the past time that a question names: the middle of its span; None if it names none."""
     if (span := _span_named(text, now)) is None:
         return None
     begin, end = span
@@ -155,17 +155,17 @@ def past_time(text: str, now: datetime) -> datetime | None:
 
 
 def named_time(text: str, now: datetime) -> datetime | None:
-    """Return the start of the past span that words such as "May 2025" or "last year" name; None for none."""
+    """Return the start of the past span that words such as "May 2025" or "last year" name; None for other words."""
     span = _span_named(text, now) or _span_named(f"in {text}", now)
     return span[0] if span else None
 
 
 def _span_named(text: str, now: datetime) -> tuple[datetime, datetime] | None:
     """Return the span of the finest dates in a text, from the first past one to the last."""
-    terms = date_terms(text, now, exact=True)
-    kinds = {kind for term in terms if (kind := term.partition(":")[0]) in _FINEST_FIRST}
+    dates = date_terms(text, now, exact=True)
+    kinds = {kind for term in dates if (kind := term.partition(":")[0]) in _FINEST_FIRST}
     for kind in (each for each in _FINEST_FIRST if each in kinds):
-        spans = [span_of(term, now) for term in terms if term.partition(":")[0] == kind]
+        spans = [span_of(term, now) for term in dates if term.partition(":")[0] == kind]
         past = [span for span in spans if span is not None and span[0] < now - timedelta(days=1)]
         if past:
             return min(begin for begin, _ in past), max(end for _, end in past)
@@ -198,7 +198,7 @@ def _line(row: Observation, valid_to: datetime | None) -> ProfileLine:
 
 
 def held_by(row: Observation) -> Mapping[str, Any]:
-    """Return the value in a row's metadata."""
+    """Return the value in a row's metadata, with its times and who stated it."""
     held = row.metadata.get(HELD)
     return held if isinstance(held, Mapping) else {}
 
@@ -212,7 +212,7 @@ def _known_at(row: Observation) -> datetime:
 
 
 def _valid_to(row: Observation, by_id: Mapping[str, Observation], known: datetime | None) -> datetime | None:
-    """Return the end of a value, as known then: the start of its successor or, if that is gone, its replacement."""
+    """Return when a value ended, as known then: when its successor began, or, without that, when it was replaced."""
     if row.status != "superseded" or row.superseded_at is None or (known and row.superseded_at > known):
         return None
     successor = by_id.get(row.superseded_by or "")

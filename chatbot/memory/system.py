@@ -96,7 +96,7 @@ class MemorySystem(SessionOpening):
     ) -> SessionHandle:
         """Create a session with a copy of everything that the old one holds.
 
-        With `at`, copy only the first `at` entries, archived ones counted; raises `InvalidValue` if there are fewer.
+        With `at`, copy only the first `at` entries, counting archived ones; raises `InvalidValue` if there are fewer.
         The fork belongs to `agent_id` or the old agent. Receipts are not copied: they were paid once. A session of
         another principal needs the right `curate`.
         """

@@ -121,7 +121,8 @@ class MemoryWrites(ScopedOperations):
         """Set fields to other values. Keys of `metadata` are set one by one; None removes a key.
 
         Raises `UnknownObservation`, `InvalidValue`, or `AccessDenied`. A derived row stays as strict as its sources.
-        Lowering sensitivity or clearance, or widening visibility, needs the right `declassify`.
+        Lowering sensitivity or clearance, or widening visibility, needs the right `declassify`. A row that becomes
+        the same as another one by the `assistant_text` added to it is hidden: the outcome is `exact_dup`.
         """
         scope = self.scope
         changes, redacted = redact_all(_within_bounds(changes))
