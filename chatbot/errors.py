@@ -134,7 +134,7 @@ class BudgetExceeded(ChatbotError, RuntimeError):
 
 
 class QuotaExceeded(BudgetExceeded):
-    """The next call could exceed what a token or a user may spend on a day, or a limit with those now running."""
+    """The next call could exceed the daily limit of a token or a user, or any limit together with calls now running."""
 
     def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
         super().__init__(message)

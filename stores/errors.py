@@ -5,7 +5,7 @@ StoreError
 ├── UnknownStore           no plug-in of that name is installed        (LookupError)
 ├── BrokenStore            a plug-in cannot be loaded, or has failed   (ImportError)
 ├── InvalidSettings        a plug-in refuses its configuration         (ValueError)
-├── InvalidValue           a key, role or text that cannot be kept     (ValueError)
+├── InvalidValue           an invalid argument, or one not to be kept  (ValueError)
 ├── UnsafePath             a path that would leave its folder          (PermissionError)
 ├── MissingFolder          the session's folder does not exist         (FileNotFoundError)
 ├── DamagedFile            a file that cannot be parsed                (ValueError)
@@ -59,7 +59,7 @@ class InvalidSettings(StoreError, ValueError):
 
 
 class InvalidValue(StoreError, ValueError):
-    """A key, a role or a text that no store may keep."""
+    """An argument that is invalid, or a text that no store may keep."""
 
 
 class UnsafePath(StoreError, PermissionError):

@@ -67,7 +67,7 @@ class Postings:
         self.parts.clear()
 
     def arrays(self, codes: Numbers) -> dict[str, Numbers]:
-        """Return the arrays of a segment but for `codes` and `versions`; `codes` are lengths by field and document."""
+        """Return all arrays of a segment but `codes` and `versions`; `codes` are lengths by field and document."""
         parts = [*self.parts, *([self._gather()] if self._runs else [])]
         if not sum(len(part[2]) for part in parts):
             return {}

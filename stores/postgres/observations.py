@@ -124,7 +124,7 @@ class PostgresShelf(Shelf):
 
 
 class _PostgresShelfWriter:
-    """The transaction. See `ShelfWriter`."""
+    """A `ShelfWriter` that writes in one transaction."""
 
     def __init__(self, transaction: Transaction, shelf: str, document: str) -> None:
         self._transaction = transaction

@@ -211,7 +211,7 @@ class PostgresLines(backend.Lines):
 
 
 class _PostgresRecordWriter:
-    """The lock of the row in `chatbot.head`. See `RecordWriter`."""
+    """A `RecordWriter` that writes while the row in `chatbot.head` is locked."""
 
     def __init__(self, place: PostgresPlace, name: str, transaction: Transaction) -> None:
         self._place = place
