@@ -36,7 +36,7 @@ _WALL_S = 2.0 * extract.LONGEST_S
 _READERS = ThreadPoolExecutor(2, "read documents")
 """Threads for documents: the reader of each may take a gigabyte, and many people may send documents at once."""
 _THREADS = ThreadPoolExecutor(thread_name_prefix="read attachments")
-"""Threads for other files: they need not wait for documents, nor the stores, in `asyncio.to_thread`, for them."""
+"""Threads for other files, so that these wait for no document, and the stores, in `asyncio.to_thread`, for no file."""
 _INHERITED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 """Environment variables that a reader gets; others, such as keys, are withheld."""
 _DOCUMENTS = (PDF, DOCX, ODT)
@@ -47,7 +47,7 @@ _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 """JPEG segments that contain the picture's size."""
 _ZIP = b"PK\x03\x04"
 _PDF_WITHIN = 1024
-"""First bytes of a file, which are searched for the mark of a PDF."""
+"""Number of bytes at the beginning of a file that are searched for the mark of a PDF."""
 _BEGINNINGS = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
 
 

@@ -307,7 +307,7 @@ class TurnTranscript:
 
 
 def unanswered(entries: Sequence[TranscriptEntry]) -> list[TranscriptEntry]:
-    """Return the messages at the end that nothing follows, newest first."""
+    """Return the user's messages at the end, which nothing else follows, newest first."""
     return list(takewhile(lambda each: each.role == USER, reversed(entries)))
 
 

@@ -79,7 +79,7 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
         before = memory.get("looked_back")
         also = f" (and {how_many(before, 'earlier message')})" if before else ""
         say_marked(f"query: {' / '.join(memory['query'])[:200]}{also}")
-    if rows := await _rows(session, memory):
+    if rows := await _memory_lines(session, memory):
         say_table(("score", *_PARTS.values(), "outcome", "memory"), rows)
     else:
         say(nothing_considered(memory))
@@ -110,7 +110,7 @@ def _reading_words(attachment: dict[str, Any]) -> str:
     return read + redacted
 
 
-async def _rows(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[str, ...]]:
+async def _memory_lines(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[str, ...]]:
     found = outcomes(memory)
     scores = {each["id"]: each for each in memory.get("considered", ())}
     known: dict[str, Observation] = {}
@@ -231,10 +231,10 @@ def _cost(bill: Bill) -> str:
 
 def show_bill(bill: Bill) -> None:
     """Print the bill as a table with a line per purpose."""
-    purposes = [_row(purpose, part) for purpose, part in sorted(bill.by_purpose.items())]
-    say_table(_HEAD, [*purposes, _row("all", bill)])
+    purposes = [_bill_line(purpose, part) for purpose, part in sorted(bill.by_purpose.items())]
+    say_table(_HEAD, [*purposes, _bill_line("all", bill)])
 
 
-def _row(name: str, bill: Bill) -> list[str]:
+def _bill_line(name: str, bill: Bill) -> list[str]:
     figures = (bill.calls, bill.input_tokens, bill.cached_tokens, bill.output_tokens)
     return [name, *(f"{figure:,}" for figure in figures), _cost(bill)]

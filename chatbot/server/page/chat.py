@@ -35,7 +35,7 @@ router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
 _LEAST_PAUSE_S = 0.05
 _WORK_SHARE = 10
-"""Rendering a reply while it grows takes at most this fraction of the time: 1 / n."""
+"""Rendering a reply while it grows takes at most 1 / `_WORK_SHARE` of the time."""
 
 Number = Annotated[int, Query(ge=0, le=100_000_000)]
 Time = Annotated[str, Query(max_length=100)]
