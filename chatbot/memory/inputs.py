@@ -47,11 +47,15 @@ def takes(
     `refusal` begins the error about an unknown parameter, before its name.
     """
     known = _parameters(inputs)
+    unnamed = [name for name, each in known.items() if each.kind is _POSITIONAL_OR_KEYWORD]
 
     def decorate(operation: Callable[[Self, Inputs], Awaitable[Answer]]) -> Method[Concatenate[Self, P], Answer]:
         @wraps(operation)
         async def taking(self: Self, /, *args: P.args, **named: P.kwargs) -> Answer:
             _check_names(named, known, refusal)
+            if len(args) > len(unnamed):
+                shown = ", ".join([*unnamed, "*", "…"])
+                raise TypeError(f"{operation.__name__}({shown}): the arguments after * need names")
             return await operation(self, inputs(*args, **named))
 
         return _signed(taking, known.values())

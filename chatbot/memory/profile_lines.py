@@ -104,7 +104,8 @@ def lines_at(
     for lines in by_key.values():
         newest = sorted(lines, key=_precedence, reverse=True)
         only = next((line for line in newest if not _is_additional(line)), None)
-        found += _each_value([line for line in newest if line is only or _is_additional(line)])
+        shown = [line for line in reversed(newest) if line is only or _is_additional(line)]
+        found += [*{fold(line.value): line for line in shown}.values()][::-1]  # of each value the last statement
     return sorted(found, key=lambda line: (not line.pinned, line.key))
 
 
@@ -225,11 +226,6 @@ def _time(written: object) -> datetime | None:
         return parse_time(written) if isinstance(written, str) else None
     except InvalidValue:
         return None
-
-
-def _each_value(newest: Sequence[ProfileLine]) -> list[ProfileLine]:
-    """Return for each value the line that stated it last."""
-    return list({fold(line.value): line for line in reversed(newest)}.values())[::-1]
 
 
 def span_of(term: str, now: datetime) -> tuple[datetime, datetime] | None:  # noqa: PLR0911 - one for each kind

@@ -101,9 +101,8 @@ async def test_what_was_changed_is_told_although_another_change_was_refused() ->
         with pytest.raises(UnknownObservation):
             await memories.remember_all([Draft(title="a"), Draft(title="b", supersedes="missing")])
         [row] = await memories.every()
-        confirm, lost = [
-            Event(kind="confirm", at=memories.scope.clock(), ids=(each,)) for each in (row.id, str(new_id()))
-        ]
+        at, both = memories.scope.clock(), (row.id, str(new_id()))
+        confirm, lost = [Event(kind="confirm", at=at, ids=(each,)) for each in both]
         with pytest.raises(UnknownObservation):
             await memories.scope.commit(lost, confirm)
     assert [(each.operation, each.ids) for each in told] == [("remember", (row.id,)), ("confirm", (row.id,))]
@@ -114,10 +113,11 @@ async def test_an_unknown_type_is_kept_as_a_note_and_told(memories: Memory) -> N
     for kind in kinds:
         kept = await memories.remember(f"t {kind}", type=kind)
         assert "kept as a note" in kept.warning
-        [row] = await memories.get([kept.id])
-        assert row.type == "note"
+        assert [row.type for row in await memories.get([kept.id])] == ["note"]
     with pytest.raises(InvalidValue, match="did you mean 'title'"):
         await memories.remember(titel="x")  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"remember\(title, \*, …\): the arguments after \* need names"):
+        await memories.remember("x", "y")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
