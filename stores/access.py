@@ -161,7 +161,7 @@ def may_see(row: GuardedRow, view: View) -> bool:
 
 
 def may_write(row: GuardedRow, view: View) -> bool:
-    """Return True if the caller may write the row: it could see it afterwards."""
+    """Return True if the caller may write the row: the caller could ask to see it afterwards."""
     return (row.sensitivity != "secret" or view.clearance == "full") and _is_in_reach(row, view)
 
 

@@ -92,7 +92,7 @@ def blocks(data: bytes, last: int | None = None) -> list[Block]:
             at=_moment(header[2].decode()),
             crlf=bool(header[4]),
         )
-        for header, end in zip(headers, ends, strict=False)  # no header, no end
+        for header, end in zip(headers, ends, strict=False)  # without headers, `ends` has one more
     ]
 
 
@@ -129,7 +129,7 @@ def mend(tail: bytes, size: int | None = None) -> tuple[int, bytes]:
     headers = list(_HEADER.finditer(sound, int(is_part)))  # at the start of a part, it could be the middle of a line
     if is_part and not headers:
         return len(tail), b""
-    left = -1  # or the bytes that the last entry lacks, whose header has its length
+    left = -1  # unknown; else the bytes that the last entry lacks, by the length in its header
     if headers and headers[-1][3]:
         left = 2 * len(_BLANK) + int(headers[-1][3]) - (len(sound) - headers[-1].end())
     if left > len(_BLANK):

@@ -94,7 +94,7 @@ def event_as_json(event: TurnEvent) -> tuple[str, dict[str, Any]]:  # noqa: PLR0
 
 
 class SessionStart(Struct, frozen=True, kw_only=True):
-    """The first turn of a session in this process has written its message, at that time, and done nothing else."""
+    """The first turn of a session in this process has written its message, dated `at`, and done nothing else."""
 
     topic: ClassVar[str] = SESSION_START
     session: SessionHandle

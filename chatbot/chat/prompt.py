@@ -126,7 +126,7 @@ def _join_passages(chosen: Iterable[Passage], texts: Sequence[str]) -> Iterable[
 
 
 _EARLIER_SHARE = 8
-"""If not everything fits, each file and tool result of earlier messages gets at most one n-th of the window."""
+"""If not everything fits, a file or tool result of earlier messages gets at most the window divided by this."""
 _LEAST = 48
 """Minimum tokens of a cut text that is still useful."""
 _ENDS = 600
@@ -244,7 +244,7 @@ def _frame(message: Message) -> tuple[str, str, str]:
 
 
 _LARGEST_TOOLS_SHARE = 2
-"""Tools may take at most one n-th of the model's window."""
+"""Tools may take at most the model's window divided by this."""
 _TOOLS_NAMED = 8
 """Tools that a notice names."""
 _KEPT_AFTER_A_CUT = 0.75

@@ -100,8 +100,8 @@ def command_in(message: str, otherwise: str) -> str:
     return named[0] if named else otherwise
 
 
-def edit_command(at: Path | str, file: Path | None) -> str:
-    """Return the command that edits the source of a setting; `file` is the configuration file, if any."""
+def _edit_source(at: Path | str, file: Path | None) -> str:
+    """Return the command that edits a source of settings, by default the configuration `file`, if there is one."""
     if isinstance(at, str) and _VARIABLE.fullmatch(at):
         return f"unset {at}"
     path = at if isinstance(at, Path) else file
@@ -307,7 +307,7 @@ async def check_models(setup: Setup, *, network: bool) -> AsyncIterator[Finding]
 
 def _edit_command(setup: Setup, *place: str) -> str:
     """Return the command that edits the source of a setting."""
-    return edit_command(setup.settings.source(*place), setup.settings.path)
+    return _edit_source(setup.settings.source(*place), setup.settings.path)
 
 
 async def _ask_one_token(setup: Setup, model: Model) -> str:
@@ -408,7 +408,7 @@ def _fix_command(error: ChatbotError, options: Options) -> str:
     if isinstance(error, IdentityError) and options.identity:
         return f"chatbot init --name {shlex.quote(options.identity)}"
     at = error.at if isinstance(error, ConfigError) else Settings.read(options.config).source("identity")
-    return command_in(str(error), edit_command(at, file))
+    return command_in(str(error), _edit_source(at, file))
 
 
 def _text_of(finding: Finding) -> str:

@@ -5,8 +5,8 @@ readings of a text in which an order could be recognised. They are never shown.
 
 `STRUCTURE` has what is the same in every language: tool calls, prompt frames, links that carry data away. `orders.tsv`
 holds the most frequent orders, word for word, a line each with its language. Both are compared with every reading of
-a text. All other texts are judged by the head `orders_a_model`; what passes both is still data
-between the fences of a memory block.
+a text. All other texts are judged by the head `orders_a_model`; what passes that too is still data between the fences
+of a memory block.
 """
 
 from __future__ import annotations

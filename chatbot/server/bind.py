@@ -73,7 +73,7 @@ _PAGE: Any = Page
 _LIST: Any = list
 _ID: Any = Annotated[str, Field(max_length=100)]
 _TIME = "[0-9]{1,16}"
-"""Pattern of a version: a time in microseconds since 1970."""
+"""Pattern of the time in a cursor: microseconds since 1970."""
 _ANYWHERE: dict[Any, Any] = {
     **dict.fromkeys((kinds.Id, kinds.FactId, kinds.SessionId), _ID),
     **dict.fromkeys((kinds.Past, kinds.Future), request_values.Moment),

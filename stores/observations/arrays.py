@@ -128,7 +128,7 @@ class Pieces(Generic[Opened]):
         self._stamp: Hashable | None = None
 
     def refresh(self, writer: ShelfWriter | None = None) -> bool:
-        """Use a list that was published since, and return True; takes one call if there is none.
+        """Use the list that was published since the last call, and return True; without one, only read the stamp.
 
         A damaged file is left out and removed. Needs `writer` if the shelf is locked already.
         """

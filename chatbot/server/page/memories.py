@@ -129,7 +129,7 @@ async def show(request: Request, access: AccessHere, asked: Annotated[MemoryQuer
 
 
 async def _find_page(access: IdentityAccess, asked: MemoryQuery) -> tuple[list[Hit], str, int]:
-    """Return a page of hits, the place where the next page begins (empty at the end), and the hits before it."""
+    """Return a page of hits, the cursor of the next page (empty at the end), and the number of hits before this one."""
     if asked.is_search:
         if asked.after and not re.fullmatch(RANK, asked.after):
             raise NoSuchPage(asked.after)
