@@ -393,7 +393,7 @@ def answer_schema(operation: Operation) -> Schema:
     elif kind == "Profile":
         parts = {name: _list_of(_object("id", "key", "value"))}
         parts |= {"standing": _list_of(_object("question")), "proposals": _list_of(_ROW)}
-    elif item or kind == "Read":
+    elif item or kind == "MemoryRows":
         parts = {name: _list_of(_ITEMS.get(item, _ANY))}
     else:
         parts = {name or "result": _ITEMS.get(kind, {})}
