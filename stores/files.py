@@ -341,7 +341,7 @@ class Folder:
                 os.close(file.descriptor)
         except OSError as error:
             if not isinstance(error, StoreError):
-                # A failed write does not report it; of a draft the name of the file is meant.
+                # A failed write names no file; a draft has the name of the file that it is to replace.
                 error.filename = name[1:].rsplit(".", 2)[0] if name.endswith(".tmp") else name
             raise
 

@@ -89,8 +89,8 @@ class Purges(ScopedOperations):
         """Erase observations and facts permanently, with everything derived from them; return the erased ids.
 
         Select them by id, or all of a session, a person or a source: see `Target`. An import does not bring them back:
-        see `Tombstones`. Raises `UnknownObservation` if none of the ids exists, `InvalidValue` unless
-        exactly one way is used, and `MissingRight` without the right `erase`.
+        see `Tombstones`. Raises `UnknownObservation` if none of the ids exists, `InvalidValue` unless exactly one way
+        is used, and `MissingRight` without the right `erase`.
 
         Transcripts are not changed: they belong to their sessions. Texts of a purged exchange are removed from receipts
         and titles of the session and its forks, and its summaries are made again.
@@ -200,8 +200,8 @@ async def erase(scope: Scope, target: Target) -> Erasure:
 
 def _check_expected(scope: Scope, rows: Iterable[Observation]) -> None:
     """Raise `ChangedMeanwhile` before anything is written; the store checks again when it erases."""
-    for row in rows if scope.expects is not None else ():
-        if not (scope.expects or frozenset()) & {version_of(row), "*"}:
+    for row in rows:
+        if scope.expects is not None and scope.expects.isdisjoint({version_of(row), "*"}):
             raise ChangedMeanwhile(f"{row.id} was changed since it was read: nothing was deleted; read it again")
 
 
@@ -245,7 +245,7 @@ async def _filters(scope: Scope, target: Target) -> list[Filter]:
         return [Filter(session_id=target.session, statuses=STATUSES), summary]
     if target.person is not None:
         return [Filter(people=await other_names(scope, [target.person], SENSITIVITIES), statuses=STATUSES)]
-    return [] if target.ids else [Filter(project=target.project, statuses=STATUSES)]
+    return [] if target.ids else [Filter(project=target.project, statuses=STATUSES)]  # without a project, all rows
 
 
 async def _facts(scope: Scope, target: Target, rows: Sequence[Observation]) -> AsyncIterator[Triple]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from heapq import nlargest
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -32,7 +32,7 @@ from chatbot.memory.scoring import (
 )
 from chatbot.stores.access import View
 from chatbot.stores.errors import StoreError
-from chatbot.stores.observation import Observation
+from chatbot.stores.observation import Observation, Status
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, Candidates, Filter, Match, Question, check_limit
 from chatbot.stores.records import Vector
 from chatbot.stores.text.analysis import terms
@@ -371,7 +371,7 @@ def _ends(words: list[str]) -> list[str]:
     return [*words[:_MOST_WEIGHED], *words[-_MOST_WEIGHED:]]
 
 
-_LEFT: tuple[Any, ...] = ("superseded", "compressed", "expired", "archived")
+_LEFT: tuple[Status, ...] = ("superseded", "compressed", "expired", "archived")
 
 
 async def as_of(scope: Scope, view: View, wanted: Filter, asked: TimedFilter) -> tuple[Filter, dict[str, Observation]]:

@@ -174,7 +174,7 @@ class Model(AsyncResource):
 
 
 LARGEST_REPLY_SHARE = 2
-"""A prompt leaves room for the longest reply, up to this fraction of the window: 1 / n."""
+"""A prompt leaves room for the longest reply, but for no more than the window divided by this."""
 _MESSAGE_TOKENS = 4
 _IMAGE_TOKENS = 1_100
 """Tokens of an image: about as many as OpenAI counts for a large one at high detail, and others for any."""

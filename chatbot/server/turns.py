@@ -190,7 +190,7 @@ class RemoteTurn:
 
     @classmethod
     async def of(cls, session: SessionHandle, lease: Lease) -> RemoteTurn:
-        """Note which turns have ended; only then check for a running one, during which `lease` is held."""
+        """Note which turns have ended. `lease` is held while one runs: check that only after this."""
         receipts = await session.receipts()
         last = parse_time(receipts[-1]["at"]) if receipts else session.record.created_at
         return cls(session, lease, last, len(await session.receipts_since(last)))
@@ -198,7 +198,7 @@ class RemoteTurn:
     async def events(self) -> AsyncIterator[TurnEvent]:
         """Yield the events of `KeptTurn` at the turn's end; none if its server died."""
         while not await asyncio.to_thread(is_free, self._lease):
-            if await self._ended_receipts():  # and another one runs
+            if await self._ended_receipts():  # it has ended, and the next one holds the lease
                 break
             await asyncio.sleep(_LOOK_EVERY_S)
         if receipts := await self._ended_receipts():

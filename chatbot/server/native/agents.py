@@ -203,7 +203,7 @@ async def export(
 ) -> PlainTextResponse:
     """Export current memories and facts in the format of `chatbot memory export` and `chatbot memory import`.
 
-    Includes those of sensitivity `public`, and of those in `sensitivity`.
+    Includes those of sensitivity `public`, and of each sensitivity that is given.
     """
     exported = await export_memories(access.memories, ["public", *sensitivity], after=after, before=before)
     text = await asyncio.to_thread(render_memories, exported, "jsonl")
