@@ -92,7 +92,7 @@ _PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 class FolderShelf(Shelf):
-    """The folder `folder`, in the folder of `cache` if that is given."""
+    """The shelf that `folder` is; with a `cache`, one in the folder of that."""
 
     def __init__(self, folder: Path, cache: Cache | None = None) -> None:
         self.folder = folder
@@ -147,7 +147,7 @@ class FolderShelf(Shelf):
 
 
 class _FolderShelfWriter:
-    """The lock of the folder. See `ShelfWriter`."""
+    """A `ShelfWriter` that holds the lock of the folder."""
 
     def __init__(self, folder: files.Folder) -> None:
         self._folder = folder

@@ -6,8 +6,8 @@ Conditions on metadata are exact values, comparisons, and their combinations:
     {"stars": {"$gte": 3, "$lt": 5}, "path": {"$prefix": "docs/"}}
     {"$or": [{"status": "open"}, {"$not": {"owner": {"$exists": True}}}]}
 
-All fields must match. Values of two kinds are never less or greater than each other. `$ne` and `$not`
-match a row that has no such field.
+All fields must match. Only two numbers, or two texts, are less or greater than each other. `$ne` and `$not` match a
+row that has no such field.
 """
 
 from __future__ import annotations

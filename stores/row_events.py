@@ -240,7 +240,7 @@ def as_strict_as(triple: Triple, source: Guard) -> Triple:
 def implied_events(event: Event) -> list[Event]:
     """Return the events that an event implies: an added row replaces another one, or several.
 
-    So does a purge of the row, so that the rows that it replaced do not come back.
+    A purge of the row implies the same events, so that the rows that it replaced do not come back.
     """
     if event.row is None and event.kind != "purge":
         return []

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _MEMORY_SHARE = 6
-"""The memory block takes at most one n-th of the model's window."""
+"""The memory block takes at most the model's window divided by this."""
 
 
 class Turn:

@@ -78,7 +78,7 @@ class Printer:
         self.write_error: OSError | None = None
 
     def __call__(self, event: TurnEvent) -> None:
-        """Print what the event tells."""
+        """Print text of the reply; keep a notice until it can be printed."""
         if isinstance(event, TextDelta) and self._streams:
             try:
                 _write(printable(event.text))

@@ -275,8 +275,8 @@ class Tasks(MemoryWrites):
     async def update_task(self, task_id: str, **changes: str) -> Task:
         """Set `status`, `priority`, `scope`, `surface`, `project`, `due` or `note`; the title stays.
 
-        A closed task is hidden; a reopened one is shown unless `surface` is given. Raises `UnknownObservation` if it is
-        no task, or `InvalidValue`.
+        A closed task is not shown when a session begins; a reopened one is, unless `surface` says otherwise. Raises
+        `UnknownObservation` if it is no task, or `InvalidValue`.
         """
         _check(changes)
         task = await self._task(task_id)

@@ -71,7 +71,7 @@ class Requests:
 
     def forget(self, namespace: str) -> int:
         """Delete the records of requests for the user of that namespace; return how many. Durable on return."""
-        parts = namespace.split("/")  # callers have a digest of it, or of the part within the server's
+        parts = namespace.split("/")  # a caller ends in the digest of it, or of its inner parts
         endings = tuple(f"/{digest_of('/'.join(parts[begin:]))}" for begin in range(len(parts)))
 
         def change(known: _Known) -> int:

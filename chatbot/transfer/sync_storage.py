@@ -57,7 +57,7 @@ def _digest(value: object) -> str:
 
 
 class _SessionStore(KeyValueStore, TranscriptStore):
-    """Contracts of `basic_session`, in every storage."""
+    """The contracts that `basic_session` keeps, in files as in a database."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -412,8 +412,8 @@ class SessionUnion:
 
     async def _replace(self, session_id: str, ours: union.Transcript, whole: union.Transcript) -> None:
         """Replace a transcript. Removed entries are noted first, so that they do not count as removed by the user."""
-        same = next((at for at, (one, other) in enumerate(zip(ours, whole, strict=False)) if one != other), None)
-        keep = min(len(ours), len(whole)) if same is None else same
+        differs = next((at for at, (one, other) in enumerate(zip(ours, whole, strict=False)) if one != other), None)
+        keep = min(len(ours), len(whole)) if differs is None else differs
         state, ref = self.state, self._sessions.ref(session_id)
         new = [entry for _, entry in whole[keep:]]
         if keep < len(ours):
@@ -499,5 +499,5 @@ def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: boo
             return 0
         writer.append([*found.values()][len(ours) :])
         left = iter(ordered)
-        writer.rewrite(lambda record: next(left, record))
+        writer.rewrite(lambda record: next(left, record))  # line by line in the new order
         return added

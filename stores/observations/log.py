@@ -25,7 +25,7 @@ NAME = "observations.jsonl"
 LOCK_NAME = ".observations.lock"
 _CHECKED_BYTES = 4096
 _LAST_BYTES = 64
-"""Last bytes that were read, with the line's checksum: if they differ, the file was edited in place."""
+"""Bytes before the position, with the last line's checksum: if they have changed, the file was edited in place."""
 
 
 class FileLog(Log):
@@ -155,7 +155,7 @@ class FileLog(Log):
 
 
 class FileWriting:
-    """The lock of the journal, and the file to add lines to. See `Writing`."""
+    """A `Writing` that holds the lock of the journal, and the file to add lines to."""
 
     def __init__(self, log: FileLog, folder: files.Folder, file: files.OpenFile) -> None:
         self._log = log

@@ -188,7 +188,7 @@ def _escape(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdow
 
 
 def _bare_address(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls it so
-    """A web address in the text becomes a link, unless it names a user, who could look like a host."""
+    """Make a link of a web address in the text, unless it contains a user's name, which could look like a host."""
     scheme, rest = _SCHEME.search(state.pending[-9:]), _ADDRESS.match(state.src, state.pos)
     if state.linkLevel or not (scheme and rest):
         return False

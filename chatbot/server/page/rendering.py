@@ -51,7 +51,7 @@ _UNITS = ((86_400 * 365, "year"), (86_400 * 30, "month"), (86_400, "day"), (3_60
 
 _DAYS_OF_A_WEEK = 7
 _NAME = re.compile(r"\S*(?:[/_\d]|\.\w)")
-"""The first word of a message that is a file, a model or a field, whose case matters."""
+"""The first word of a message if it names a file, a model or a field: then its case matters."""
 
 _HAPPENED = {
     "add": "created",
