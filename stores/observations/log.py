@@ -32,13 +32,13 @@ class FileLog(Log):
     """A journal file, and how far it was read."""
 
     def __init__(self, home: Path) -> None:
+        self._file: int | None = None
         self.path = home / NAME
         self.name = str(self.path)
         self._home = home
         self._inode = 0
         self._position = 0
         self._last = b""
-        self._file: int | None = None
 
     @property
     def position(self) -> int:
@@ -121,6 +121,8 @@ class FileLog(Log):
             os.close(self._file)
             self._file = None
         self._inode = 0
+
+    __del__ = close  # for a memory that its user drops without closing it
 
     def _open_file(self) -> int | None:
         """Return the file; None if there is none.
