@@ -282,7 +282,7 @@ class Examination(Struct, frozen=True):
     new_record: Callable[[str, datetime, datetime], SessionRecord] = _no_record
     """Makes the record of an unknown session from its id and its times of creation and last use, to repair it."""
     subjects: Mapping[str, tuple[str, Callable[[bytes], object]]] = field(default_factory=dict)
-    """Noun of the lines of each name, and a check that raises `ValueError` for an invalid line."""
+    """Noun of the lines of each name, and a check that raises one of `MISFITS` for an invalid line."""
     verify: bool = False
     """True to compare checksums too."""
 
@@ -355,7 +355,7 @@ class Sessions(ABC):
         """Erase a session with everything that is kept of it. Durable on return."""
 
     def mend(self, session_id: str) -> str:
-        """Repair a damaged record of a session; return the name under which it was kept. Raises as `get` does."""
+        """Repair a session's damaged record; return the name under which that was kept, if any. Raises as `get`."""
         self.get(session_id)
         return ""
 

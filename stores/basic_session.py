@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from chatbot.stores.base import KeyValueStore, TranscriptStore, check_caps
-from chatbot.stores.errors import DamagedFile, InvalidValue
+from chatbot.stores.errors import MISFITS, DamagedFile, InvalidValue
 from chatbot.stores.files import Folder, locked, opened
 from chatbot.stores.loops import GroupCommit
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, format_time, parse_time
@@ -181,7 +181,7 @@ def _read(folder: Folder) -> dict[str, KeyValue]:
         return {}
     try:
         return {entry.key: entry for entry in parse_key_values(data)}
-    except (KeyError, TypeError, ValueError, RecursionError) as error:
+    except MISFITS as error:
         reason = f"missing {error}" if isinstance(error, KeyError) else error
         raise DamagedFile(f"{folder.path / KEY_VALUES_NAME} is damaged: {reason}") from error
 

@@ -114,7 +114,7 @@ def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outc
         return [_compress_event(structs.replace(event, row=row), row, view, known)], Outcome("added", row.id)
     if (twin := _twin(row, view, known)) is not None:
         return _mention_events(event, row, twin, view, known), Outcome("exact_dup", twin.id, _REPEATED)
-    _replacement_events(event, row, view, known)
+    _replacement_events(event, row, view, known)  # only raises: the added event implies them
     added = event if row is event.row else structs.replace(event, row=row)
     return [*_tightening_events(event, row, known), added], Outcome("added", row.id)
 

@@ -27,7 +27,7 @@ from chatbot.memory.scope import utc_now
 from chatbot.messages import Usage
 from chatbot.models.model import Price
 from chatbot.stores.backend import Document, Flaw, Mark, Place
-from chatbot.stores.errors import DamagedFile, StoreError
+from chatbot.stores.errors import MISFITS, DamagedFile, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.home import Home
 from chatbot.stores.loops import in_thread
@@ -122,7 +122,7 @@ def parse_calls(records: Iterable[Mapping[str, Any]]) -> Iterator[Call]:
     for record in records:
         try:
             yield parse_call(record)
-        except (KeyError, TypeError, ValueError, msgspec.MsgspecError) as error:
+        except MISFITS as error:
             logger.warning("a line of the bill cannot be read and was skipped: %r (%s)", record, error)
 
 

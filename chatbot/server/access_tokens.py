@@ -24,7 +24,7 @@ from chatbot.errors import UnknownToken
 from chatbot.memory.scope import Caller, check_namespace, utc_now
 from chatbot.server.callers import Grant, ServerCaller, check_quota
 from chatbot.stores.access import RIGHTS
-from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat
+from chatbot.stores.errors import MISFITS, DamagedFile, InvalidValue, LaterFormat
 from chatbot.stores.fields import one_line
 from chatbot.stores.home import Home
 from chatbot.stores.plugins import open_place
@@ -169,7 +169,7 @@ def _parse(data: bytes | None, path: str) -> tuple[Token, ...]:
         if written["version"] > VERSION:
             raise LaterFormat(f"{path} was written by a later release: upgrade chatbot to read it")
         return msgspec.convert(written["tokens"], tuple[Token, ...])
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, msgspec.MsgspecError) as error:
+    except MISFITS as error:
         if isinstance(error, LaterFormat):
             raise
         raise DamagedFile(

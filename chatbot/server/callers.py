@@ -23,7 +23,7 @@ from chatbot.chat.ledger import NO_QUOTA, Bill, Ledger, Payer, Quota, next_day
 from chatbot.memory.scope import Caller, digest_of, join_namespaces, user_namespace
 from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, Clearance, Right
 from chatbot.stores.access import OWNER as OWNER_PRINCIPAL
-from chatbot.stores.errors import DamagedFile, InvalidValue
+from chatbot.stores.errors import MISFITS, DamagedFile, InvalidValue
 from chatbot.stores.home import Home
 from chatbot.stores.plugins import open_place
 
@@ -211,5 +211,5 @@ def _parse_quotas(data: bytes | None, name: str) -> dict[str, Quota]:
     try:
         quotas = {} if data is None else msgspec.convert(json.loads(data)["users"], dict[str, Quota])
         return {digest: check_quota(quota) for digest, quota in quotas.items()}
-    except (ValueError, KeyError, TypeError, RecursionError, msgspec.MsgspecError) as error:
+    except MISFITS as error:
         raise DamagedFile(f"{name} is damaged, so users cannot chat ({error}): repair or delete it") from error

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from chatbot.stores.backend import Backend, Examination, Flaw, Sessions
-from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat, MissingFolder, StoreError, StoreFailed
+from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, MissingFolder, StoreError, StoreFailed
 from chatbot.stores.fields import how_many
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import damage_of, record_of
@@ -127,7 +127,7 @@ def _record(session_id: str, text: str, used_at: datetime) -> SessionRecord:
         record = decode_record(text.encode(), session_id)
     except LaterFormat as error:
         raise LaterFormat(f"session {session_id}: {error}") from error
-    except InvalidValue as error:
+    except ValueError as error:
         raise DamagedFile(f"the record of session {session_id} is damaged: {error}") from error
     return replace(record, used_at=used_at.astimezone(UTC))
 
@@ -252,7 +252,7 @@ def _lines(subject: str, lines: Iterable[bytes], check: Callable[[bytes], object
         try:
             check(line)
             problem = damage_of(line) if verify else ""
-        except (ValueError, KeyError, TypeError) as error:
+        except MISFITS as error:
             problem = str(error) or type(error).__name__
         if problem:
             wrong.append(problem)

@@ -181,7 +181,7 @@ async def read_response(
             answer = await answered_before(access, {"session": session, "turn": turn}, IdempotentWrite())
         except (SessionError, TurnGone):
             continue
-        whole = await _Response(ResponseRequest(model=name, input="-"), answer).whole()
+        whole = await _Response(ResponseRequest(model=name, input="-"), answer).whole()  # no response shows its input
         return JSONResponse(whole, headers=answer.headers)
     raise unknown_response(response)
 
