@@ -256,7 +256,7 @@ class Calls:
                 return [*limits_of(self._budget, own, day), *([mine.limit(day)] if mine and mine.usd else [])]
 
             reservation = None
-            if limits(Bill(), Bill()):
+            if limits(Bill(), Bill()):  # any limit is set
                 reservation = await ledger.reserve(
                     account, lambda day, own: decide(limits(day, own)), purpose=purpose, at=now
                 )

@@ -309,9 +309,7 @@ def _as_answer(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - 
 def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
     """Return an item of an answer, with the fields that a model needs."""
     match item:
-        case Hit():
-            return item.brief()
-        case Observation():
+        case Hit() | Observation():
             return item.brief()
         case Person():
             facts = [f"{fact.subject} {fact.predicate} {fact.object}" for fact in item.facts[:_MOST_FACTS]]

@@ -299,7 +299,7 @@ class LoggedObservations(ObservationStore):
         found = []
         for fact in table.triples.values():
             if wanted.ids and fact.id not in wanted.ids:
-                continue  # most, and the other tests take longer
+                continue  # as most are: the other tests take longer
             source = table.numbers.get(fact.source or "")
             is_there = (view.erasing or fact.source is None) if source is None else flags[source]
             is_stated = view.erasing or fact.id not in table.retracted

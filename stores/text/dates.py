@@ -107,7 +107,7 @@ _DAYS |= {"this morning": 0, "this afternoon": 0, "this evening": 0, "tomorrow":
 
 
 def _in_numbers(part: Part, _: date) -> Sequence[str]:
-    """Return the days that two numbers name: after a dot the first valid one, day first; else both."""
+    """Return the days that two numbers name, as day and month, then as month and day; with dots only the first."""
     first, second, year, dash = part["first"], part["second"], part["year"], part["dash"]
     if len(year) == 2 and (dash == "-" or (dash == "." and len(first + second) < 4)):
         return []  # looks like a version
@@ -179,7 +179,7 @@ def _relative_unit(part: Part, today: date) -> Sequence[str]:
 
 
 def _weekday(part: Part, today: date) -> Sequence[str]:
-    """Return the last such day before today; for "this" and "next" the first one after it."""
+    """Return the last such day before today; for "this" and "next" the first one after today."""
     ahead = _WEEKDAYS[part["weekday"]] - today.weekday()
     days = (ahead - 1) % 7 + 1 if _WHICH.get(part["which"], -1) >= 0 else ahead % 7 - 7
     return _day_terms(today + timedelta(days=days))

@@ -325,7 +325,7 @@ async def _write(file: Path, before: str | None, text: str, identities: Identiti
 
 
 def _sync_times(access: IdentityAccess) -> list[tuple[str, datetime]]:
-    """Return the places of `[sync]`, each with the time of its last sync."""
+    """Return the places that the identity was synced with, each with the time of its last sync."""
     state = SyncState.read(access.runtime.memory.backend.document(STATE))
     return [(name, parse_time(place.at)) for name, place in state.places.items() if place.at]
 
