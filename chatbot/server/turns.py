@@ -36,7 +36,7 @@ _LOOK_EVERY_S = 0.5
 _ENTRIES = 64
 _ROUNDED_S = 0.001
 _KEPT_TURNS = 64
-_KEPT_FILES = 16
+_KEPT_FILES = 8
 
 
 SessionKey = tuple[str, str]
@@ -249,8 +249,8 @@ class Turns(AsyncResource):
         turn = RunningTurn(chat, request, then=then)
         self._running[turn] = key
         self._begun.append((key, turn))
-        if len(self._begun) > _KEPT_FILES:
-            self._begun[-_KEPT_FILES - 1][1].files = ()
+        for old in [each for _, each in self._begun if each.files][:-_KEPT_FILES]:
+            old.files = ()
         turn.task.add_done_callback(lambda _: self._running.pop(turn, None))
         return turn
 
