@@ -25,7 +25,7 @@ from langchain_core.tools import StructuredTool
 from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.embed import AgentMemory, MemoryTool, Portal, checked, entry_of, item_of, text_of
 from chatbot.memory import SessionHandle
-from chatbot.stores.records import check_text
+from chatbot.stores.records import check_text, check_type
 
 Done = TypeVar("Done")
 _SPEAKERS: dict[str, type[HumanMessage | AIMessage]] = {USER: HumanMessage, ASSISTANT: AIMessage}
@@ -36,7 +36,7 @@ class MemoryHistory(BaseChatMessageHistory):
 
     def __init__(self, memory: AgentMemory, portal: Portal, session_id: str) -> None:
         self._memory = checked(memory)
-        self._portal = portal
+        self._portal = check_type(portal, Portal, "portal")
         self._session_id = check_text(session_id, "session_id")
 
     @property

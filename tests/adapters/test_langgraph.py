@@ -170,8 +170,9 @@ def test_a_history_gives_back_every_message_as_it_was(memory: AgentMemory, porta
     assert exchange.user_text == "My sister Anna lives in Lisbon."
     history.clear()
     assert history.messages == []
-    with pytest.raises(ValueError, match="session_id is None"):
-        MemoryHistory(memory, portal, None)  # type: ignore[arg-type]
+    for key, link, why in ((None, portal, "session_id is None"), ("x", None, "portal is None: it must be Portal")):
+        with pytest.raises(ValueError, match=why):
+            MemoryHistory(memory, link, key)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -213,10 +214,12 @@ def test_a_chain_remembers_across_processes(tmp_path: Path, portal: Portal) -> N
         model = GenericFakeChatModel(messages=iter([AIMessage(reply)]))
 
         def recall(messages: list[BaseMessage]) -> list[BaseMessage]:
-            return portal.run(recalling(memory)(messages))
+            asked.append(portal.run(recalling(memory)(messages)))
+            return asked[-1]
 
-        chain = RunnableLambda(recall) | _noting(asked) | model
-        talk = RunnableWithMessageHistory(chain, lambda key: MemoryHistory(memory, portal, key))
+        talk = RunnableWithMessageHistory(
+            RunnableLambda(recall) | model, lambda key: MemoryHistory(memory, portal, key)
+        )
         talk.invoke([HumanMessage(text)], {"configurable": {"session_id": session}})
         portal.run(memory.aclose())
 
@@ -225,14 +228,6 @@ def test_a_chain_remembers_across_processes(tmp_path: Path, portal: Portal) -> N
     block, question = asked[1]
     assert "Anna lives in Lisbon" in str(block.content)
     assert question.content == "Where does Anna live?"
-
-
-def _noting(asked: list[list[BaseMessage]]) -> RunnableLambda[list[BaseMessage], list[BaseMessage]]:
-    def note(messages: list[BaseMessage]) -> list[BaseMessage]:
-        asked.append(messages)
-        return messages
-
-    return RunnableLambda(note)
 
 
 def test_a_tool_of_memory_answers(memory: AgentMemory, portal: Portal) -> None:
