@@ -98,9 +98,9 @@ def build_block(
     A row that does not fit is cut to the passages that best answer the last text of `asked`. It is left out if
     nothing is asked or not even those fit; a smaller one after it may still fit. Before the rows come lines of the
     `profile`, after them titles of rows of `index`, as far as they fit. Rows of `standing` are taken before `hits`,
-    in at most 200 tokens.
-    `asks_the_bot` says that the question is about what the bot said. `orders` are levels of the head `orders_a_model`,
-    by ids of rows; see `chatbot.chat.governor`. `last_line` is by the program itself.
+    in at most 200 tokens. `asks_the_bot` says that the question is about what the bot said. `orders` are levels of the
+    head `orders_a_model`, by ids of rows; see `chatbot.chat.governor`. `last_line` is by the program itself.
+
     `nonce` must be new for each prompt, 8 to 64 letters and digits; another is derived from it if a text contains it.
     The same arguments give the same block. Raises `ValueError` for an invalid nonce.
     """
@@ -228,7 +228,7 @@ def _quotable(text: str) -> str:
 
 
 def _oldest_first(notes: Mapping[str, str], rows: Mapping[str, Observation]) -> dict[str, str]:
-    """Return the same notes: tasks first, in their order, then by the time at which they were last said."""
+    """Sort the notes: tasks first, in their order, then by the time at which they were last said."""
 
     def place(each: str) -> tuple[bool, float]:
         row = rows[each]

@@ -190,9 +190,9 @@ class SessionHandle:
         events: Sequence[Event] = (),
         receipt: dict[str, Any] | None = None,
     ) -> WriteResult:
-        """Write several parts; if that saves round trips, in one transaction, which with a receipt also ends the turn.
+        """Write the parts of a turn one after another, or in one transaction if that saves round trips.
 
-        Durable on return. Failures are in the result.
+        Such a transaction also ends the turn if there is a receipt. Durable on return. Failures are in the result.
         """
         self.check("write")
         result = WriteResult()
@@ -206,9 +206,9 @@ class SessionHandle:
         if receipt is not None:
             writes.append(("receipt", partial(self._catalog.receipts(self._ref).append, [receipt])))
         if self.saves_trips and not any(iscoroutinefunction(write) for _, write in writes):
-            over = [] if receipt is None else [self.turn_order.release_lease]
+            ending = [] if receipt is None else [self.turn_order.release_lease]
             failed = await asyncio.to_thread(
-                self._catalog.backend.write_together, [*(each for _, each in writes), *over]
+                self._catalog.backend.write_together, [*(each for _, each in writes), *ending]
             )
         else:
             failed = [await _failure_of(write) for _, write in writes]
@@ -291,7 +291,7 @@ class SessionHandle:
         return dropped
 
     async def transcript_clear(self) -> int:
-        """Erase all entries permanently, archived ones too, with their summaries; return how many there were.
+        """Erase all entries permanently, archived ones too, with their summaries and attachments; return how many.
 
         Memories of the session stay: see `purge`. Durable on return.
         """

@@ -1,11 +1,11 @@
 """The rows of an identity in this process: the log read into a table, with the search and the vectors of its rows.
 
-All methods block and are thread-safe. `reading` first reads what other processes have added: a read that begins after
-a write has returned sees it.
+All methods block; those that work on the table need the lock, which `reading` takes. It also reads what other
+processes have added: a read that begins after a write has returned sees it.
 
-A snapshot of the table is one file of arrays, so that opening a long journal only reads its last lines. It records
-which journal it was made from, and up to where. One that is damaged or does not match the journal is removed, and
-the journal is read from its start.
+A snapshot of the table is one file of arrays, so that opening a long log only reads its last lines. It records which
+log it was made from, and up to where. One that is damaged or does not match the log is removed, and the log is read
+from its start.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _snapshots(shelf: Shelf) -> Pieces[tuple[Table, LogMark]]:
 
 
 def dump(table: Table, mark: LogMark) -> tuple[bytes, str]:
-    """Return the table and its position in the journal as a file, and its digest."""
+    """Return the table and its position in the log as a file, and its digest."""
     about = {
         "columns": column_names(),
         "classes": [[status, *guard] for status, guard in table.classes],
@@ -106,7 +106,7 @@ _KEPT_BODIES = 2_048
 _SNAPSHOT_AFTER = 128
 """New lines of the log that make a new snapshot worthwhile: every process that starts reads them."""
 _SHARED_AFTER, _SHARED_SHARE = 512, 8
-"""A shared snapshot is rewritten after so many new lines, or after one for every 8 of its lines if that is more."""
+"""A shared snapshot is rewritten after this many new lines, or after one for every 8 of its lines if that is more."""
 _COUNTED_IN_A_LINE = 10
 """A line with counts takes as long to read as one line for every ten rows in it."""
 
@@ -117,7 +117,7 @@ class Replica:
     def __init__(self, log: Log, shelf: Callable[[str], Shelf]) -> None:
         self.log = log
         self.snapshots = shelf(NAME)
-        """Shelf of the snapshot. Not thread-safe: callers lock."""
+        """Shelf of the snapshot; needs the lock."""
         self.lock = threading.RLock()
         self.table = Table()
         self._shelf = shelf
@@ -226,7 +226,7 @@ class Replica:
         except InvalidValue as error:
             raise self._changed_in_place() from error
         row_id = self.table.ids[number]
-        return [first, *(_about(row_id, event) for event in later)]
+        return [first, *(_for_row(row_id, event) for event in later)]
 
     def vectors(self) -> Vectors:
         """Return the vectors, with those that other processes have added."""
@@ -326,8 +326,8 @@ class Replica:
             self._fold_new(event, event.row, place)
         elif event.kind == "purge":
             table.add_erased(event.ids)
-            for along in implied_events(event):
-                self._fold_change(along, place)
+            for each in implied_events(event):
+                self._fold_change(each, place)
         elif event.kind in {"triple", "retract"}:
             table.fold_triple(event)
         elif event.kind in {"use", "counts", "consolidate"}:
@@ -402,6 +402,6 @@ class Replica:
         return InvalidValue(f"{self.log.name} was changed in place: run `chatbot memory reindex`")
 
 
-def _about(row_id: str, event: Event) -> Event:
+def _for_row(row_id: str, event: Event) -> Event:
     """Return the event as it applies to one row."""
     return next((each for each in implied_events(event) if row_id in each.ids), event)
