@@ -64,7 +64,7 @@ class HeadPlan(NamedTuple):
 
 
 PLANS = {
-    "needs_memory": HeadPlan("yes", (0.25,)),
+    "needs_memory": HeadPlan("yes", (0.2,)),
     "asks_the_bot": HeadPlan("yes", (0.05,)),
     "states_something": HeadPlan("yes", (0.25,)),
     "orders_a_model": HeadPlan("order", (0.10, 0.01)),
