@@ -174,7 +174,7 @@ def is_trusted(path: Path, table: Mapping[str, Any]) -> bool:
 
 
 def check(path: Path, table: Mapping[str, Any], remedy: str, *, providers: frozenset[str] = PROVIDERS) -> None:
-    """Raise `ConfigError`, ending with `remedy`, for settings that need trust."""
+    """Raise `NotTrusted`, ending with `remedy`, for settings that need trust."""
     found = needing_trust(table, providers=providers)
     if not found or is_trusted(path, table):
         return

@@ -62,9 +62,8 @@ class Closable(AsyncResource):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for name, operation in list(vars(cls).items()):
-            if not iscoroutinefunction(operation) or getattr(operation, "__isabstractmethod__", False):
-                continue
-            if not name.startswith("_"):
+            is_abstract = getattr(operation, "__isabstractmethod__", False)
+            if iscoroutinefunction(operation) and not (is_abstract or name.startswith("_")):
                 setattr(cls, name, cls._guard_operation(operation))
 
     def check_open(self) -> None:
@@ -245,7 +244,6 @@ class ObservationStore(Store):
             raise errors.InvalidSettings("max_observations and ttl_days cannot be negative")
         self.max_observations = max_observations
         self.ttl_days = ttl_days
-
         self.progress: query.Progress | None = None
         """Called with the progress while a cache is rebuilt before a search."""
 
@@ -355,7 +353,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def written_at(self, view: View, ids: Sequence[str]) -> dict[str, datetime]:
-        """Return when these observations were written, by their histories: read at once, by id, any status."""
+        """Return by id when these observations of any status were written, by their histories; reads all at once."""
 
     @abstractmethod
     async def facets(self, view: View, name: query.Labelled, *, limit: int = 100) -> list[query.Facet]:
@@ -378,7 +376,7 @@ class ObservationStore(Store):
     ) -> list[str]:
         """Erase observations and facts permanently, with everything derived from them and the facts from them.
 
-        `alone` leaves what was derived from them; it is erased when an erased id is purged again.
+        With `alone`, what was derived from them stays; purging an erased id again erases it.
 
         No byte of them is in any file of the store on return; a journal may keep their ids, with who did it and why.
         Returns the erased ids, those asked for first. Raises `UnknownObservation` if none of the ids exists.

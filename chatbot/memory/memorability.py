@@ -31,7 +31,7 @@ TYPE_WEIGHTS: Mapping[str, float] = {
 }
 OTHER_TYPE = 0.5
 _WORDS = 6
-"""Number of content words with a substance of one half."""
+"""Number of content words that make a substance of one half."""
 _LEAST_NEW = 0.2
 """Minimum share of new content words in a reply that alone justifies keeping an exchange."""
 _LONGEST_ANSWER = 40
@@ -82,13 +82,13 @@ def _answers(text: str, question: str) -> bool:
 
 def content(text: str) -> frozenset[str]:
     """Return the content words of a text, without signs such as emoji."""
-    return frozenset(term for term in list(terms(text)) if any(map(str.isalnum, term)))
+    return frozenset(term for term in terms(text) if any(map(str.isalnum, term)))
 
 
 def rarity(texts: Sequence[str]) -> list[float]:
     """Return for each text how much it adds to the others: more for many content words, and for words that few have.
 
-    Numbers count as one word, so "day 7" and "day 8" are the same.
+    Numbers count as one word, so "day 7" and "day 8" are the same. Texts after the first 2,000 get 0.
     """
     words = [content(_NUMBER.sub("0", text)) for text in texts[:_MOST_COMPARED]]
     holders = Counter(word for each in words for word in each)

@@ -68,7 +68,7 @@ class ChatTemplate:
             raise RequestRefused(f"the model's chat template cannot be read: {error}") from error
 
     def render(self, messages: Sequence[dict[str, Any]]) -> list[PromptPiece]:
-        """Return the prompt in parts, up to the start of the assistant's reply. Raises `RequestRefused`.
+        """Return the prompt in pieces, up to the start of the assistant's reply. Raises `RequestRefused`.
 
         If the template supports no system role, or requires strict turns of user and assistant, messages are merged.
         """
@@ -79,12 +79,12 @@ class ChatTemplate:
             {"role": role if role in {"system", "assistant"} else "user", "content": f"[[{nonce}:{number}]]"}
             for number, role in enumerate(message.get("role") for message in messages)  # small models know only these
         ]
-        pieces = re.split(rf"\[\[{nonce}:(\d+)\]\]", self._render(marked))
-        parts = [
-            PromptPiece(contents[int(piece)] if at % 2 else piece, is_template=at % 2 == 0)
-            for at, piece in enumerate(pieces)
-        ]
-        return [part for part in parts if part.text]
+        texts = re.split(rf"\[\[{nonce}:(\d+)\]\]", self._render(marked))
+        pieces = (
+            PromptPiece(contents[int(text)] if at % 2 else text, is_template=at % 2 == 0)
+            for at, text in enumerate(texts)
+        )
+        return [piece for piece in pieces if piece.text]
 
     def _render(self, messages: list[Entry]) -> str:
         refusal = ""
@@ -219,7 +219,7 @@ _REPEAT_PENALTY = 1.1
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """Sampling of tokens. The default is the likeliest one: the second choices of a tiny model are poor."""
+    """Sampling of tokens. By default the likeliest is taken: the second choices of a tiny model are poor."""
 
     temperature: float = 0.0
     top_p: float = 0.9

@@ -97,7 +97,7 @@ class WorkFolder:
             old = folder.status(name)
             if old is not None and not _is_file(old):
                 raise ToolError(f"{path!r} is not a regular file: it is not replaced")
-            folder.put(name, data, FILE_MODE if old is None else old.st_mode & 0o777)  # without set-uid: it is new
+            folder.put(name, data, FILE_MODE if old is None else old.st_mode & 0o777)  # no set-uid: the text is new
             return old is not None
 
     async def files_list(self, folder: FolderPath = "") -> dict[str, Any]:

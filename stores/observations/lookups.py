@@ -243,13 +243,13 @@ class Column(NamedTuple):
     code: str
     """Its type code in an `array`."""
     of: Callable[[Observation], float] | None = None
-    """From a row to its number, when it is added or changed; None if the table sets it by other means."""
+    """Function from a row that is added or changed to its number; None if the table sets it by other means."""
     blank: float = 0
     """The number of a row that was erased before it was read."""
     number: Callable[[Any], float] = float
-    """From the value of the row's field to a number."""
+    """Function from the value of the row's field to a number."""
     value: Callable[[Any], Any] | None = None
-    """From a number to the value of the row's field."""
+    """Function from a number to the value of the row's field; None if it is not needed."""
 
 
 def _column_of(field: Field, mark: InTable) -> Column:

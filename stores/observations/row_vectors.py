@@ -5,7 +5,7 @@
     values    f4            the vectors, of length 1, without the outer columns that are 0 in all of them: an encoder of
                             several languages leaves most of each vector empty
 
-A writer holds the journal's lock; a reader needs none.
+A writer holds the journal's lock, which a reader does not need.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ class Vectors:
     def densities(self, numbers: Sequence[int], queries: Sequence[Vector]) -> Numbers:
         """Return for each of these rows its mean cosine with the ten of them that are nearest to it.
 
-        Rows missing to ten count 0, so that few rows are never dense. Only the columns that every query uses count.
+        Missing ones of the ten count 0: few rows are never dense. Only the columns that every query uses count.
         """
         used = np.all([np.asarray(each) for each in queries], axis=0)
         rows = np.array([self._vector_of(number) for number in numbers], "f8")[:, used]
@@ -241,7 +241,7 @@ class Vectors:
     def _usable_flags(
         self, digests: array[int], wanted: Numbers | None = None, without: Numbers | None = None
     ) -> Numbers:
-        """Return a flag for each vector, part by part: 1 if it is its row's last, of the current text, and wanted."""
+        """Return a flag for each vector, by part: True if it is its row's last, of the current text, and wanted."""
         usable = self.present(digests)
         if wanted is not None:
             usable[len(wanted) :] = False

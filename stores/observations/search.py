@@ -48,7 +48,7 @@ _PAUSE_S = 0.0001
 
 
 class TextSearch:
-    """Search of the rows' texts. Guarded by its owner's `lock`, except `index_batch`, which takes it when needed.
+    """Search of the rows' texts. Needs its owner's `lock`, except for methods that take it themselves.
 
     `is_replaced` returns whether rows may have been erased permanently since they were read.
     """
@@ -79,7 +79,7 @@ class TextSearch:
             self._stale[number] = row if len(self._stale) < _MOST_HELD else None
 
     def caught_up(self, *, is_fresh: bool = False) -> TextIndex:
-        """Return the index, with all rows in it; with `is_fresh`, does not check for one of another process."""
+        """Return the index, with all rows in it; with `is_fresh`, a newer one on the shelf is not looked for."""
         index = self._index or self._open_index()
         if not is_fresh and index.refresh():
             self._is_whole = False
@@ -235,7 +235,7 @@ class TextSearch:
 
 
 def document_of(row: Observation) -> Document:
-    """Return the terms of an observation by field of the index, and of the dates that it names."""
+    """Return the terms of an observation by field of the index, with those of its day and of dates that it names."""
     texts: dict[str, list[str]] = {}
     for field, value in zip(SEARCHED.values(), searched_of(row), strict=True):
         if value:

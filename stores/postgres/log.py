@@ -317,7 +317,7 @@ class _UnlockedLines(_QueuedLines):
         self._log.append_after(self._before, self._added)
         self._is_written = True
 
-    def rewrite(self, change: LineChange, more: Iterable[Event] = ()) -> dict[int, LinePlace]:  # noqa: ARG002 - it does not
+    def rewrite(self, change: LineChange, more: Iterable[Event] = ()) -> dict[int, LinePlace]:  # noqa: ARG002 - nothing is rewritten
         """Raise `WrittenByOthers`: a rewrite needs the lock."""
         raise WrittenByOthers
 

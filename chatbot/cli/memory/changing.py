@@ -213,7 +213,7 @@ async def extract(run: VerbRun) -> None:
     text = _read(run.args.file)
     config = run.setup.config
     if run.args.model is not None:
-        config = replace(config, extraction=replace(config.extraction, model=""))
+        config = replace(config, extraction=replace(config.extraction, model=""))  # `--model` wins
     settings = own_model_settings(config.model, config.extraction) or config.model
     facts: list[dict[str, Any]] = []
     dropped: list[dict[str, str]] = []
