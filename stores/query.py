@@ -70,7 +70,7 @@ def _one(kind: Any, *, is_optional: bool = True) -> Form:
     """Return the form of a filter field that takes one value."""
 
     def value_of(value: Any, name: str) -> Any:
-        if not (is_optional and value is None):
+        if not isinstance(value, kind) and not (is_optional and value is None):
             check_type(value, kind, name)
         return check_time(value) if isinstance(value, datetime) else value
 

@@ -366,6 +366,7 @@ def _check(details: dict[str, Any]) -> None:
     for name, value in details.items():
         if name not in known:
             raise InvalidValue(f"a task has no {name!r}{did_you_mean(name, known)}")
-        one_line(value, name)
-        if name in _WORDS and value not in _WORDS[name]:
+        if name not in _WORDS:
+            one_line(value, name)
+        elif value not in _WORDS[name]:
             raise InvalidValue(f"{name} is {value!r}: it must be one of {', '.join(_WORDS[name])}")
