@@ -101,12 +101,8 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
                 self._cached[session.id] = files
             self._cached.move_to_end(session.id)
             if len(self._cached) > _MOST_CACHED:
-                self._drop_idle()
+                self._cached.pop(next((key for key, each in self._cached.items() if each.appends.idle), ""), None)
         return files
-
-    def _drop_idle(self) -> None:
-        if (idle := next((key for key, files in self._cached.items() if files.appends.idle), None)) is not None:
-            del self._cached[idle]
 
 
 class _SessionFiles:

@@ -211,15 +211,19 @@ class FactFilter(Struct, frozen=True, kw_only=True):
 
     ids: frozenset[str] = frozenset()
     """Any of these; empty for all."""
-    subject: str | None = None
-    predicate: str | None = None
-    object: str | None = None
-    project: str | None = None
-    source: str | None = None
+    subject: _Name = None
+    predicate: _Name = None
+    object: _Name = None
+    project: _Name = None
+    source: _Name = None
     sources: frozenset[str] = frozenset()
     """Facts from any of these; empty for any source."""
-    session_id: str | None = None
-    min_confidence: float = 0
+    session_id: _Name = None
+    min_confidence: Annotated[float, _one(int | float, is_optional=False)] = 0
+
+
+check_facts = checker(fields_of(FactFilter), force_setattr)
+"""Raises `InvalidValue` for an invalid filter of facts."""
 
 
 class Stats(Struct, frozen=True, kw_only=True):

@@ -86,14 +86,10 @@ _COUNTED = {
 }
 
 
-def _check_list(items: object, _: str) -> tuple[Any, ...]:
-    if not isinstance(items, list):
+def _check_ids(ids: object, _: str) -> tuple[str, ...]:
+    if not isinstance(ids, list):
         raise InvalidValue("the event's ids or fields have the wrong form")
-    return tuple(items)
-
-
-def _check_ids(ids: object, name: str) -> tuple[str, ...]:
-    return tuple(map(check_id, _check_list(ids, name)))
+    return tuple(map(check_id, ids))
 
 
 _IdList: TypeAlias = Annotated[tuple[str, ...], Form(read=_check_ids, write=list)]

@@ -27,7 +27,7 @@ from chatbot.stores.access import SENSITIVITIES, Sensitivity, Visibility, defaul
 from chatbot.stores.errors import InvalidValue, UnknownObservation, did_you_mean
 from chatbot.stores.fields import one_line
 from chatbot.stores.observation import Observation, Triple
-from chatbot.stores.query import EVERY, Facet, FactFilter, Filter, check_limit
+from chatbot.stores.query import EVERY, Facet, FactFilter, Filter, check_facts, check_limit
 from chatbot.stores.records import format_time
 from chatbot.stores.row_events import Event
 
@@ -97,6 +97,7 @@ class Facts(ScopedOperations):
     async def query_facts(self, asked: FactQuery) -> list[Triple]:
         """Return the matching facts, newest first; the parameters are those of `FactQuery` and `FactFilter`."""
         scope = self.scope
+        check_facts(asked)
         wanted = FactFilter(**{name: getattr(asked, name) for name in _FILTERED})
         at = scope.moment(asked.as_of, asked.known_at)
         limit = check_limit(asked.limit)
@@ -300,13 +301,11 @@ class Tasks(MemoryWrites):
         sensitivities: Sensitivities = PUBLIC,
     ) -> list[Task]:
         """Return the tasks of these statuses, by priority, then by due date, then oldest first."""
-        bound = self.scope
-        asked = {} if scope is None else {"scope": scope}
-        rows: list[Observation] = []
+        bound, rows, asked = self.scope, list[Observation](), {} if scope is None else {"scope": scope}
         for status in [statuses] if isinstance(statuses, str) else statuses:
             _check(words := {**asked, "status": status})
-            wanted = Filter(metadata={"kind": KIND, **words}, project=project)
-            rows += await bound.rows(wanted, view=bound.view(sensitivities))
+            chosen = Filter(metadata={"kind": KIND, **words}, project=project)
+            rows += await bound.rows(chosen, view=bound.view(sensitivities))
         found = [task_of(row) for row in sorted(rows, key=lambda row: (row.created_at, row.id))]
         if surface is not None:
             found = [task for task in found if task.surface == surface]

@@ -479,8 +479,9 @@ async def test_a_fact_is_as_strict_as_its_source_and_lives_as_long(memories: Mem
         given: dict[str, Any] = wrong
         with pytest.raises(StoreError):
             await memories.store_fact("a", "b", "c", **given)
-    with pytest.raises(InvalidValue):
-        await memories.query_facts(colour="red")  # type: ignore[call-arg]
+    for odd in ({"colour": "red"}, {"subject": ["Ada"]}, {"min_confidence": "much"}):
+        with pytest.raises(InvalidValue):
+            await memories.query_facts(**odd)
 
 
 async def test_a_summary_is_as_strict_as_the_strictest_thing_said(tmp_path: Path, clock: Clock) -> None:
