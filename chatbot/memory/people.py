@@ -303,14 +303,15 @@ class Tasks(MemoryWrites):
         """Return the tasks of these statuses, by priority, then by due date, then oldest first."""
         bound, rows, asked = self.scope, list[Observation](), {} if scope is None else {"scope": scope}
         for status in [statuses] if isinstance(statuses, str) else statuses:
-            _check(words := {**asked, "status": status})
+            words = {**asked, "status": status}
+            if status not in _WORDS["status"] or scope not in {None, *_WORDS["scope"]}:
+                _check(words)
             chosen = Filter(metadata={"kind": KIND, **words}, project=project)
             rows += await bound.rows(chosen, view=bound.view(sensitivities))
         found = [task_of(row) for row in sorted(rows, key=lambda row: (row.created_at, row.id))]
         if surface is not None:
             found = [task for task in found if task.surface == surface]
-        priorities = _WORDS["priority"]
-        return sorted(found, key=lambda task: (priorities.index(task.priority), task.due or "9999"))
+        return sorted(found, key=lambda task: (_WORDS["priority"].index(task.priority), task.due or "9999"))
 
     async def _make_open(self, known_id: str, given: dict[str, str]) -> None:
         """Turn the memory with these words into an open task; if it is one already, update its `given` fields."""
