@@ -44,7 +44,7 @@ def in_thread(
 
 
 def is_cancelled() -> bool:
-    """Return False if a `CancelledError` was raised by the code that the running task awaits, and not asked for."""
+    """Return whether the running task was asked to end; False if what it awaits raised `CancelledError` by itself."""
     task = asyncio.current_task()
     return task is None or bool(task.cancelling())
 
@@ -103,7 +103,7 @@ async def run_apart(call: Callable[..., Result], *args: Any) -> Result:
 async def to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
     """Return the result of work that continues if we are cancelled; the cancellation is raised once it is done.
 
-    Work that does not end is cancelled, too: a store that hangs holds up no program that ends.
+    Work that does not end is cancelled after a while: a store that hangs does not keep the program from ending.
     """
     task = asyncio.ensure_future(work)
     try:

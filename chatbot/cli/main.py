@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def with_question(argv: Sequence[str]) -> list[str]:
-    """Return the command line with `ask` before a question: `chatbot "what is a monad?"` asks it."""
+    """Return the command line with `ask` before a question, or before `--`: `chatbot "what is a monad?"` asks it."""
     first = first_word(argv)
     if "--" in argv[:first]:
         first = argv.index("--")

@@ -126,7 +126,7 @@ def digest_of(namespace: str) -> str:
 PUBLIC: tuple[Sensitivity, ...] = ("public",)
 _NEW = frozenset({"add", "triple"})
 Sensitivities: TypeAlias = "tuple[Sensitivity, ...] | Collection[Sensitivity]"
-"""Sensitivities asked for. The tuple type is only for mypy, which else infers `("private",)` as a tuple of `str`."""
+"""Sensitivities asked for. The tuple type is for mypy, which otherwise infers `("private",)` as a tuple of `str`."""
 EraseQuotes = Callable[[Collection[str], Collection[str], Collection[str]], Awaitable[None]]
 """Delete summaries of sessions, and quotes of erased rows in receipts and titles.
 

@@ -192,11 +192,11 @@ def _retry(error: Exception, status: int) -> dict[str, str]:
     )
     later = {"retry-after": str(math.ceil(wait))} if wait is not None and status in {429, 503} else {}
     # OpenAI's clients would retry too early, ask a provider in vain, or repeat a write that may be done.
-    unasked = (
+    no_retry = (
         isinstance(error, store_errors.UnknownOutcome)
         or (pause_before(0, error) if isinstance(error, errors.ModelError) else wait or 0) > _LONGEST_WAIT_S
     )
-    return later | ({"x-should-retry": "false"} if unasked else {})
+    return later | ({"x-should-retry": "false"} if no_retry else {})
 
 
 Responses = dict[int | str, dict[str, Any]]

@@ -106,7 +106,7 @@ class Identities(AsyncResource):
         return caller.metrics or (caller.sees_all and all(map(caller.may_enter, self._served_names())))
 
     def written_at(self, identity: str) -> int:
-        """Time of the last change of the identity's file, in seconds since 1970; 0 if it has none."""
+        """Return the time of the last change of the identity's file, in seconds since 1970; 0 if it has none."""
         file = self.setup.identities / identity / FILE_NAME
         return int(file.stat().st_mtime) if file.is_file() else 0
 

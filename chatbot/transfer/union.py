@@ -94,9 +94,9 @@ class Counts(Struct, frozen=True):
         if (at := self.used_at) is not None:
             fields["last_used_at"] = format_time(at)
         if self.strength is not None:
-            settled, touches, strength = self.strength
-            fields |= {"strength": strength, "consolidated_at": format_time(settled), "consolidated_touches": touches}
-            at = max(at or settled, settled)
+            when, touches, strength = self.strength
+            fields |= {"strength": strength, "consolidated_at": format_time(when), "consolidated_touches": touches}
+            at = max(at or when, when)
         return Event(kind="counts", at=at or parse_time("1970-01-01T00:00:00Z"), ids=(row_id,), fields=fields)
 
 
@@ -114,8 +114,8 @@ def parts_of(event: Event) -> Iterator[tuple[str, Event]]:
         yield event.triple.id, event
     elif event.kind != "purge":
         yield from ((each, replace(event, ids=(each,))) for each in event.ids)
-    for along in implied_events(event):
-        yield from ((each, replace(along, ids=(each,))) for each in along.ids)
+    for implied in implied_events(event):
+        yield from ((each, replace(implied, ids=(each,))) for each in implied.ids)
 
 
 @dataclass(slots=True)
@@ -340,11 +340,11 @@ def unite(session_id: str, ours: Transcript, theirs: Transcript) -> tuple[Transc
 
     The copy that was continued first keeps the session: every machine gets the same result, in any order.
     """
-    same = next((at for at, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one[0] != other[0]), None)
-    if same is None:
+    differs = next((at for at, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one[0] != other[0]), None)
+    if differs is None:
         return (ours if len(ours) >= len(theirs) else theirs), None
-    main, other = sorted((ours, theirs), key=lambda said: (said[same][1].at, said[same][0]))
-    return main, (fork_id(session_id, other[same]), other)
+    main, other = sorted((ours, theirs), key=lambda said: (said[differs][1].at, said[differs][0]))
+    return main, (fork_id(session_id, other[differs]), other)
 
 
 def fork_id(session_id: str, first: tuple[str, TranscriptEntry]) -> str:

@@ -220,7 +220,7 @@ class SessionIndex:
                 with suppress(OSError, ValueError):  # of the transcript: it is reported when it is read
                     record = replace(record, used_at=max(record.used_at, last_time(folder) or record.used_at))
         except (OSError, ValueError) as error:
-            self.warn_once("%s is left out, see `chatbot doctor`; its %s cannot be read: %s", path, SESSION_NAME, error)
+            self.warn_once("%s cannot be read, see `chatbot doctor`: %s", path / SESSION_NAME, error)
             return known.get(path.name)
         return record
 
@@ -253,6 +253,7 @@ def _records_backwards(folder: Folder) -> Iterator[SessionRecord]:
 
 
 def _written_backwards(folder: Folder) -> Iterator[_Written]:
+    """Yield the newest record of each session, the one used last first. A deleted one counts as seen."""
     seen: set[str] = set()
     changed: dict[str, _Written] = {}
     for written in chain(_journal_backwards(folder, seen, changed), _index_backwards(folder)):

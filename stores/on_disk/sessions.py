@@ -38,7 +38,7 @@ class FolderSessions(Sessions):
     """Sessions as folders under `home`, an identity's memory folder. Safe between processes."""
 
     def __init__(self, home: Path) -> None:
-        """Raises `UnsafePath` if one of its folders is a link: such a link could point anywhere."""
+        """Raise `UnsafePath` if one of its folders is a link: such a link could point anywhere."""
         self._home = home
         self._sessions = home / "sessions"
         self._drafts = home / ".drafts"
@@ -136,7 +136,7 @@ class FolderSessions(Sessions):
             logger.warning("the use of session %s was not noted: %s", session_id, error)
 
     def mend(self, session_id: str) -> str:
-        """Write a missing or damaged `session.json` again from the index; return the name under which it was kept."""
+        """Write a missing or damaged `session.json` from the index again; return the new name of a damaged one."""
         record = self.get(session_id)
         aside = ""
         with files.locked(self._folder(session_id)) as folder:

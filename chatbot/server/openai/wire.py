@@ -38,7 +38,7 @@ _NAME = r"^[a-zA-Z0-9_.-]{1,64}$"
 
 
 class Lenient(BaseModel):
-    """A model that ignores unknown fields. Its length limit is never met, but makes pydantic refuse surrogates."""
+    """A model that ignores unknown fields. Its length limit is never reached, but makes pydantic refuse surrogates."""
 
     model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True, str_max_length=1 << 40)
 
