@@ -32,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 _GONE = "this message was undone: it is not sent again"
 _STOPPED = "the turn was stopped; the text so far is kept, unless the session was deleted"
+_NOT_FOUND_AGAIN = "this session could not be noted by its history: a request that sends it may begin another session"
 _LOOK_EVERY_S = 0.5
 _ENTRIES = 64
 _ROUNDED_S = 0.001
@@ -87,10 +88,8 @@ class RunningTurn:
     async def ended(self) -> TurnResult:
         """Wait for the result of the turn. Raises its error; cancelling the wait does not stop the turn."""
         await asyncio.wait([self.task])
-        if self.error is not None:
-            raise self.error
-        if self._receipt is None:
-            raise TurnStopped(_STOPPED)
+        if self.error is not None or self._receipt is None:
+            raise self.error or TurnStopped(_STOPPED)
         return TurnResult(self._receipt.reply, self._receipt.as_json())
 
     async def _run(self, chat: Chat, request: TurnRequest) -> None:
@@ -108,7 +107,8 @@ class RunningTurn:
                 try:
                     await self._then(self._feed.items)
                 except StoreError:  # the reply is stored, so its caller gets it
-                    logger.exception("what follows a turn could not be stored")
+                    logger.exception(_NOT_FOUND_AGAIN)
+                    self._receipt.notices.append(_NOT_FOUND_AGAIN)
         except (ChatbotError, StoreError) as error:
             self.error = error
         except Exception as error:  # plug-ins may raise anything; the waiting caller gets the error
