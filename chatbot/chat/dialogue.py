@@ -26,7 +26,7 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.handle import WriteResult
 from chatbot.messages import CallOptions, Message, ToolCall, ToolSpec, json_in
 from chatbot.stores.base import TranscriptStore
-from chatbot.stores.errors import StoreError
+from chatbot.stores.errors import StoreError, UnknownOutcome
 from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.row_events import Event
 
@@ -281,13 +281,13 @@ class TurnTranscript:
         if self._session is None or not self.is_kept or self.has_gap:
             self._unsaved.extend(said)
             said = ()
-        clock = self._clock if self._own else lambda: self.asked_at
-        entries = [TranscriptEntry(role, content, clock()) for role, content in said]
+        entries = [TranscriptEntry(role, text, self._clock() if self._own else self.asked_at) for role, text in said]
         result = await self.write_parts(entries=entries, events=events)
         if (error := result.failed.get("entries")) is not None:
             self.has_gap = True
             self._unsaved.extend(said)
-            self._notice(f"this could not be saved, and will be lost: {error}")
+            says = "may" if isinstance(error, UnknownOutcome) else "could not be saved, and will"
+            self._notice(f"this {says} be lost: {error}")
         elif entries:
             self._own += entries
         return result

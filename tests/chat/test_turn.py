@@ -21,7 +21,7 @@ from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, Tool
 from chatbot.models import Price, ScriptedModel
 from chatbot.models.scripted import ScriptedReply
 from chatbot.stores.basic_session import BasicSessionStore
-from chatbot.stores.errors import InvalidValue, StoreBusy, StoreFailed
+from chatbot.stores.errors import InvalidValue, StoreBusy, StoreFailed, UnknownOutcome
 from chatbot.tools import Tool, Toolbox
 from chatbot.tools.function import FunctionTool
 from tests.clock import Clock
@@ -378,21 +378,21 @@ async def test_a_broken_memory_degrades_to_a_plain_chat_and_says_so(session: Ses
     receipt = await chat_of(model, session, memory_home).turn("hello", seen.append)
     assert receipt.reply == "still here"
     assert [_sent(message) for message in model.prompts[0]] == [("system", PERSONA), ("user", "hello")]
-    notices = [event.text for event in seen if isinstance(event, Notice)]
-    assert any("could not be saved" in notice for notice in notices)
+    assert any("could not be saved" in event.text for event in seen if isinstance(event, Notice))
 
 
+@pytest.mark.parametrize(("kind", "told"), [(StoreFailed, "not be saved, and will"), (UnknownOutcome, "this may")])
 async def test_no_reply_is_saved_to_a_message_that_was_not(
-    session: SessionHandle, memory_home: Path, monkeypatch: pytest.MonkeyPatch
+    session: SessionHandle, memory_home: Path, monkeypatch: pytest.MonkeyPatch, kind: type[StoreFailed], told: str
 ) -> None:
     async def away(*_: object) -> None:
         monkeypatch.undo()  # it is back for the reply
-        raise StoreFailed("no PostgreSQL answers there")
+        raise kind("no PostgreSQL answers there")
 
     monkeypatch.setattr(BasicSessionStore, "transcript_append", away)
     receipt = await chat_of(ScriptedModel(["still here"]), session, memory_home).turn("hello")
     assert receipt.reply == "still here"
-    assert any("could not be saved" in notice for notice in receipt.notices)
+    assert any(f"{told} be lost: " in notice for notice in receipt.notices)
     assert await _transcript(session) == []
 
 
