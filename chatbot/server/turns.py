@@ -30,7 +30,7 @@ from chatbot.stores.records import TranscriptEntry, parse_time
 
 logger = logging.getLogger(__name__)
 
-_GONE = "this message was undone: it is not sent again"
+_GONE = "this message was undone, or could not be stored: it is not sent again"
 _STOPPED = "the turn was stopped; the text so far is kept, unless the session was deleted"
 _NOT_FOUND_AGAIN = "this session could not be noted by its history: a request that sends it may begin another session"
 _LOOK_EVERY_S = 0.5
