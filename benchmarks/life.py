@@ -9,6 +9,7 @@
 
     uv run benchmarks/life.py                     # 60 facts, of which 20 change and 10 are denied; default settings
     uv run benchmarks/life.py --set benchmarks/sets/life_third.txt
+    uv run benchmarks/life.py --talk benchmarks/sets/other_talk.txt  # among what people really type
     uv run benchmarks/life.py --questions 20      # 20 of them, each in a turn: what its prompt held
     uv run benchmarks/life.py --half seen --show  # the half that may be used for tuning, with all errors
 
@@ -104,16 +105,21 @@ def _alternatives(words: str) -> tuple[str, ...]:
     return tuple(each.strip() for each in words.split("/") if each.strip())
 
 
-def lines_of_year(found: list[Fact], others: int) -> list[str]:
-    """Return the lines of the year in order: facts in its first half, changes in its second, other talk throughout."""
+def lines_of_year(found: list[Fact], others: int, talk: Sequence[str] = ()) -> list[str]:
+    """Return the lines of the year in order: facts in its first half, changes in its second, other talk throughout.
+
+    Other talk is taken by chance from the lines of `talk`; without them it is made up from a few forms.
+    """
     chance = random.Random(4)
     said = [(chance.uniform(0, 0.45), fact.first) for fact in found]
     said += [(chance.uniform(0.55, 0.95), fact.later) for fact in found if fact.later]
-    said += [
-        (number / others, chance.choice(_OTHER).format(thing=chance.choice(_THINGS), topic=chance.choice(_TOPICS)))
-        for number in range(others)
-    ]
+    other = random.Random(6).sample(talk, others) if talk else [_made_up(chance) for _ in range(others)]
+    said += [(number / others, text) for number, text in enumerate(other)]
     return [text for _, text in sorted(said)]
+
+
+def _made_up(chance: random.Random) -> str:
+    return chance.choice(_OTHER).format(thing=chance.choice(_THINGS), topic=chance.choice(_TOPICS))
 
 
 async def year(
@@ -176,12 +182,12 @@ async def ask_in_turn(runtime: Runtime, voice: Voice, fact: Fact) -> Answer:
     return read(fact, block)
 
 
-async def measure(path: Path, half: str, others: int, questions: int = 0) -> list[Answer]:
+async def measure(path: Path, half: str, others: int, questions: int = 0, talk: Sequence[str] = ()) -> list[Answer]:
     """Run a year with these facts, and ask about each at its end, or about `questions` of them in turns."""
     found, voice, clock = facts(path, half), Voice(), [BEGIN]
     with tempfile.TemporaryDirectory() as folder:
         async with runtime_in(Path(folder), voice, lambda: clock[0]) as runtime:
-            await year(runtime, voice, lines_of_year(found, others), clock)
+            await year(runtime, voice, lines_of_year(found, others, talk), clock)
             clock[0] = BEGIN + timedelta(days=DAYS + 1)
             await runtime.memory.memory("chat").embed_memories()
             if questions:
@@ -197,9 +203,11 @@ def main() -> None:
         "--questions", type=int, default=0, help="number to ask in turns (0: read a block for every fact)"
     )
     parser.add_argument("--others", type=int, default=200, help="number of other turns")
+    parser.add_argument("--talk", type=Path, help="file of other turns, a line each, instead of made-up ones")
     parser.add_argument("--show", action="store_true", help="print the blocks of wrong answers")
     given = parser.parse_args()
-    answers = asyncio.run(measure(given.set, given.half, given.others, given.questions))
+    talk = given.talk.read_text(encoding="utf-8").splitlines() if given.talk else ()
+    answers = asyncio.run(measure(given.set, given.half, given.others, given.questions, talk))
     for kind in KINDS:
         print(summary(kind, [each for each in answers if each.fact.kind == kind]))
     print(summary("together", answers))
