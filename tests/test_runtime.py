@@ -143,7 +143,7 @@ async def test_embeddings_under_way_count_towards_the_limit_of_the_day(monkeypat
     async with Runtime(Options(identity="ada")) as runtime:
         first = asyncio.create_task(runtime.embed(["tea " * 60]))
         await asyncio.wait_for(asked.wait(), PATIENCE_S)
-        with pytest.raises(BudgetExceeded, match="day_tokens = 100"):
+        with pytest.raises(BudgetExceeded, match="running now"):
             await asyncio.wait_for(runtime.embed(["tea " * 60]), PATIENCE_S)
         go_on.set()
         assert await first == await runtime.embed(["tea " * 60])
