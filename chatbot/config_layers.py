@@ -82,7 +82,7 @@ class Settings:
         file = read_toml(found) if found else {}
         own, below = user_config_path("chatbot") / FILE_NAME, {}
         if found and found.resolve() == own.resolve() and not (own.parent / Config().identities).exists():
-            file = {"identities": str(user_data_path("chatbot") / Config().identities), **file}  # as without a file
+            file = {"identities": own_identities(), **file}  # as without a file
         is_asked_for = path is not None or bool(environ.get(FILE_VARIABLE))
         is_chosen = True
         if found == Path(FILE_NAME) and not is_asked_for and Path.cwd() != own.parent.resolve():
@@ -121,9 +121,7 @@ class Settings:
 
     def combined(self) -> Config:
         """Merge all layers. Raises `ConfigError` that names the wrong setting."""
-        merged: Table = {}
-        for layer in self._layers.values():
-            merged = merge(merged, layer)
+        merged: Table = reduce(merge, self._layers.values(), {})
         try:
             config = convert(merged, Config, strict=False)
         except ValidationError as error:
@@ -169,8 +167,12 @@ def find_file(path: Path | str | None, environ: Mapping[str, str]) -> Path | Non
         if not is_there(asked):
             raise ConfigError(f"configuration file not found: {asked}")
         return asked
-    candidates = (Path(FILE_NAME), user_config_path("chatbot") / FILE_NAME)
-    return next((candidate for candidate in candidates if is_there(candidate)), None)
+    return next(filter(is_there, (Path(FILE_NAME), user_config_path("chatbot") / FILE_NAME)), None)
+
+
+def own_identities() -> str:
+    """Return the folder of identities of a user without a file of settings, or whose own file names none."""
+    return str(user_data_path("chatbot") / Config().identities)
 
 
 def is_there(path: Path) -> bool:

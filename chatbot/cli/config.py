@@ -17,14 +17,14 @@ from typing import Any
 
 import tomlkit
 from msgspec import to_builtins
-from platformdirs import user_config_path, user_data_path
+from platformdirs import user_config_path
 
 from chatbot.allowed import SettingPath, is_trusted, needing_trust, trust
 from chatbot.cli.options import setup_of
 from chatbot.cli.output import ask_for_yes, check_can_ask, say, say_result, warn
 from chatbot.cli.repl.editor import edit_text
-from chatbot.config import SECRET, Config
-from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file, read_toml
+from chatbot.config import SECRET
+from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file, own_identities, read_toml
 from chatbot.errors import ConfigError
 from chatbot.identity import trust_identity
 from chatbot.options import Options, Setup
@@ -176,7 +176,7 @@ def current_text(path: Path) -> str:
             return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path} cannot be read: {error}", at=path) from error
-    return f"{HEADER}identities = {toml_text(str(user_data_path('chatbot') / Config().identities))}\n"
+    return f"{HEADER}identities = {toml_text(own_identities())}\n"
 
 
 def _document(path: Path) -> tomlkit.TOMLDocument:

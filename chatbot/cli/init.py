@@ -15,13 +15,13 @@ from typing import Any
 
 import tomlkit
 from msgspec.structs import asdict
-from platformdirs import user_config_path, user_data_path
+from platformdirs import user_config_path
 
 from chatbot.cli.config import HEADER, toml_text, write_atomically
 from chatbot.cli.output import ask_line, say, say_json, say_result, say_table
 from chatbot.cli.setup import problem_of
 from chatbot.config import Config, ModelSettings
-from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings
+from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, own_identities
 from chatbot.errors import ConfigError
 from chatbot.identity import DEFAULT_PERSONA, Identity, Persona, check_name, persona_folder, personas
 from chatbot.identity import FILE_NAME as IDENTITY_NAME
@@ -57,7 +57,7 @@ async def run(args: argparse.Namespace) -> None:
     check_name(name or Config().identity)
     wrote = []
     if not file.exists():
-        identities = str(user_data_path("chatbot") / Config().identities) if file == own else ""  # or next to the file
+        identities = own_identities() if file == own else ""  # or next to the file
         await asyncio.to_thread(write_atomically, file, _config(name, model, identities))
         wrote.append(file)
     config = Settings.read(file, environ={})
