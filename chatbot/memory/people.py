@@ -304,8 +304,7 @@ class Tasks(MemoryWrites):
         bound, rows, asked = self.scope, list[Observation](), {} if scope is None else {"scope": scope}
         for status in [statuses] if isinstance(statuses, str) else statuses:
             words = {**asked, "status": status}
-            if status not in _WORDS["status"] or scope not in {None, *_WORDS["scope"]}:
-                _check(words)
+            _check(words)
             chosen = Filter(metadata={"kind": KIND, **words}, project=project)
             rows += await bound.rows(chosen, view=bound.view(sensitivities))
         found = [task_of(row) for row in sorted(rows, key=lambda row: (row.created_at, row.id))]
