@@ -182,9 +182,8 @@ class SecretRule:
 
     def _is_likely(self, secret: str, match: str) -> bool:
         lowered = secret.lower()
-        entropy = -sum(
-            n / len(secret) * math.log2(n / len(secret)) for n in Counter(secret).values()
-        )  # Shannon's, bits
+        shares = [count / len(secret) for count in Counter(secret).values()]
+        entropy = -sum(share * math.log2(share) for share in shares)  # Shannon's, in bits
         if entropy < self._written.get("entropy", 0) or any(word in lowered for word in self._stop_words):
             return False
         return not any(

@@ -135,13 +135,18 @@ def mend(tail: bytes, size: int | None = None) -> tuple[int, bytes]:
     if left > len(_BLANK):
         sound, left = sound[: headers[-1].start()], 0
     elif left < 0:
-        decoder = _Utf8Decoder(errors="replace")
-        decoder.decode(sound[-4:])
-        sound = sound[: len(sound) - len(decoder.getstate()[0])]  # half a character
+        sound = sound[: len(sound) - _torn_character(sound)]
         if torn := _TORN_HEADER.search(sound):
             sound = sound[: torn.start(1)]
         left = 0 if not sound else 2 - min(2, len(sound) - len(sound.rstrip(b"\n")))
     return len(tail) - len(sound), b"\n" * left
+
+
+def _torn_character(data: bytes) -> int:
+    """Return the length of an incomplete UTF-8 character at the end."""
+    decoder = _Utf8Decoder(errors="replace")
+    decoder.decode(data[-4:])
+    return len(decoder.getstate()[0])
 
 
 def _render_one(entry: TranscriptEntry) -> bytes:

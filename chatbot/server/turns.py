@@ -104,11 +104,7 @@ class RunningTurn:
             if self._receipt.lost:
                 logger.error("turn %s could not be stored: %s", self._receipt.turn, "; ".join(self._receipt.notices))
             if self._then is not None:
-                try:
-                    await self._then(self._feed.items)
-                except StoreError:  # the reply is stored, so its caller gets it
-                    logger.exception(_NOT_FOUND_AGAIN)
-                    self._receipt.notices.append(_NOT_FOUND_AGAIN)
+                await self._follow(self._then, self._receipt)
         except (ChatbotError, StoreError) as error:
             self.error = error
         except Exception as error:  # plug-ins may raise anything; the waiting caller gets the error
@@ -118,6 +114,13 @@ class RunningTurn:
             if self.error is None:
                 self.files = ()
             self._feed.end()
+
+    async def _follow(self, then: AfterTurn, receipt: Receipt) -> None:
+        try:
+            await then(self._feed.items)
+        except StoreError:  # the reply is stored, so its caller gets it
+            logger.exception(_NOT_FOUND_AGAIN)
+            receipt.notices.append(_NOT_FOUND_AGAIN)
 
 
 class KeptTurn:
