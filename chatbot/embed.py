@@ -135,8 +135,7 @@ class MemoryTool:
 
     async def __call__(self, arguments: str | Mapping[str, Any] = "{}") -> str:
         """Run it and return the text for the model, which may be an error. Memories in it are framed as data."""
-        written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
-        [result] = await self._box.run([ToolCall(self.name, self.name, written)])
+        [result] = await self._box.run([ToolCall(self.name, self.name, _as_written(arguments))])
         return str(result.content)
 
 
@@ -379,8 +378,13 @@ def _close(portal: weakref.ref[Portal]) -> None:
 
 def _result(use: ToolUse, number: int) -> ToolResult:
     check_type(use, ToolUse, f"tools[{number}]")
-    written = use.arguments if isinstance(use.arguments, str) else json.dumps(use.arguments, ensure_ascii=False)
-    return ToolResult(ToolCall(f"call_{number}", use.name, written), use.result, use.is_error, writes=use.writes)
+    call = ToolCall(f"call_{number}", use.name, _as_written(use.arguments))
+    return ToolResult(call, use.result, use.is_error, writes=use.writes)
+
+
+def _as_written(arguments: str | Mapping[str, Any]) -> str:
+    """Return the arguments of a tool as the JSON that a model would write."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
 
 
 def _entries(at: datetime, user: str, assistant: str, results: Sequence[ToolResult]) -> list[TranscriptEntry]:

@@ -139,11 +139,12 @@ async def test_record_keeps_what_the_chat_keeps(tmp_path: Path) -> None:
 
 
 async def test_tools_that_were_used_are_kept_as_the_chat_captures_them(memory: AgentMemory) -> None:
-    run = ToolUse("run_tests", {"command": "pytest"}, "12 passed in 3 s\nfixed the regression in the parser module")
+    asked = {"command": "pytest", "in": Path("tests")}
+    run = ToolUse("run_tests", asked, "12 passed in 3 s\nfixed the regression in the parser module")
     listing = ToolUse("shell", {"command": "ls -la"}, "a b c")
     recorded = await memory.record(user="ok", assistant="ok", tools=[run, listing])
     [row] = await memory.get(recorded.tools)
-    assert row.title.startswith("Tool run: run_tests · pytest")
+    assert row.title.startswith("Tool run: run_tests · pytest tests")
     assert row.source == "auto"
 
 
