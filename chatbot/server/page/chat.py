@@ -149,8 +149,7 @@ async def since(access: AccessHere, session_id: SessionId, after: Time = "", wri
 @router.get("/c/{session_id}/stream")
 async def listen(access: AccessHere, session_id: SessionId, turn: Time = "") -> Response:
     """Stream the running reply from its beginning in pieces of HTML; the last is the stored exchange."""
-    turns = await access.latest_turns(session_id)
-    running: RunningTurn | RemoteTurn | None = next((each for each in turns if talk.name_of(each) == turn), None)
+    running: RunningTurn | RemoteTurn | None = talk.turn_named(await access.latest_turns(session_id), turn)
     if turn == talk.ELSEWHERE:
         running = await access.listen(session_id)
     return sse.EventStream(_pieces(access, session_id, turn, running))

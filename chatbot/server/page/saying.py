@@ -48,10 +48,10 @@ async def say(
     text, files = _message(fields), files_in(fields)
     session = await access.session(session_id)
     if "turn" in fields:  # a message with files that failed is sent again
-        failed = (each.files for each in await access.latest_turns(session_id) if talk.name_of(each) == fields["turn"])
-        files = list(next(failed, ()))
-        if not files:
+        failed = talk.turn_named(await access.latest_turns(session_id), fields["turn"])
+        if failed is None or not failed.files:
             raise ConflictingChange(_NO_MESSAGE)
+        files = list(failed.files)
     is_changed = await choose(access, session, fields)
     if not is_part(request):
         return await _send(access, session_id, text, files)
@@ -69,8 +69,8 @@ async def stop(request: Request, access: AccessHere, session_id: SessionId, fiel
     """Stop the running reply and keep its text so far, or stop the waiting `turn` and drop its message."""
     turns = await access.turns_under_way(session_id)
     (await access.session(session_id)).check("chat")
-    name = fields.get("turn", "")
-    for turn in [each for each in turns if talk.name_of(each) == name] if name else turns[:1]:
+    name = fields.get("turn")
+    if (turn := talk.turn_named(turns, name) if name else next(iter(turns), None)) is not None:
         turn.task.cancel()
     if not turns:
         await access.stop(session_id)

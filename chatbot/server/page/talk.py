@@ -238,6 +238,11 @@ def name_of(turn: RunningTurn) -> str:
     return format_time(turn.begun_at)
 
 
+def turn_named(turns: Iterable[RunningTurn], name: str) -> RunningTurn | None:
+    """Return the turn of that name; None if there is none."""
+    return next((each for each in turns if name_of(each) == name), None)
+
+
 async def _part(
     session: SessionHandle, place: Callable[[int], tuple[int, int]], *, is_forwards: bool = False
 ) -> TalkSpan:
