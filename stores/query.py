@@ -416,12 +416,16 @@ def check_conditions(wanted: Mapping[str, Any], depth: int = 0) -> None:
         elif name.startswith("$"):
             raise InvalidValue(f"metadata: unknown operator {name!r:.80}{did_you_mean(name, _JOINED)}")
         else:
-            for test, other in (tests_of(asked) or {}).items():
-                if test not in _TESTS:
-                    raise InvalidValue(f"metadata: unknown comparison {test!r:.80}{did_you_mean(test, _TESTS)}")
-                kind = _KINDS.get(test, object)
-                if not isinstance(other, kind):
-                    raise InvalidValue(f"metadata: {test} takes a {kind.__name__}")
+            _check_tests(tests_of(asked) or {})
+
+
+def _check_tests(tests: Mapping[str, Any]) -> None:
+    for test, other in tests.items():
+        if test not in _TESTS:
+            raise InvalidValue(f"metadata: unknown comparison {test!r:.80}{did_you_mean(test, _TESTS)}")
+        kind = _KINDS.get(test, object)
+        if not isinstance(other, kind):
+            raise InvalidValue(f"metadata: {test} takes a {kind.__name__}")
 
 
 def _parts(name: str, asked: Any) -> Sequence[Mapping[str, Any]]:
