@@ -250,7 +250,7 @@ class GroupCommit(Generic[Item]):
         return batch, finished
 
     def _work(self) -> None:
-        """Commit until nothing is left. Callers are answered before tidying or, without it, after `idle` is updated."""
+        """Commit until nothing is left. Callers are answered before `tidy`; without it, once `idle` is set."""
         with self._working:  # a call whose thread could not be started stays queued: a later thread runs it
             batch, _ = self._next()  # also what came while this thread began
             while batch:
@@ -259,10 +259,7 @@ class GroupCommit(Generic[Item]):
                 if is_untidy:
                     wake(waiters)
                     waiters = []
-                    try:
-                        self._tidy()
-                    except BaseException:  # the waiters must be answered
-                        logger.exception("tidying up after a commit failed")
+                    self._tidy_safely()
                 batch, finished = self._next()
                 wake(waiters, error)
                 wake(finished)
@@ -274,6 +271,12 @@ class GroupCommit(Generic[Item]):
             if all(done is None or done.done() for _, done in batch):
                 logger.warning("a background write failed: %s", error)
             return error, False
+
+    def _tidy_safely(self) -> None:
+        try:
+            self._tidy()
+        except BaseException:  # the next callers must be answered
+            logger.exception("tidying up after a commit failed")
 
 
 _MOST_THREADS = 16
