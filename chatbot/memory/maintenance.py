@@ -266,7 +266,7 @@ class Run:
         ages = [policy.compression_min_age_days] if policy.similarity else []
         if policy.summarize_after_days:
             ages.append(policy.summarize_after_days)
-        return Filter(before=self._days_ago(min(ages))) if ages else None
+        return Filter(before=self._days_ago(min(ages)) + timedelta.resolution) if ages else None  # `before` excludes it
 
     async def _consolidate(self) -> None:
         if not (rate := self._policy.decay_per_day):
@@ -425,9 +425,9 @@ class Run:
         return _days_since(max(row.created_at, row.updated_at), self._view.now)
 
     def _days_ago(self, days: float) -> datetime:
-        """Return the moment `days` ago, plus a second, or the earliest possible moment."""
+        """Return the moment `days` ago, or the earliest possible moment."""
         try:
-            return self._view.now - timedelta(days=days) + timedelta(seconds=1)
+            return self._view.now - timedelta(days=days)
         except OverflowError:
             return datetime.min.replace(tzinfo=UTC)
 

@@ -240,7 +240,8 @@ async def test_rules_put_away_and_delete_by_type_and_age_and_say_why(memory: Mai
             RetentionSettings(archive_after_days=30),
         )
     )
-    await memory.after(20, policy)
+    assert (await memory.after(10 - 1e-6, policy)).counts()["archive"] == 0
+    await memory.after(10 + 1e-6, policy)
     assert [(await memory.row(each)).status for each in (note, event, decision)] == ["active", "archived", "active"]
     await memory.after(20, policy)
     assert [(await memory.row(each)).status for each in (note, event, decision)] == ["archived", "deleted", "active"]
