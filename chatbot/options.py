@@ -213,7 +213,7 @@ class Setup(Struct, frozen=True):
 
     def _error_for(self, place: tuple[str, ...], error: Exception) -> ConfigError:
         message = str(error)
-        if not self.settings.is_chosen and "not found: it should have" in message:
+        if not self.settings.is_chosen and isinstance(error.__cause__, ModuleNotFoundError):
             message += "; plug-ins next to a file that was only found are loaded after `chatbot config trust`"
         return self.settings.error_for(place, message)
 
