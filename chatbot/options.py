@@ -214,7 +214,7 @@ class Setup(Struct, frozen=True):
     def _error_for(self, place: tuple[str, ...], error: Exception) -> ConfigError:
         message = str(error)
         if not self.settings.is_chosen and isinstance(error.__cause__, ModuleNotFoundError):
-            message += "; plug-ins next to a file that was only found are loaded after `chatbot config trust`"
+            message += "; plug-ins next to a configuration file are loaded with --config, or if it is trusted for them"
         return self.settings.error_for(place, message)
 
     def open_memory(
