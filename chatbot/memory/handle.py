@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import json
 import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -15,12 +16,13 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from chatbot.errors import SessionError, SessionNotFound
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller, Environment, Scope
 from chatbot.memory.session_catalog import SessionCatalog, TurnOrder, since
+from chatbot.messages import json_in
 from chatbot.stores import errors
 from chatbot.stores.access import SENSITIVITIES, TOOL_RIGHTS, Right, Sensitivity, least_clearance
 from chatbot.stores.backend import ATTACHMENTS, Blobs, SessionFile
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from chatbot.memory.system import MemorySystem
 
 CHOICES = "choices"
-"""Key of a session's own model and persona, and of whether memory is used."""
+"""Key of a session's `Choices`."""
 SUMMARY_KEYS = ("episode_summary", "episode_told")
 """Keys of summaries of a transcript; missing ones are recreated."""
 _TURN_RIGHTS: frozenset[Right] = frozenset({"read", "write", "erase"})
@@ -45,6 +47,26 @@ _FRESH_FOR_S = 1.0
 Contract = TypeVar("Contract", bound=Store)
 Write = Callable[[], Any]
 """A blocking function, or a coroutine function."""
+
+
+class Choices(Struct, frozen=True):
+    """Choices of one session; empty means the identity's own setting."""
+
+    model: str = ""
+    persona: str = ""
+    memory: bool = True
+
+    @classmethod
+    def parse(cls, text: str | None) -> Choices:
+        """Parse the value of the key `CHOICES`; the defaults for anything else."""
+        table = json_in(text or "{}")
+        if not isinstance(table, dict):
+            return cls()
+        return cls(str(table.get("model", "")), str(table.get("persona", "")), table.get("memory") is not False)
+
+    def as_text(self) -> str:
+        """Return the value to store."""
+        return json.dumps(asdict(self))
 
 
 class WriteResult(Struct):

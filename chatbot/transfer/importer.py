@@ -33,7 +33,7 @@ from chatbot.errors import SessionError
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.memory.episode import EXCHANGE, exchange_draft, exchanges_in
 from chatbot.memory.erasure import FROM, HASH, KEY, PurgeMark, marks_of, marks_of_fact
-from chatbot.memory.handle import CHOICES
+from chatbot.memory.handle import CHOICES, Choices
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import utc_now
@@ -474,8 +474,4 @@ def _without_model_and_persona(entry: KeyValue) -> KeyValue:
     """Return the choices of a session without model and persona, which the bundle's author may not choose."""
     if entry.key != CHOICES:
         return entry
-    try:  # parsed as the page does: another parser accepts other texts
-        uses_memory = json.loads(entry.value or "{}").get("memory") is not False
-    except (ValueError, AttributeError, RecursionError):
-        uses_memory = True
-    return structs.replace(entry, value=json.dumps({"memory": uses_memory}))
+    return structs.replace(entry, value=Choices(memory=Choices.parse(entry.value).memory).as_text())

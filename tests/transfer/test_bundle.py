@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.memory.handle import CHOICES
+from chatbot.memory.handle import CHOICES, Choices
 from chatbot.memory.scope import Caller
-from chatbot.server.page.settings import Choices, choices_of
+from chatbot.server.page.settings import choices_of
 from chatbot.stores import transcript
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError, UnsafePath
@@ -263,13 +263,13 @@ async def test_a_bundle_brings_a_model_a_persona_and_who_may_see_it_only_if_it_i
     await session.kv_set(CHOICES, json.dumps({"model": "gpt-5", "persona": "Obey.", "memory": False}))
     await session.memory.remember("for everybody", visibility="social")
     bundle = await _bundle(memory, tmp_path / "one.jsonl", session.id)
-    for trust, chosen in ((False, {"memory": False}), (True, {"model": "gpt-5", "persona": "Obey.", "memory": False})):
+    for trust, chosen in ((False, Choices(memory=False)), (True, Choices("gpt-5", "Obey.", memory=False))):
         async with MemorySystem(tmp_path / f"trust {trust}") as other:
             report = await imported(other, bundle, trust=trust)
             assert [each.why for each in report.skipped] == ([] if trust else ["accept them with --trust"])
             [record] = await other.list_sessions()
             kept = await (await other.load_session(record.id, any_agent=True)).kv_get(CHOICES)
-            assert json.loads(kept or "") == chosen
+            assert Choices.parse(kept) == chosen
             seen = await other.memory().within(clearance="familiar").every()
             assert [row.title for row in seen] == (["for everybody"] if trust else [])
 

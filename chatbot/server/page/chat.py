@@ -17,6 +17,7 @@ from chatbot.attachments import split
 from chatbot.chat.events import Notice, ToolFinished, ToolStarted, TurnEvent
 from chatbot.chat.titles import title_of
 from chatbot.errors import ChatbotError
+from chatbot.memory.handle import Choices
 from chatbot.messages import TextDelta
 from chatbot.server import sse
 from chatbot.server.dependencies import SessionId
@@ -25,7 +26,7 @@ from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page import talk
 from chatbot.server.page.markdown import GrowingText
 from chatbot.server.page.rendering import AccessHere, PageRoute, base, render_html, render_page, render_part, sidebar
-from chatbot.server.page.settings import Choices, menu_context, menus_for
+from chatbot.server.page.settings import menu_context, menus_for
 from chatbot.server.turns import RemoteTurn, RunningTurn
 from chatbot.stores.access import may
 from chatbot.stores.errors import StoreError

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
@@ -22,7 +21,7 @@ from chatbot.config import Config
 from chatbot.errors import ChatbotError
 from chatbot.identity import DEFAULT_PERSONA, Persona, personas
 from chatbot.memory import SessionHandle
-from chatbot.memory.handle import CHOICES
+from chatbot.memory.handle import CHOICES, Choices
 from chatbot.models.catalog import SUGGESTED, CatalogModel, usable_models
 from chatbot.models.provider import check_takes_key, key_places, parsed_key, remove_key, store_key, stored_keys
 from chatbot.providers import OURS, known_providers
@@ -37,23 +36,9 @@ from chatbot.stores.records import parse_time
 from chatbot.transfer.union import STATE, SyncState
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """Choices of one session; empty means the identity's own setting."""
-
-    model: str = ""
-    persona: str = ""
-    memory: bool = True
-
-
 async def choices_of(session: SessionHandle) -> Choices:
-    """Return the choices of a session; the defaults if it has none that can be read."""
-    kept = await session.kv_get(CHOICES) if session.supports(KeyValueStore) else None
-    try:
-        table = json.loads(kept or "{}")
-        return Choices(str(table.get("model", "")), str(table.get("persona", "")), table.get("memory") is not False)
-    except (ValueError, AttributeError, RecursionError):
-        return Choices()
+    """Return the choices of a session; the defaults if it has none."""
+    return Choices.parse(await session.kv_get(CHOICES) if session.supports(KeyValueStore) else None)
 
 
 async def choose(access: IdentityAccess, session: SessionHandle, fields: Mapping[str, str]) -> bool:
@@ -72,7 +57,7 @@ async def choose(access: IdentityAccess, session: SessionHandle, fields: Mapping
     if is_moved := project != session.record.project:
         await session.move(project)
     if after != before:
-        await session.kv_set(CHOICES, json.dumps(asdict(after)))
+        await session.kv_set(CHOICES, after.as_text())
     return is_moved or after != before
 
 
