@@ -181,6 +181,7 @@ async def _done(
     waiting: list[talk.Exchange] = []
     await talk.mark_running(access, session_id, waiting)  # adds them
     waiting = [each for each in waiting if each.turn != name]
+    exchange = _exchange_of(part.exchanges, turn, at)
     return render_html(
         "done.html",
         base=base(access),
@@ -188,7 +189,7 @@ async def _done(
         session=session.record,
         session_id=session_id,
         sidebar=await sidebar(access),
-        exchange=_exchange_of(part.exchanges, turn, at),
+        exchange=exchange and replace(exchange, problem=problem),
         following=waiting[0] if waiting else None,
         problem=problem,
     )

@@ -45,7 +45,7 @@ class Exchange:
     written: str = ""
     """Time of the last entry; it differs for another reply."""
     problem: str = ""
-    """The error of a turn whose message the transcript lacks."""
+    """The error of the turn, where the transcript may lack it."""
 
     @property
     def numbers(self) -> list[int]:
