@@ -21,7 +21,7 @@ import asyncio
 import json
 import secrets
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field
@@ -201,30 +201,33 @@ class Sync:
         In a folder, files under our name that we do not know are of a copy of this storage, or of a killed sync: they
         are read like those of others. On a server they mean that we are a copy: this machine takes a new name.
         """
-        state, known = self.state, self.known
-        self._ours = {name for name in names if name.startswith(f"{state.machine}/") or name in known.own}
+        state = self.state
+        self._ours = {name for name in names if name.startswith(f"{state.machine}/") or name in self.known.own}
         self._former = {name for name in names if name.partition("/")[0] in state.former}
         if self.dry_run or not self.gives:
             return names
-        kinds = ("/",) if self.place.keeps else ("http://", "https://")
-        alike = {key: each.own for key, each in state.places.items() if key.startswith(kinds)}
-        found = [key for key, own in alike.items() if self._ours and own >= self._ours]
-        if self.takes and len(found) == 1 and not known.own:  # a folder or server that got another path or address
-            state.places[self.place.key] = state.places.pop(found[0])
-            self.known = known = deepcopy(state.places[self.place.key])
-            names = self._arrive()
-        elif self.takes and not found and self._ours and not self.place.keeps:
-            state.former.append(state.machine)
-            state.machine, self.known = secrets.token_hex(6), union.PlaceState()
-            state.places = {key: union.PlaceState(own=each.own, at=each.at) for key, each in state.places.items()}
-            names, self._ours = self._arrive(), set()
-            return names
-        lost = known.own - self._ours
-        if not self.place.keeps and self._ours:  # the other side took in files that are unknown here
-            lost = self._ours - known.own
-        if lost:
-            self.known = union.PlaceState(taken=known.taken, own=known.own & self._ours)
+        if self.takes and self._ours:
+            kinds = ("/",) if self.place.keeps else ("http://", "https://")
+            same = [key for key, each in state.places.items() if key.startswith(kinds) and each.own >= self._ours]
+            if len(same) == 1 and not self.known.own:  # a folder or server that got another path or address
+                state.places[self.place.key] = state.places.pop(same[0])
+                self.known = deepcopy(state.places[self.place.key])
+                names = self._arrive()
+            elif not same and not self.place.keeps:
+                self._take_new_name()
+                return self._arrive()
+        own = self.known.own
+        lost = self._ours - own if self._ours and not self.place.keeps else own - self._ours
+        if lost:  # or, on a server, files that it took in and that are unknown here
+            self.known = union.PlaceState(taken=self.known.taken, own=own & self._ours)
         return names
+
+    def _take_new_name(self) -> None:
+        """Become another machine, whose files no place has yet."""
+        state = self.state
+        state.former.append(state.machine)
+        state.machine, self.known, self._ours = secrets.token_hex(6), union.PlaceState(), set()
+        state.places = {key: union.PlaceState(own=each.own, at=each.at) for key, each in state.places.items()}
 
     def _read(self, names: Sequence[str]) -> untrusted.Delivery:
         """Parse the files that were not taken in yet; a wrong one is reported, and left there."""
@@ -276,31 +279,39 @@ class Sync:
 
     def _unite_log(self, batch: untrusted.Delivery) -> tuple[union.Journal, list[str]]:
         """Add the events of others to the log; return the log as it was, and the rows that are new to the place."""
-        log, state, writes = self.storage.log, self.state, self.takes and not self.dry_run
+        log, writes = self.storage.log, self.takes and not self.dry_run
         with log.locked() if writes else nullcontext() as writing:
             journal = after = self.storage.journal()
             self._read_to = log.mark()
             rows = journal.touched(self.known.digests) if self.gives else []
             gone = {each: alone for each, alone in batch.gone.items() if each not in journal.erased}
             journal.erased |= gone
-            for each in {*state.erased} & batch.parts.keys():
+            for each in {*self.state.erased} & batch.parts.keys():
                 del batch.parts[each]
             made = union.changes_to_unite(journal, batch.parts, batch.counts, also=rows if writes else ())
-            self._is_waiting |= made.is_waiting
             if writing:
-                for alone in (True, False):
-                    who = MAINTENANCE if alone else "sync"
-                    for ids in chunks([each for each, is_alone in gone.items() if is_alone is alone], _AT_ONCE):
-                        made.events.append(Event(kind="purge", at=self.now(), ids=tuple(ids), who=who))
+                made.events += self._purges(gone)
                 after = made.write(writing, journal)
                 writing.release()
                 writing.sync()
+        self._is_waiting |= made.is_waiting
         self.report.taken["memories"] = made.taken
         self.known.digests |= after.digests() - (set() if self.gives else journal.digests())
-        facts = [each for each in state.facts if after.has_fact(each)]
-        state.erased += [each for each in state.facts if each not in {*facts, *state.erased}]
-        state.facts = [*dict.fromkeys([*facts, *filter(after.has_fact, (*rows, *batch.parts))])]
+        self._note_facts(after, (*rows, *batch.parts))
         return journal, rows
+
+    def _purges(self, gone: Mapping[str, bool]) -> Iterator[Event]:
+        """Yield the events that erase rows, with those derived from them unless they were erased alone."""
+        for alone, who in ((True, MAINTENANCE), (False, "sync")):
+            for ids in chunks([each for each, is_alone in gone.items() if is_alone is alone], _AT_ONCE):
+                yield Event(kind="purge", at=self.now(), ids=tuple(ids), who=who)
+
+    def _note_facts(self, journal: union.Journal, new: Iterable[str]) -> None:
+        """Add the facts among new ids to those of the state; those that no longer exist were erased."""
+        state = self.state
+        facts = [each for each in state.facts if journal.has_fact(each)]
+        state.erased += [each for each in state.facts if each not in {*facts, *state.erased}]
+        state.facts = [*dict.fromkeys([*facts, *filter(journal.has_fact, new)])]
 
     async def _take_sessions(self, batch: untrusted.Delivery) -> None:
         """Unite sessions with the copies of other machines."""

@@ -346,25 +346,33 @@ def open_sealed(place: FolderPlace, backend: Backend, passphrase: Callable[[], s
     if place.key in secrets:
         return _SealedFolder(place.folder, secrets[place.key])
     names = place.names()
-    if passphrase is None:
-        if KEY in names:
-            raise ConfigError(f"{place.key} is encrypted: pass --passphrase")
+    if passphrase is None and KEY not in names:
         return place
-    pyrage = _age()
-    if KEY not in names:
-        if NAME in names:
-            raise ConfigError(f"{place.key} holds files that are not encrypted: use an empty folder")
-        secret = str(pyrage.x25519.Identity.generate())
-        if not (asked := passphrase()):
-            raise ConfigError("the passphrase is empty: nothing was written")
-        place.write(KEY, pyrage.passphrase.encrypt(secret.encode(), asked))
+    if passphrase is None:
+        raise ConfigError(f"{place.key} is encrypted: pass --passphrase")
+    if KEY in names:
+        secret = _unseal_key(place, passphrase)
+    elif NAME not in names:
+        secret = _seal_new_key(place, passphrase)
     else:
-        try:
-            secret = pyrage.passphrase.decrypt(place.read(KEY), passphrase()).decode()
-        except pyrage.DecryptError as error:
-            raise ConfigError(f"wrong passphrase for {place.key}: {error}") from error
+        raise ConfigError(f"{place.key} holds files that are not encrypted: use an empty folder")
     document.change(lambda _: json.dumps(secrets | {place.key: secret}).encode())
     return _SealedFolder(place.folder, secret)
+
+
+def _seal_new_key(place: FolderPlace, passphrase: Callable[[], str]) -> str:
+    secret = str(_age().x25519.Identity.generate())
+    if not (asked := passphrase()):
+        raise ConfigError("the passphrase is empty: nothing was written")
+    place.write(KEY, _age().passphrase.encrypt(secret.encode(), asked))
+    return secret
+
+
+def _unseal_key(place: FolderPlace, passphrase: Callable[[], str]) -> str:
+    try:
+        return str(_age().passphrase.decrypt(place.read(KEY), passphrase()).decode())
+    except _age().DecryptError as error:
+        raise ConfigError(f"wrong passphrase for {place.key}: {error}") from error
 
 
 def _age() -> Any:
