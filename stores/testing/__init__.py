@@ -1,19 +1,20 @@
-"""The contract kit: what a plug-in promises, as tests to inherit, checked for any plug-in.
+"""The contract kit: what a plug-in promises, as tests to inherit.
 
     class TestMyStore(KeyValueStoreContract, TranscriptStoreContract):
         def open_store(self, home):
             return MyStore(home, kv_cap=100)
 
-Needs pytest and Hypothesis, and no plug-in of theirs. Each name is imported when first used: the processes that a
-test starts load what they need.
+Needs pytest and Hypothesis, and no plug-in of theirs. A name is imported when it is first used, as the processes that
+tests start need few of them.
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from importlib import import_module
 from inspect import getdoc, unwrap
+from pathlib import Path
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 if TYPE_CHECKING:
     from chatbot.stores.testing.backend_contract import BackendContract as BackendContract
@@ -47,16 +48,25 @@ def __getattr__(name: str) -> Any:
 
 
 class Contract:
-    """Root of the kit's classes: a failing test names the promise, and the methods that make it."""
+    """Base of the kit's classes: a failing test names the promise, and the methods that make it."""
 
     promised_by: ClassVar[tuple[type, ...]] = ()
     """The contracts that the tests are about."""
+    erasure: ClassVar[Literal["bytes", "logical"]] = "bytes"
+    """Level of erasure: "bytes" if no file has a byte of erased data, "logical" if no reader gets it."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for name, test in list(vars(cls).items()):
             if name.startswith("test_"):
                 setattr(cls, name, _explained(test))
+
+    def check_erased(self, home: Path, *erased: bytes) -> None:
+        """Check that no file below `home` contains any of this, if erasure is "bytes"."""
+        if self.erasure == "bytes":
+            files = [path for path in home.rglob("*") if path.is_file()]
+            assert files, 'a store without files has erasure = "logical"'
+            assert [(path.name, each) for path in files for each in erased if each in path.read_bytes()] == []
 
 
 def _explained(test: Callable[..., None]) -> Callable[..., None]:
@@ -68,10 +78,10 @@ def _explained(test: Callable[..., None]) -> Callable[..., None]:
             kind, sentence = type(self).__name__, test.__name__.removeprefix("test_").replace("_", " ")
             error.add_note(f"{kind} breaks this promise: {sentence}. Look at these methods:")
             for name in dict.fromkeys(_names(unwrap(test).__code__, unwrap(test).__globals__)):
-                for contract in self.promised_by:
-                    if not name.startswith("_") and callable(method := getattr(contract, name, None)):
-                        error.add_note(f"  {contract.__name__}.{name}: {(getdoc(method) or '').partition(chr(10))[0]}")
-                        break
+                owner = next((each for each in self.promised_by if callable(getattr(each, name, None))), None)
+                if owner is not None and not name.startswith("_"):
+                    promise = (getdoc(getattr(owner, name)) or "").partition("\n")[0]
+                    error.add_note(f"  {owner.__name__}.{name}: {promise}")
             raise
 
     return explained

@@ -25,7 +25,7 @@ from chatbot.stores.backend import Backend, Blobs, Document, Lease, Lines, Place
 from chatbot.stores.errors import MissingFolder, StoreError, UnsafePath
 from chatbot.stores.records import SessionRecord
 from chatbot.stores.testing import Contract
-from chatbot.stores.testing.processes import killed_after, lines_of, opened, start
+from chatbot.stores.testing.processes import killed_after, opened, run_together, start
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
 _HERE = "chatbot.stores.testing.backend_contract"
@@ -227,9 +227,7 @@ class PlaceContract(Contract):
     def test_processes_that_write_at_once_lose_nothing(self, folder: Path) -> None:
         if not self.processes:
             return
-        workers = [start(f"{_HERE}:write_many", self.opener, folder, number, 25) for number in (1, 2, 3)]
-        for each in workers:
-            assert lines_of(each) == ["ended"]
+        run_together(f"{_HERE}:write_many", self.opener, folder, [(1, 25), (2, 25), (3, 25)])
         place: Place = opened(self.opener, folder)
         found = [(each["worker"], each["n"]) for each in place.lines("usage").all()]
         assert sorted(found) == [(worker, n) for worker in "123" for n in range(25)]
@@ -397,9 +395,7 @@ class BackendContract(PlaceContract):
     def test_processes_that_make_and_delete_sessions_agree(self, folder: Path) -> None:
         if not self.processes:
             return
-        workers = [start(f"{_HERE}:make_sessions", self.opener, folder, number * 100, 10) for number in (1, 2)]
-        for each in workers:
-            assert lines_of(each) == ["ended"]
+        run_together(f"{_HERE}:make_sessions", self.opener, folder, [(100, 10), (200, 10)])
         backend: Backend = opened(self.opener, folder)
         left = sorted(session_id(n * 100 + k) for n in (1, 2) for k in range(10) if k % 3)
         assert sorted(backend.sessions.ids()) == left
@@ -423,7 +419,6 @@ def write_many(place: Place, worker: str, count: str) -> None:
     for number in range(int(count)):
         place.lines("usage").append([{"worker": worker, "n": number}])
         place.document("count").change(lambda before: str(int(before or 0) + 1).encode())
-    print("ended", flush=True)
 
 
 def write_and_report(place: Place) -> None:
@@ -456,7 +451,6 @@ def make_sessions(backend: Backend, first: str, count: str) -> None:
         backend.sessions.publish(record(number))
         if (number - int(first)) % 3 == 0:
             backend.sessions.delete(session_id(number))
-    print("ended", flush=True)
 
 
 def make_and_report(backend: Backend) -> None:

@@ -3,8 +3,7 @@
     class TestMyLog(LogContract):
         opener = "my_package.my_module:MyLog"      # from a folder to the log in it
 
-`erasure` is "bytes" if no file of the folder contains a byte of erased data, "logical" if no reader gets it. Inherit
-`ObservationStoreContract` for a store over the log as well.
+Inherit `ObservationStoreContract` for a store over the log as well.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 from uuid import UUID
 
 import pytest
@@ -24,7 +23,7 @@ from chatbot.stores.log import LinePlace, Log, Writing
 from chatbot.stores.observation import Observation
 from chatbot.stores.row_events import Event
 from chatbot.stores.testing import Contract
-from chatbot.stores.testing.processes import killed_after, lines_of, opened, start
+from chatbot.stores.testing.processes import killed_after, opened, run_together, start
 
 _HERE = "chatbot.stores.testing.log_contract"
 _BEGIN = datetime(2026, 3, 4, tzinfo=UTC)
@@ -75,7 +74,6 @@ class LogContract(Contract):
 
     promised_by = (Log, Writing)
     opener: ClassVar[str]
-    erasure: ClassVar[Literal["bytes", "logical"]] = "bytes"
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
@@ -166,10 +164,7 @@ class LogContract(Contract):
         log.close()
         log = self.open(folder)
         assert not any(words.encode() in line for _, line in log.read_new())
-        if self.erasure == "bytes":
-            files = [path for path in folder.rglob("*") if path.is_file()]
-            assert files
-            assert [path.name for path in files if words.encode() in path.read_bytes()] == []
+        self.check_erased(folder, words.encode())
 
     def test_who_writes_is_alone(self, folder: Path) -> None:
         is_in = threading.Event()
@@ -186,9 +181,7 @@ class LogContract(Contract):
         assert is_in.is_set()
 
     def test_processes_that_append_at_once_lose_nothing_and_share_no_place(self, folder: Path) -> None:
-        workers = [start(f"{_HERE}:append_many", self.opener, folder, number, 25) for number in (1, 2)]
-        for each in workers:
-            assert lines_of(each) == ["ended"]
+        run_together(f"{_HERE}:append_many", self.opener, folder, [(1, 25), (2, 25)])
         log = self.open(folder)
         found = read(log)
         assert sorted(each for _, each in found) == [row_id(n * 1000 + k) for n in (1, 2) for k in range(25)]
@@ -228,7 +221,6 @@ def append_many(log: Log, worker: str, count: str) -> None:
             writing.release()
             writing.sync()
     log.close()
-    print("ended", flush=True)
 
 
 def append_and_report(log: Log) -> None:

@@ -1,10 +1,10 @@
-"""The part of the contract kit for observations: what an `ObservationStore` promises, as tests to inherit.
+"""The contract kit for observations: what an `ObservationStore` promises.
 
-A contract names levels where stores may differ:
+Stores may differ in two levels:
 
     class TestMyStore(ObservationStoreContract):
-        nearest = "approximate"     # finds 98 of 100 nearest vectors, with cosines that are right to 0.02; or "exact"
-        erasure = "logical"         # no reader gets erased data; or "bytes": no file contains a byte of it
+        nearest = "approximate"     # see `RECALL` and `COSINE_ERROR`; or "exact", the default
+        erasure = "logical"         # see `Contract.erasure`
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from datetime import timedelta
 from itertools import product
 from operator import mul
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import pytest
 from msgspec import structs
@@ -31,7 +31,7 @@ from chatbot.stores.query import FactFilter, Filter, VectorStats
 from chatbot.stores.records import format_time, unit
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.testing.observation_machine import (
-    COSINE_OFF,
+    COSINE_ERROR,
     EVERY_SENSITIVITY,
     IDS,
     NOW,
@@ -53,7 +53,6 @@ class ObservationStoreContract(StoreTests):
     promised_by = (ObservationStore,)
 
     nearest: ClassVar[Nearest] = "exact"
-    erasure: ClassVar[Literal["bytes", "logical"]] = "bytes"
 
     async def test_what_was_added_comes_back_as_it_was(self, store: ObservationStore) -> None:
         row = observation(
@@ -326,7 +325,7 @@ class ObservationStoreContract(StoreTests):
         for number, row in enumerate(rows, 20):
             [stated] = await store.commit(author, stating(fact(number, subject=row.title, source=row.id)))
             assert (stated.kind == "added") == (row.sensitivity != "unknown")
-            await store.commit(author, _bringing_about(status, row))
+            await store.commit(author, _events_to(status, row))
         askings: list[frozenset[Sensitivity]] = [frozenset({"public"}), EVERY_SENSITIVITY]
         for clearance, asked, row in product(CLEARANCES, askings, rows):
             view = structs.replace(OWNER, clearance=clearance, asked=asked)
@@ -625,7 +624,7 @@ class ObservationStoreContract(StoreTests):
         await store.put_vectors("m", list(zip(rows[:4], given, strict=True)))
         found = await store.later_alike(OWNER, [IDS[1], IDS[0], IDS[4]], Filter(), model="m")
         if found:
-            off = COSINE_OFF if self.nearest == "approximate" else 0.0
+            off = COSINE_ERROR if self.nearest == "approximate" else 0.0
             assert {each: [match.id for match in later] for each, later in found.items()} == {
                 IDS[0]: [IDS[1]],
                 IDS[1]: [IDS[2]],
@@ -642,7 +641,7 @@ class ObservationStoreContract(StoreTests):
         given = [(1, 0), (3, 4), (0, 1), (-1, 0), (0, 0), (2, 0)]
         assert await store.put_vectors("m", list(zip(rows, given, strict=True))) == 6
         found = await store.nearest(OWNER, (2, 0), Filter(), model="m")
-        off = COSINE_OFF if self.nearest == "approximate" else 0.0
+        off = COSINE_ERROR if self.nearest == "approximate" else 0.0
         assert [each.id for each in found] == [IDS[5], IDS[0], IDS[1]]
         assert [each.score for each in found] == pytest.approx([1.0, 1.0, 0.6], abs=off, rel=0)
         assert found[1].created_at == rows[0].created_at
@@ -743,12 +742,6 @@ class ObservationStoreContract(StoreTests):
         kept = {row.id for row in (await store.find(OWNER, Filter(statuses=STATUSES), limit=100)).rows}
         assert kept == set(IDS[:30])
 
-    def check_erased(self, home: Path, *erased: bytes) -> None:
-        """Check that none of this is in any file, if erasure is "bytes"."""
-        if self.erasure == "bytes":
-            files = [path for path in home.rglob("*") if path.is_file()]
-            assert [(path.name, each) for path in files for each in erased if each in path.read_bytes()] == []
-
 
 def _many(count: int) -> tuple[list[Observation], list[list[float]], list[list[float]]]:
     """Return rows, every third with a tag, their vectors, and vectors to search for, clustered as those of texts."""
@@ -795,7 +788,7 @@ async def read_everything(store: ObservationStore, view: View, row: Observation)
     return found
 
 
-def _bringing_about(status: str, row: Observation) -> list[Event]:
+def _events_to(status: str, row: Observation) -> list[Event]:
     ids = (row.id,)
     summary = replace(row, id=f"{row.id[:-3]}f{row.id[-2:]}", title=f"{row.title} and more")
     return {

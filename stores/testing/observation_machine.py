@@ -30,8 +30,8 @@ IDS = [f"01900000-0000-7000-8000-{number:012x}" for number in range(40)]
 Nearest = Literal["exact", "approximate"]
 RECALL = 0.98
 """Minimum share of the nearest rows that an "approximate" store finds on average."""
-COSINE_OFF = 0.02
-"""Greatest error of its cosines."""
+COSINE_ERROR = 0.02
+"""Maximum error of the cosines of an "approximate" store."""
 
 
 def observation(number: int, **fields: Any) -> Observation:
@@ -236,9 +236,9 @@ class ObservationMachine(RuleBasedStateMachine):
     @rule(words=_TEXTS, wanted=_FILTERS, view=_VIEWS, limit=st.sampled_from([0, 1, 3, 200]))
     def search(self, words: str, wanted: Filter, view: Any, limit: int) -> None:
         self._both(lambda store: store.match(self._view(view), terms(words), wanted, limit=limit))
-        asked, earlier = tuple(terms(words)), tuple(terms(words))[1:]
+        asked = tuple(terms(words))
         for apart in (frozenset[str](), frozenset({"note"})):
-            question = Question(terms=asked[:1], earlier=earlier, limit=limit, apart=apart)
+            question = Question(terms=asked[:1], earlier=asked[1:], limit=limit, apart=apart)
             self._both(lambda store, question=question: store.candidates(self._view(view), question, wanted))  # type: ignore[misc]
 
     @rule(wanted=_FILTERS, view=_VIEWS, order=st.sampled_from(["created", "updated"]), ascending=st.booleans(),
@@ -260,7 +260,7 @@ class ObservationMachine(RuleBasedStateMachine):
         if self.nearest == "exact":
             self._both(lambda store: store.nearest(self._view(view), axes, wanted, model="m", limit=limit))
         else:
-            self._about(self._view(view), axes, wanted, limit)
+            self._check_approximate(self._view(view), axes, wanted, limit)
         self._both(lambda store: _count_vectors(store, self._view(view)))
 
     @rule(view=_VIEWS, name=st.sampled_from(get_args(Labelled)))
@@ -294,13 +294,13 @@ class ObservationMachine(RuleBasedStateMachine):
         store = self._stores[self._turn % len(self._stores)]
         assert self._answer(operation, store) == self._answer(operation, self._model)
 
-    def _about(self, view: View, axes: tuple[int, ...], wanted: Filter, limit: int) -> None:
-        """Check that an approximate store finds only valid rows, with cosines within `COSINE_OFF`."""
+    def _check_approximate(self, view: View, axes: tuple[int, ...], wanted: Filter, limit: int) -> None:
+        """Check that an approximate store finds only valid rows, with cosines within `COSINE_ERROR`."""
         found = self._run(self._stores[0].nearest(view, axes, wanted, model="m", limit=limit))
         exact = self._run(self._model.nearest(view, axes, wanted, model="m", limit=1_000))
         scores = {each.id: each.score for each in exact}
         assert len(found) <= limit
-        assert all(abs(each.score - scores.get(each.id, 0.0)) <= COSINE_OFF for each in found)
+        assert all(abs(each.score - scores.get(each.id, 0.0)) <= COSINE_ERROR for each in found)
         assert {each.id for each in found} <= {row.id for row in self._run(self._model.find(view, wanted)).rows}
 
     def _answer(self, operation: Callable[[Any], Awaitable[object]], store: Any) -> object:
@@ -334,7 +334,7 @@ async def _counts(store: ObservationStore, view: View) -> tuple[dict[str, int], 
 
 
 async def _count_vectors(store: Any, view: View) -> tuple[int, int]:
-    """Number of rows with and without a vector; the model is forgotten with the caches once no row is left to embed."""
+    """Return the numbers of rows with and without a vector; not the model, which a store without rows may forget."""
     stats = await store.vector_stats(view)
     return stats.embedded, stats.missing
 

@@ -10,7 +10,7 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import wraps
 from inspect import Parameter, Signature, iscoroutinefunction, signature
 from pathlib import Path
@@ -44,7 +44,7 @@ class StoreTests(Contract):
         super().__init_subclass__(**options)
 
     def open_store(self, home: Path) -> Any:
-        """The store under test, keeping its files below `home`. Called again to see what survived."""
+        """Return the store under test, which keeps its files below `home`. Called again to see what survived."""
         raise NotImplementedError
 
     def given(self, store: Any, home: Path) -> tuple[Any, ...]:  # noqa: ARG002 - for tests that are given more
@@ -81,7 +81,7 @@ _GIVEN = ("store", "session")
 def _in_a_loop(test: Callable[..., Awaitable[None]], folder: str) -> Callable[..., None]:
     """Wrap an async test for pytest; its other parameters are fixtures."""
     asked = signature(test).parameters
-    names = [name for name in asked if name not in _GIVEN]
+    names = [name for name in asked if name not in _GIVEN]  # `self`, then fixtures
 
     @wraps(test)
     def run(self: StoreTests, **fixtures: Any) -> None:
@@ -113,6 +113,12 @@ def start(worker: str, opener: str, folder: Path, *arguments: object) -> subproc
         text=True,
         env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )
+
+
+def run_together(worker: str, opener: str, folder: Path, calls: Iterable[Sequence[object]]) -> None:
+    """Run a process for each call of `worker`, all at once; `calls` are its arguments. Fails if one of them did."""
+    for process in [start(worker, opener, folder, *arguments) for arguments in calls]:
+        lines_of(process)
 
 
 def lines_of(process: subprocess.Popen[str]) -> list[str]:

@@ -13,8 +13,7 @@
     TestMyHistories = MyMachine.TestCase
 
 Inherit the classes of the contracts that the store has, and open it with caps of 3 or more. `StoreMachine` compares
-it with `InMemoryStore`, taken as the perfect model, over random histories. Needs pytest and Hypothesis, and no plug-in
-of theirs: each test runs its own event loop.
+it with `InMemoryStore`, taken as the perfect model, over random histories.
 """
 
 from __future__ import annotations
@@ -74,8 +73,8 @@ HARD_TEXTS = [
 """Texts that break careless formats."""
 
 SESSION = SessionRef("01900000-0000-7000-8000-000000000001", Path())
-_UNBOUNDED = 2**31
 OTHER = SessionRef("01900000-0000-7000-8000-000000000002", Path())
+_UNBOUNDED = 2**31
 
 Result = TypeVar("Result")
 

@@ -1,21 +1,19 @@
 """The contract kit for engines: what a `Shelf` promises, between threads and processes, and when it is killed.
 
-    class TestMyShelf(ShelfContract):
-        opener = "my_package.my_module:MyShelf"    # from a folder to the shelf in it
-
-`erasure` is "bytes" if no file of the folder contains a byte of removed data, "logical" if no reader gets it.
+class TestMyShelf(ShelfContract):
+    opener = "my_package.my_module:MyShelf"    # from a folder to the shelf in it
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import pytest
 
 from chatbot.stores.log import Shelf, ShelfWriter
 from chatbot.stores.testing import Contract
-from chatbot.stores.testing.processes import killed_after, lines_of, opened, start
+from chatbot.stores.testing.processes import killed_after, opened, run_together, start
 
 _HERE = "chatbot.stores.testing.shelf_contract"
 _SIZE = 20_000
@@ -41,7 +39,6 @@ class ShelfContract(Contract):
 
     promised_by = (Shelf, ShelfWriter)
     opener: ClassVar[str]
-    erasure: ClassVar[Literal["bytes", "logical"]] = "bytes"
 
     @pytest.fixture
     def folder(self, tmp_path: Path) -> Path:
@@ -109,10 +106,7 @@ class ShelfContract(Contract):
         with pytest.raises(OSError):  # noqa: PT011
             self.open(folder).read("one")
         assert contents(shelf) == {"two": b"2"}
-        if self.erasure == "bytes":
-            files = [path for path in folder.rglob("*") if path.is_file()]
-            assert files
-            assert [path.name for path in files if words in path.read_bytes()] == []
+        self.check_erased(folder, words)
 
     def test_a_cleared_shelf_is_empty_and_can_be_used_again(self, shelf: Shelf, folder: Path) -> None:
         publish(shelf, one=b"1")
@@ -128,9 +122,7 @@ class ShelfContract(Contract):
 
     def test_processes_that_change_the_list_at_once_lose_nothing(self, shelf: Shelf, folder: Path) -> None:
         publish(shelf)
-        workers = [start(f"{_HERE}:add_many", self.opener, folder, which, 15) for which in "ab"]
-        for each in workers:
-            assert lines_of(each) == ["ended"]
+        run_together(f"{_HERE}:add_many", self.opener, folder, [("a", 15), ("b", 15)])
         expected = {f"{which}-{number}": f"{number}".encode() for which in "ab" for number in range(15)}
         assert contents(shelf) == expected
 
@@ -148,7 +140,6 @@ def add_many(shelf: Shelf, which: str, count: str) -> None:
         with shelf.alone() as writer:
             writer.put(f"{which}-{number}", f"{number}".encode())
             writer.publish([*shelf.listed(), f"{which}-{number}"])
-    print("ended", flush=True)
 
 
 def publish_forever(shelf: Shelf) -> None:

@@ -155,6 +155,7 @@ class TestCappedObservationFiles(ObservationStoreContract):
 
 
 class TestObservationsInMemory(ObservationStoreContract):
+    erasure = "logical"  # it keeps no files
     test_no_way_of_reading_passes_the_gate = NIGHT(ObservationStoreContract.test_no_way_of_reading_passes_the_gate)
 
     def open_store(self, home: Path) -> InMemoryStore:
