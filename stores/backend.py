@@ -200,6 +200,11 @@ def blob_name(data: bytes, suffix: str = "") -> str:
     return checked_blob_name(hashlib.sha256(data).hexdigest()[:32] + suffix)
 
 
+def suffix_of(name: str) -> str:
+    """Return the suffix of the name of a blob."""
+    return name[32:]
+
+
 def is_blob_name(name: str) -> bool:
     """Return whether `name` has the form of `blob_name`."""
     return _BLOB.fullmatch(name) is not None
@@ -212,9 +217,14 @@ def checked_blob_name(name: str) -> str:
     return name
 
 
+def is_content_of(name: str, data: bytes) -> bool:
+    """Return whether `data` is the content of the blob of that name."""
+    return blob_name(data, suffix_of(name)) == name
+
+
 def checked_blob(name: str, data: bytes) -> bytes:
-    """Return `data` if `name` is the name of its content; raise `DamagedFile` if not."""
-    if blob_name(data, name[32:]) != name:
+    """Return `data` if it is the content of the blob of that name; raise `DamagedFile` if not."""
+    if not is_content_of(name, data):
         raise DamagedFile(f"{name} was changed: its content does not match its name")
     return data
 

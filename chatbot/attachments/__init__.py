@@ -16,7 +16,7 @@ from collections.abc import Iterable
 
 from msgspec import Struct
 
-from chatbot.stores.backend import ATTACHMENTS
+from chatbot.stores.backend import ATTACHMENTS, suffix_of
 
 PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
@@ -43,11 +43,11 @@ _LONGEST_NAME = 120
 
 def media_of(blob: str) -> str:
     """Return the media type of a kept file, by the suffix of its name."""
-    return MEDIA_TYPES.get(blob[32:], "application/octet-stream")
+    return MEDIA_TYPES.get(suffix_of(blob), "application/octet-stream")
 
 
 def is_image(media: str) -> bool:
-    """Return whether it is a picture, which a model is shown instead of its text."""
+    """Return whether this is the media type of a picture, which has no text: models are shown the picture itself."""
     return media.startswith("image/")
 
 

@@ -36,7 +36,7 @@ _WALL_S = 2.0 * extract.LONGEST_S
 _READERS = ThreadPoolExecutor(2, "read documents")
 """Threads for documents: the reader of each may take a gigabyte, and many people may send documents at once."""
 _THREADS = ThreadPoolExecutor(thread_name_prefix="read attachments")
-"""Threads for other files, so that these wait for no document, and the stores, in `asyncio.to_thread`, for no file."""
+"""Threads for other files. These do not wait for documents, nor do stores, which use `asyncio.to_thread`, for files."""
 _INHERITED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
 """Environment variables that a reader gets; others, such as keys, are withheld."""
 _DOCUMENTS = (PDF, DOCX, ODT)

@@ -25,7 +25,7 @@ from chatbot.memory.session_catalog import SessionCatalog, TurnOrder, since
 from chatbot.messages import json_in
 from chatbot.stores import errors
 from chatbot.stores.access import SENSITIVITIES, TOOL_RIGHTS, Right, Sensitivity, least_clearance
-from chatbot.stores.backend import ATTACHMENTS, Blobs, SessionFile
+from chatbot.stores.backend import ATTACHMENTS, Blobs, SessionFile, suffix_of
 from chatbot.stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.query import EVERY, FactFilter, check_number
@@ -474,7 +474,7 @@ class SessionHandle:
             said = said[:entries]
         blobs = self._catalog.place_of(self._ref).blobs(ATTACHMENTS)
         named = [name for name in await asyncio.to_thread(blobs.sizes) if any(name in each.content for each in said)]
-        files = ((data, name[32:]) for name in named if (data := blobs.read(name)) is not None)
+        files = ((data, suffix_of(name)) for name in named if (data := blobs.read(name)) is not None)
         key_values = [each for each in kept if entries is None or each.key not in SUMMARY_KEYS]
         await other.take_in(said, key_values, attachments=files)
 

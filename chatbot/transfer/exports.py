@@ -40,7 +40,7 @@ from chatbot.messages import json_in
 from chatbot.redaction import redact_all
 from chatbot.stores import transcript
 from chatbot.stores.access import Sensitivity
-from chatbot.stores.backend import checked_blob, is_blob_name
+from chatbot.stores.backend import checked_blob, is_blob_name, suffix_of
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat, UnsupportedOperation
 from chatbot.stores.observation import Observation, Triple, parse_observation, parse_triple
@@ -233,7 +233,7 @@ def is_bundle(text: str) -> bool:
 
 def _attachment(fields: Mapping[str, Any]) -> tuple[str, bytes]:
     name = fields["name"]
-    if not is_blob_name(name) or name[32:] not in MEDIA_TYPES:
+    if not is_blob_name(name) or suffix_of(name) not in MEDIA_TYPES:
         raise InvalidValue(f"{name!r:.80} is not the name of an attachment")
     return name, checked_blob(name, base64.b64decode(fields["data"], validate=True))
 

@@ -41,6 +41,7 @@ from chatbot.memory.system import is_same
 from chatbot.memory.writing import AddResult, Draft
 from chatbot.messages import without_blocks
 from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visibility, default_visibility
+from chatbot.stores.backend import suffix_of
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import ConflictingChange, StoreError
 from chatbot.stores.fields import how_many
@@ -243,7 +244,7 @@ class Importer:
         values = past if self.trust else tuple(map(_without_model_and_persona, past))
         if values != past:
             self._report.skip(f"model and persona of {given.id}", "accept them with --trust")
-        attachments = [(data, name[32:]) for name, data in item.attachments]
+        attachments = [(data, suffix_of(name)) for name, data in item.attachments]
         parts: dict[str, Any] = {"key_values": values, "receipts": receipts, "attachments": attachments}
         return await self._write(record, item.entries, given.id, {}, **parts)
 

@@ -21,7 +21,7 @@ from chatbot.errors import ConfigError, without_folders
 from chatbot.memory.erasure import PurgeMark, mark_of_deleted
 from chatbot.memory.handle import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS, SessionCatalog, TurnOrder
-from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Document, Examination, Lines, Sessions
+from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Document, Examination, Lines, Sessions, suffix_of
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import MissingFolder, StoreAway, StoreBusy, StoreError
 from chatbot.stores.home import Home
@@ -307,7 +307,7 @@ class SessionUnion:
             if (theirs := await self._complete_transcript(machine, given, {**dict(ours), **entries})) is None:
                 return None
             for name, data in given.files.items():
-                await asyncio.to_thread(self._blobs(session_id).put, data, name[32:])
+                await asyncio.to_thread(self._blobs(session_id).put, data, suffix_of(name))
             await self._unite_transcript(session_id, ours, theirs)
             if saves:
                 await self._note_merged(session_id)
@@ -408,7 +408,7 @@ class SessionUnion:
         ours, theirs = self._blobs(session_id), self._blobs(fork_id)
         for name in ours.sizes():
             if any(name in entry.content for _, entry in said) and (data := ours.read(name)) is not None:
-                theirs.put(data, name[32:])
+                theirs.put(data, suffix_of(name))
 
     async def _replace(self, session_id: str, ours: union.Transcript, whole: union.Transcript) -> None:
         """Replace a transcript. Removed entries are noted first, so that they do not count as removed by the user."""

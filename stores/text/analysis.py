@@ -52,12 +52,12 @@ STOP_WORDS = frozenset(
 )
 """Function words, question words, fillers, contractions without apostrophe; not `r` and `c`, which name languages."""
 
-_JOINT = r"(?:_{0,2}[-.,:/\\@&'’]_{0,2}|_{1,2})"
+_JOINING = r"-.,:/\\@&'’"
+_JOINT = rf"(?:_{{0,2}}[{_JOINING}]_{{0,2}}|_{{1,2}})"
 _SYMBOLS = r"[A-Za-z0-9]\+\+|[A-Za-z]#(?!\w)"
 _ASCII_TOKEN = rf"{_SYMBOLS}|[A-Za-z0-9]+(?:{_JOINT}[A-Za-z0-9]+)*"
 _PATH = r"[/\\]"
-_JOINTS = "-.,:/\\@&'’_"
-_PARTS = r"[^-.,:/\\@&'’_]+"
+_PARTS = rf"[^{_JOINING}_]+"
 _HUMP = r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z]{3})(?=[A-Z][a-z])"
 _NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?"
 _CJK = (
@@ -106,9 +106,11 @@ def _pieces(token: str) -> Iterator[str]:
     if not token.isascii() and re.match(_CJK_RUN, token):
         yield from token
         yield from (a + b for a, b in pairwise(token))
+    elif "," in token and re.fullmatch(_NUMBER, token):
+        yield token.replace(",", "")
     elif "," in token:
-        parts = [token.replace(",", "")] if re.fullmatch(_NUMBER, token) else token.split(",")
-        yield from parts if len(parts) == 1 else (term for part in parts if part for term in _pieces(part))
+        for part in filter(None, token.split(",")):
+            yield from _pieces(part)
     elif len(token) > MAX_TOKEN:
         for part in re.findall(_PARTS, token):
             yield from _word(part[:MAX_TERM].lower())
@@ -133,7 +135,7 @@ def _identifier(token: str) -> Iterator[str]:
         yield from _word(whole)
         return
     words = [word.lower() for part in parts for word in re.split(_HUMP, part)]
-    names = (name.strip(_JOINTS) for name in (whole, *re.split(_PATH, whole)))
+    names = (name.strip(f"{_JOINING}_") for name in (whole, *re.split(_PATH, whole)))
     yield from dict.fromkeys(_stemmed(name)[:MAX_TERM] for name in names if name and name not in words)
     for word in words:
         yield from _word(word)

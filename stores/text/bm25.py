@@ -1,4 +1,4 @@
-"""BM25 over fields, like Whoosh's BM25F: the slow reference that every engine must match bit for bit.
+"""BM25 over fields, like Whoosh's BM25F: its formula, and a slow reference that every engine must match bit for bit.
 
 Each field of a document is scored alone: `boost * idf * tf * (K1 + 1) / (tf + K1 * (1 - B + B * length / average))`
 with `idf = log(N / (df + 1)) + 1`. Whoosh's df counts the documents with the term in that field; here it counts those
@@ -76,7 +76,7 @@ def score_sessions(counts: Sequence[Mapping[str, int]]) -> dict[str, float]:
 
 
 def average_length(lengths: Sequence[float], rows: int) -> float:
-    """Return the mean number of terms of a document, from the sum of each field's lengths; dates do not count."""
+    """Return the mean number of terms of a document, dates left out; `lengths` are the sums of each field's lengths."""
     texts = sum(length for name, length in zip(FIELDS, lengths, strict=True) if name != "dates")
     return texts / rows if rows else 0.0
 
