@@ -19,7 +19,16 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from chatbot.stores import files, transcript
-from chatbot.stores.backend import ATTACHMENTS, DEEPEST, Examination, Flaw, below, blob_name, is_blob_name, shell_word
+from chatbot.stores.backend import (
+    ATTACHMENTS,
+    DEEPEST,
+    Examination,
+    Flaw,
+    below,
+    is_blob_name,
+    is_content_of,
+    shell_word,
+)
 from chatbot.stores.basic_session import KEY_VALUES_NAME, parse_key_values
 from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, StoreError
 from chatbot.stores.fields import how_many
@@ -32,6 +41,7 @@ from chatbot.stores.records import SessionRecord, decode_record, is_id
 ASIDE = "set-aside"
 """Folder in an identity's memory to which damaged folders are moved."""
 _NAMED = 3
+"""Maximum lines that a message describes."""
 
 LineCheck = Callable[[bytes], object]
 """A function that raises one of `MISFITS` for an invalid line."""
@@ -110,8 +120,8 @@ def _changed_lines(subject: str, path: Path, lines: list[bytes], bad: set[int], 
     ]
     if changed:
         others = f"; and {len(changed) - _NAMED} more" if len(changed) > _NAMED else ""
-        what = f"{path} was changed after it was written, {'; '.join(changed[:_NAMED])}{others}: check it; it is kept"
-        yield Flaw(subject, "note" if not bad else "bad", what, mend=partial(_renew_checksums, path, lock))
+        what = f"{path} differs from its checksums, {'; '.join(changed[:_NAMED])}{others}: check it; it is kept"
+        yield Flaw(subject, "bad" if bad else "note", what, mend=partial(_renew_checksums, path, lock))
 
 
 def _renew_checksums(path: Path, lock: str) -> str:
@@ -241,16 +251,14 @@ def _sessions(home: Path, sessions: FolderSessions, options: Examination) -> Ite
 
 
 def _index(home: Path, sessions: FolderSessions) -> Iterator[Flaw]:
-    index = sessions.index
-    problem = index.problem()
-
     def rebuild() -> str:
-        aside = index.rebuild()
+        aside = sessions.index.rebuild()
         return "rebuilt from the folders" + (f", the old one kept as {aside}" if aside else "")
 
-    if problem:
-        what = f"{home / INDEX_NAME} {problem}; it will be rebuilt on its next use"
-        yield Flaw("index", "bad" if "damaged" in problem else "note", what, mend=rebuild)
+    if problem := sessions.index.problem():
+        why, is_damaged = problem
+        what = f"{home / INDEX_NAME} {why}; it will be rebuilt on its next use"
+        yield Flaw("index", "bad" if is_damaged else "note", what, mend=rebuild)
 
 
 def _session(home: Path, path: Path, sessions: FolderSessions, options: Examination) -> Iterator[Flaw]:
@@ -328,7 +336,7 @@ def _attachments(path: Path) -> Iterator[Flaw]:
     for name in filter(is_blob_name, names):
         with files.opened(path) as folder:
             data = folder.read(name)
-        if blob_name(data, name[32:]) != name:
+        if not is_content_of(name, data):
             what = "was changed: its content does not match its name; replace it from a backup"
             yield _flaw("sessions", path / name, what)
 

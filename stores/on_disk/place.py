@@ -23,6 +23,7 @@ from chatbot.stores.records import SessionRef
 _AT_A_TIME = 4 * 1024 * 1024
 """Bytes that are read at a time; a line is shorter."""
 _KNOWN_BYTES = 64
+"""Bytes before a mark by which a rewritten file is noticed."""
 
 
 class FilePlace(backend.Place):

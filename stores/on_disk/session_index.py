@@ -52,6 +52,7 @@ class SessionIndex:
         self._home = home
         self._sessions = sessions
         self._is_damaged = False
+        """True if the folders were read because of damage: the next change rebuilds the index."""
         self._warned: set[str] = set()
         self.has_changed = False
         """True if `fold_if_small` may have something to do."""
@@ -72,14 +73,14 @@ class SessionIndex:
         records = self._read_folders()
         return list(islice(filter(wanted, _after(reversed(records), after_id)), limit))
 
-    def problem(self) -> str | None:
-        """Describe the fault of the index without repairing it; None if there is none."""
+    def problem(self) -> tuple[str, bool] | None:
+        """Describe the fault of the index without repairing it, and return whether it is damage; None for no fault."""
         with opened(self._home) as folder:
             if folder.stamp(NAME) is None:
-                return "is missing"
+                return "is missing", False
             if damage := _read_intact(folder)[1]:
-                return f"is damaged: {damage}"
-            return None if self._is_fresh(folder) else "is older than the folders"
+                return f"is damaged: {damage}", True
+            return None if self._is_fresh(folder) else ("is older than the folders", False)
 
     def rebuild(self) -> str:
         """Rebuild the index from the folders; return the new name of a damaged one, empty for none."""
@@ -253,7 +254,10 @@ def _records_backwards(folder: Folder) -> Iterator[SessionRecord]:
 
 
 def _written_backwards(folder: Folder) -> Iterator[_Written]:
-    """Yield the newest record of each session, the one used last first. A deleted one counts as seen."""
+    """Yield the newest record of each session, the one used last first.
+
+    Reading the journal adds deleted sessions to `seen`, and changes that are no uses to `changed`.
+    """
     seen: set[str] = set()
     changed: dict[str, _Written] = {}
     for written in chain(_journal_backwards(folder, seen, changed), _index_backwards(folder)):

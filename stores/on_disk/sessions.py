@@ -164,7 +164,7 @@ class FolderSessions(Sessions):
             self.drop_former()  # or the journal of the index would still hold the title
 
     def reorder(self) -> None:
-        """Rebuild the index: with a stale one, each list reads all folders until the next change."""
+        """Rebuild the index from the folders, which orders it by last use."""
         if self._sessions.is_dir():
             with files.locked(self._home) as home:
                 self.index.distrust()
