@@ -7,5 +7,6 @@
     pip install "chatbot-runtime[anthropic]"        chatbot.adapters.anthropic
     pip install "chatbot-runtime"                   chatbot.adapters.litellm
 
-What an adapter puts into a prompt is the block of `AgentMemory.context`, so stored text stays inside its fence.
+Stored text is fenced in a prompt: in the block of `AgentMemory.context`, and in a file of the memory tool of Anthropic.
+LangGraph's store returns its items to your own code as they are.
 """

@@ -88,8 +88,10 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
         """Hide a file, or all files of a folder; `chatbot memory restore` brings them back."""
         path = _safe_path(command.path)
         files = await self._below(path)
-        if path == _ROOT or not files:
-            raise ToolError(f"The path {path} does not exist" if path != _ROOT else f"Cannot delete {path} itself")
+        if path == _ROOT:
+            raise ToolError(f"Cannot delete {path} itself")
+        if not files:
+            raise ToolError(f"The path {path} does not exist")
         await self._memory.forget(*(row.id for row in files.values()))
         return f"Successfully deleted {path}"
 
@@ -97,9 +99,10 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
         """Move a file, or all files of a folder."""
         old, new = _safe_path(command.old_path), _safe_path(command.new_path)
         files = await self._below(old)
-        if _ROOT in (old, new) or not files or await self._below(new):
-            there = "does not exist" if not files else "cannot be moved there"
-            raise ToolError(f"The path {old} {there}")
+        if not files:
+            raise ToolError(f"The path {old} does not exist")
+        if _ROOT in (old, new) or await self._below(new):
+            raise ToolError(f"The path {old} cannot be moved there")
         for path, row in files.items():
             await self._write(new / path.relative_to(old), row.narrative)
             with _as_tool_errors(path):
@@ -150,7 +153,7 @@ def _safe_path(name: str) -> PurePosixPath:
 
 
 def _is_plain(name: object) -> TypeGuard[str]:
-    """Return whether a name can be listed: one printable line without our marks, which is stored unchanged."""
+    """Return whether a name is a short printable line, without the marks of our prompts, that a row keeps as it is."""
     if not isinstance(name, str) or not name.isprintable() or len(name) > LONGEST_LINE:
         return False
     return without_tokens(" ".join(name.split())) == name

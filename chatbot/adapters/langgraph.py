@@ -108,9 +108,8 @@ def _key(namespace: tuple[str, ...], key: str) -> str:
 
 def _is_item(row: Observation) -> bool:
     """Return whether a row is an item of this store: other rows may share part of its metadata."""
-    kept = row.metadata
-    place = kept.get("namespace")
-    return isinstance(place, list) and all(isinstance(part, str) for part in (*place, *map(kept.get, ("item", "made"))))
+    place, *others = map(row.metadata.get, ("namespace", "item", "made"))
+    return isinstance(place, list) and all(isinstance(part, str) for part in (*place, *others))
 
 
 def _value(row: Observation) -> dict[str, Any]:

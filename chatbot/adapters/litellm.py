@@ -23,9 +23,10 @@ _CHAT = frozenset({"acompletion", "completion"})
 
 
 class MemoryCallback(CustomLogger):
-    """Recalls before a call and records after it. With `per_user`, in the memory of the `user` that the call names.
+    """Recalls before a call and records after it.
 
-    A call that names none then raises a `ValueError` before anything is sent.
+    With `per_user`, both use the memory of the `user` that the call names; a call without one raises a `ValueError`
+    before anything is sent.
     """
 
     def __init__(self, memory: AgentMemory, *, per_user: bool = False, tokens: int = 2000, rows: int = 5) -> None:
@@ -35,6 +36,7 @@ class MemoryCallback(CustomLogger):
         self._tokens = tokens
         self._rows = rows
         self._calls: dict[str, tuple[asyncio.Future[None], Callable[[], asyncio.Task[Any] | None]]] = {}
+        """The calls that are not recorded yet: a future that is cancelled once it is, and a weak link to the task."""
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
         """Add the memory block before the last question."""
