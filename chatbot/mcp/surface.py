@@ -13,6 +13,7 @@ import json
 import logging
 import re
 from collections.abc import Awaitable
+from contextlib import suppress
 from datetime import datetime
 from functools import lru_cache
 from importlib.metadata import version
@@ -202,16 +203,12 @@ def _cursor(place: list[str]) -> str:
 
 
 def _parse_cursor(cursor: str) -> list[str]:
-    try:
-        place = json.loads(base64.urlsafe_b64decode(cursor))
-        kind, *others = place
-        is_sound = all(isinstance(part, str) for part in place) and len(others) == {"sessions": 2, "memories": 1}[kind]
-        if is_sound and kind == "sessions":
-            is_sound = datetime.fromisoformat(others[0]).tzinfo is not None
-        if is_sound or place == ["memories"]:
-            return list(place)
-    except (ValueError, KeyError, TypeError, RecursionError):
-        pass
+    with suppress(ValueError, RecursionError):
+        match json.loads(base64.urlsafe_b64decode(cursor)):
+            case ["sessions", str(used_at), str()] as place if datetime.fromisoformat(used_at).tzinfo is not None:
+                return place
+            case ["memories"] | ["memories", str()] as place:
+                return place
     raise ToolError(f"invalid cursor {cursor!r:.80}: use one that this server returned")
 
 
@@ -338,7 +335,7 @@ _CALLER_ERRORS = (ToolError, SessionError, errors.AccessDenied, errors.Conflicti
 
 
 def code_of(error: Exception) -> int:
-    """Return the code for an error."""
+    """Return the error code of the protocol."""
     is_ours = isinstance(error, DamagedSession) or not isinstance(error, _CALLER_ERRORS)
     return INTERNAL_ERROR if is_ours else INVALID_PARAMS
 
@@ -387,7 +384,7 @@ def answer_schema(operation: Operation) -> Schema:
         parts: dict[str, Schema] = {"outcome": _TEXT, "id": _TEXT}
     elif kind == "Entries":
         parts = {name: _list_of(_object("role", "at", "content")), "session_id": _TEXT, "title": _TEXT}
-    elif kind == "None":
+    elif kind == "None":  # the memories and sessions that were named: in one list, or each under a word of `gives`
         words = name.split()
         parts = {name: _list_of(_NAMED)} if len(words) == 1 else dict.fromkeys(words, _NAMED)
     elif kind == "Profile":
