@@ -421,7 +421,7 @@ class Sync:
         for name in (untrusted.BILL, *(untrusted.OWN_LINES if self.is_own else ())):
             kept = self.storage.backend.lines(name).all()
             if name == untrusted.BILL:
-                check = partial(untrusted.checked_call, until=self._until)
+                check = partial(untrusted.check_call, until=self._until)
                 kept = sync_place.readable(kept, check, f"{untrusted.BILL}.jsonl", self.report.aside)
             new = [json.loads(each) for each in self.known.new(map(union.canonical, kept))]
             records += [untrusted.RecordsLine(name, [*some]) for some in chunks(new, _AT_ONCE)]

@@ -1,4 +1,4 @@
-"""Types of data from other machines: lines of a place, receipts and calls. All is checked before it is used."""
+"""Data from other machines and programs: files of a place, receipts, calls and zip archives, checked before use."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def checked_time(at: datetime | str, until: datetime) -> datetime:
     return moment
 
 
-def checked_call(call: Mapping[str, Any], until: datetime) -> None:
+def check_call(call: Mapping[str, Any], until: datetime) -> None:
     """Raise `ValueError` for a call that cannot be billed."""
     msgspec.convert(call, _Call)
     if missing := _Call.__annotations__.keys() - call.keys():
@@ -193,7 +193,8 @@ class SessionLine(_Line, tag="session"):
             checked_time(each, until)
         values = {}
         for key, (value, at) in self.values.items():
-            values[key] = (value, format_time(KeyValue(key, value or "", checked_time(at, until)).at))
+            checked = KeyValue(key, value or "", checked_time(at, until))  # raises for an invalid key or text
+            values[key] = (value, format_time(checked.at))
         set_at = {name: format_time(checked_time(at, until)) for name, at in self.times.items()}
         return replace(self, session=portable(record), times=set_at, values=values, own=own)
 
@@ -293,7 +294,7 @@ class Delivery:
                 self.lines.setdefault(name, []).extend(records)
                 self.digests |= {digest_of(canonical(each)) for each in records}
                 for each in records if name == BILL else ():
-                    checked_call(each, until)
+                    check_call(each, until)
             case SessionLine():
                 self.sessions.setdefault(self.names[0], []).append(line.checked(until, is_own=is_own).id)
             case DocumentLine(name) if is_own and name in OWN_DOCUMENTS:
@@ -310,8 +311,8 @@ class Delivery:
             self.parts[line.id].append(part)
             self.digests.add(digest_of(identity(part)))
         if (counts := line.counts) is not None:
-            for at in (counts.used_at, *(counts.strength or ())[:1]):
-                checked_time(at or until, until)
+            for at in filter(None, (counts.used_at, *(counts.strength or ())[:1])):
+                checked_time(at, until)
             self._count(line.id, counts)
 
     def _count(self, row_id: str, counts: Counts) -> None:
