@@ -62,6 +62,13 @@ class PlaceContract(Contract):
         """The place that is tested."""
         return opened(self.opener, folder)
 
+    @pytest.fixture
+    def shared(self, folder: Path) -> Path:
+        """The folder, for tests with several processes; skips them if `processes` is False."""
+        if not self.processes:
+            pytest.skip("no other process sees this data")
+        return folder
+
     def again(self, folder: Path, place: Any) -> Any:
         """Return the same place, as another process opens it."""
         return opened(self.opener, folder) if self.processes else place
@@ -224,22 +231,18 @@ class PlaceContract(Contract):
                 with pytest.raises(StoreError):
                     find(name)
 
-    def test_processes_that_write_at_once_lose_nothing(self, folder: Path) -> None:
-        if not self.processes:
-            return
-        run_together(f"{_HERE}:write_many", self.opener, folder, [(1, 25), (2, 25), (3, 25)])
-        place: Place = opened(self.opener, folder)
+    def test_processes_that_write_at_once_lose_nothing(self, shared: Path) -> None:
+        run_together(f"{_HERE}:write_many", self.opener, shared, [(1, 25), (2, 25), (3, 25)])
+        place: Place = opened(self.opener, shared)
         found = [(each["worker"], each["n"]) for each in place.lines("usage").all()]
         assert sorted(found) == [(worker, n) for worker in "123" for n in range(25)]
         assert [n for worker, n in found if worker == "2"] == list(range(25))
         assert place.document("count").read() == b"75"
 
     @pytest.mark.parametrize("after", [1, 9, 25])
-    def test_a_kill_loses_nothing_that_was_durable(self, folder: Path, after: int) -> None:
-        if not self.processes:
-            return
-        reported = killed_after(start(f"{_HERE}:write_and_report", self.opener, folder), after)
-        place: Place = opened(self.opener, folder)
+    def test_a_kill_loses_nothing_that_was_durable(self, shared: Path, after: int) -> None:
+        reported = killed_after(start(f"{_HERE}:write_and_report", self.opener, shared), after)
+        place: Place = opened(self.opener, shared)
         place.lines("usage").append([{"n": -1}])
         lines = place.lines("usage").all()
         found = [each["n"] for each in lines]
@@ -249,13 +252,11 @@ class PlaceContract(Contract):
         assert len(found) - 1 - len(reported) <= 1
         assert int(place.document("count").read() or 0) in {len(reported) - 1, len(reported), len(reported) + 1}
 
-    def test_a_lease_ends_with_the_process_that_held_it(self, folder: Path) -> None:
-        if not self.processes:
-            return
-        holder = start(f"{_HERE}:hold", self.opener, folder)
+    def test_a_lease_ends_with_the_process_that_held_it(self, shared: Path) -> None:
+        holder = start(f"{_HERE}:hold", self.opener, shared)
         assert holder.stdout is not None
         assert holder.stdout.readline() == "held\n"
-        lease = opened(self.opener, folder).lease("turn")
+        lease = opened(self.opener, shared).lease("turn")
         assert not lease.take()
         killed_after(holder, 0)
         give_up = time.monotonic() + self.lapses_within_s
@@ -392,21 +393,17 @@ class BackendContract(PlaceContract):
         place.close()
         place.close()
 
-    def test_processes_that_make_and_delete_sessions_agree(self, folder: Path) -> None:
-        if not self.processes:
-            return
-        run_together(f"{_HERE}:make_sessions", self.opener, folder, [(100, 10), (200, 10)])
-        backend: Backend = opened(self.opener, folder)
+    def test_processes_that_make_and_delete_sessions_agree(self, shared: Path) -> None:
+        run_together(f"{_HERE}:make_sessions", self.opener, shared, [(100, 10), (200, 10)])
+        backend: Backend = opened(self.opener, shared)
         left = sorted(session_id(n * 100 + k) for n in (1, 2) for k in range(10) if k % 3)
         assert sorted(backend.sessions.ids()) == left
         assert sorted(each.id for each in backend.sessions.find(lambda _: True)) == left
 
     @pytest.mark.parametrize("after", [1, 5])
-    def test_a_kill_leaves_whole_sessions_alone(self, folder: Path, after: int) -> None:
-        if not self.processes:
-            return
-        reported = killed_after(start(f"{_HERE}:make_and_report", self.opener, folder), after)
-        backend: Backend = opened(self.opener, folder)
+    def test_a_kill_leaves_whole_sessions_alone(self, shared: Path, after: int) -> None:
+        reported = killed_after(start(f"{_HERE}:make_and_report", self.opener, shared), after)
+        backend: Backend = opened(self.opener, shared)
         found = sorted(backend.sessions.ids())
         assert found[: len(reported)] == reported
         assert len(found) <= len(reported) + 1
