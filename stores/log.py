@@ -2,13 +2,12 @@
 
 Everything else is built on these, once for all engines: the fold of events into a table, the gate, ranking, caches,
 erasure. A `LinePlace` is the position of a line; places grow in the order of the lines. Erasure and compaction rewrite
-the log: `is_replaced` reports it to everyone who read the old one, and all places are new.
+the log, with the pure functions `rewrite_lines`, `erasing_change` and `without_counts`: all places are then new, and
+`is_replaced` reports it to everyone who read the old ones.
 
 Text index, vectors and the table each have a `Shelf` with pieces: arrays with checksums, written whole and never
 changed. Its list names the valid pieces; publishing another list changes what all readers use. A piece that is not
 listed was left by a killed process. A shelf may be deleted at any time.
-
-Erasure and compaction change lines with the pure functions `rewrite_lines`, `erasing_change` and `without_counts`.
 
 All methods block and are safe between threads and processes. Readers need no lock; `locked` is exclusive.
 """
@@ -89,7 +88,7 @@ class Log(ABC):
 
     @abstractmethod
     def resume(self, mark: LogMark) -> bool:
-        """Continue at the mark if it is of this log; return whether it is."""
+        """Continue at the mark and return True, or return False for a mark of another log."""
 
     @abstractmethod
     def is_replaced(self) -> bool:
@@ -121,8 +120,8 @@ class Log(ABC):
     def optimistic(self) -> AbstractContextManager[Writing]:
         """Write without a lock if locking is slow, assuming that no other writer writes meanwhile; not for `rewrite`.
 
-        Raises `WrittenByOthers` in `release` if one did, and for a refusal that may rest on outdated rows: then nothing
-        was written, and the caller starts again with `locked`.
+        `release` raises `WrittenByOthers` if one did, or if an event was refused because of rows that may be outdated.
+        Nothing was written then: the caller starts again with `locked`.
         """
         return self.locked()
 
@@ -281,7 +280,7 @@ def _replaced_rows(record: Mapping[str, Any], gone: Collection[str]) -> dict[str
 
 def _without(event: Event, gone: Collection[str], line: bytes) -> bytes | None:
     if event.row is not None:
-        return None if event.row.id in gone else line  # such an id was used twice, or the line only refers to it
+        return None if event.row.id in gone else line  # an erased row's id in use again, or a line that refers to one
     if event.triple is not None:
         return None if event.triple.source in gone or event.triple.id in gone else line
     if event.kind == "purge":

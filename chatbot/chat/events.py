@@ -33,7 +33,7 @@ TOPICS = frozenset({SESSION_START, PROMPT_SUBMIT, TOOL_POST, TURN_END, SESSION_E
 INJECT_STEP = "inject"
 """The step of a turn that recalls, at `prompt:submit`."""
 EXCHANGE_STEP = "exchange"
-"""The step of a turn that keeps the exchange, at `turn:end`, and the capability to keep the message before that."""
+"""The step that keeps the exchange, at `turn:end`; as a capability, the turn also keeps the message at its start."""
 CHOOSE = "memory.temporal"
 """The capability that picks among recalled rows."""
 MEMORABILITY = "memory.memorability"

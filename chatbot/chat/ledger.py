@@ -369,27 +369,27 @@ class Ledger:
 
         def add(before: bytes | None) -> bytes:
             now = utc_now()
-            waiting = [each for each in _parse_reservations(self._reservations, before) if each.until > now]
+            running = [each for each in _parse_reservations(self._reservations, before) if each.until > now]
             with self._summing:  # after the reservations: a call settled meanwhile counts twice rather than never
                 self._read_new()
                 day = sum_of([self._by_day.get(_day(at), Bill())])
                 own = sum_of([self._summed.get(session, Bill()) if session else Bill()])
             spent = sum_of([day]), sum_of([own])
-            for each in waiting:
+            for each in running:
                 part = Bill(input_tokens=each.tokens, cost_usd=each.cost_usd)
                 for bill in [day, own] if session and each.session == session else [day]:
                     bill.add(replace(part, by_purpose={each.purpose: part}))
             try:
                 amount = decide(day, own)
             except BudgetExceeded as error:
-                if not waiting:
+                if not running:
                     raise
-                decide(*spent)  # raises the same, unless only the others leave no room
-                raise QuotaExceeded(_RUNNING.format(len(waiting)), _SHORT_WAIT_S) from error
+                decide(*spent)  # without the running calls: raises the same error, if they are not the cause
+                raise QuotaExceeded(_RUNNING.format(len(running)), _SHORT_WAIT_S) from error
             until = now + _LAPSES_AFTER
             new = Reservation(secrets.token_hex(8), session, purpose, until, amount.tokens, amount.cost_usd)
             reserved.append(new)
-            return msgspec.json.encode(_Reservations([*waiting, *reserved]))
+            return msgspec.json.encode(_Reservations([*running, *reserved]))
 
         self._reservations.change(add, durable=False)  # a power cut ends the reserving processes, too
         return reserved[0]

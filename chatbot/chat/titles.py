@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from chatbot.chat.chat import Chat
 
 LONGEST = 60
+"""Maximum characters of a title."""
 REPLY_TOKENS = 32
 """Tokens of a title by a model."""
 _TOPIC_WORDS = 3
@@ -35,7 +36,7 @@ _QUOTES = "\"'“”„«»‘’`*_# "
 
 
 def title_of(text: str) -> str:
-    """Return a title for a conversation that begins with `text`: one line of at most 60 characters without secrets.
+    """Return a title for a conversation that begins with `text`: one short line without secrets.
 
     A text that says little gives a title until a later one says more. A longer sentence is preferred to a short first
     one, which may be a greeting with a name.
@@ -61,7 +62,7 @@ def title_in(answer: str) -> str:
 
 
 def _cut(title: str) -> str:
-    """Cut a title to 60 characters, between words where there are any."""
+    """Cut a title to `LONGEST`, between words where there are any."""
     if len(title) <= LONGEST:
         return title
     head = title[: LONGEST - 1]

@@ -190,9 +190,9 @@ class Maintenance(Hook):
         """Maintain the memory that the session uses, if it uses one."""
         if not event.session.supports(ObservationStore):
             return
-        report = await self.run(event.session.record.store_types)
+        report, context = await self.run(event.session.record.store_types), self.context
         if self.part == "consolidation" and (self._is_first or not report.skipped):
-            newest, context = _NEWEST if report.skipped else None, self.context
+            newest = _NEWEST if report.skipped else None
             await recover_words(context.memory, context.config, context.agent, exclude=event.session.id, newest=newest)
         self._is_first = False
 
@@ -204,7 +204,7 @@ class Maintenance(Hook):
 
 
 class Consolidation(Maintenance):
-    """Decays memories with time and strengthens them with use, every few days, by `[maintenance]`."""
+    """Decays memories with time and strengthens them with use, as often as `[maintenance]` says."""
 
     priority = 200
     part = "consolidation"
@@ -212,7 +212,7 @@ class Consolidation(Maintenance):
 
 
 class Compression(Maintenance):
-    """Merges similar memories and applies retention rules, every few days, by `[maintenance]`."""
+    """Merges similar memories and applies retention rules, as often as `[maintenance]` says."""
 
     priority = 300
     part = "compression"

@@ -61,7 +61,7 @@ class Episode(Struct, frozen=True):
         return "\n".join((_HEAD, *by_model, *self.lines)) if by_model or self.lines else ""
 
     def after(self, summary: ModelSummary | None, entries: Sequence[TranscriptEntry]) -> Episode:
-        """Return an episode that begins with the model's newer summary, if `entries` go back to the end of that."""
+        """Return an episode that begins with a newer summary by the model, if `entries` have all that came after it."""
         if summary is None or summary == self.by_model or self.until is None or summary.until > self.until:
             return self
         reaches = len(entries) < READ_AT_ONCE or entries[0].at <= summary.until

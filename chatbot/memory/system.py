@@ -163,7 +163,7 @@ class MemorySystem(SessionOpening):
         return replace(record, created_at=min(created_at, used_at), used_at=used_at, origin=origin)
 
     async def reorder_sessions(self) -> None:
-        """Sort adopted sessions by their last use."""
+        """Bring adopted sessions into the order of their last use."""
         await asyncio.to_thread(self._catalog.sessions.reorder)
 
     async def delete_session(self, session_id: str, *, keep_memory: bool = False) -> Erasure:

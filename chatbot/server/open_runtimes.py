@@ -22,7 +22,7 @@ MOST = 256
 SPARED_S = 60.0
 """A runtime that was used within this time stays open: work after a turn may still need it."""
 
-_opened_by_request: ContextVar[set[str] | None] = ContextVar("_opened_by_request", default=None)
+_used_by_request: ContextVar[set[str] | None] = ContextVar("_used_by_request", default=None)
 
 
 @dataclass(slots=True)
@@ -86,11 +86,11 @@ class OpenRuntimes(AsyncResource):
     def request(self) -> Iterator[None]:
         """Keep runtimes that are used in the block open until it ends."""
         used: set[str] = set()
-        token = _opened_by_request.set(used)
+        token = _used_by_request.set(used)
         try:
             yield
         finally:
-            _opened_by_request.reset(token)
+            _used_by_request.reset(token)
             for identity in used:
                 self._release(identity)
 
@@ -118,7 +118,7 @@ class OpenRuntimes(AsyncResource):
         return True
 
     def _note_use(self, identity: str) -> None:
-        used = _opened_by_request.get()
+        used = _used_by_request.get()
         if used is not None and identity not in used:
             used.add(identity)
             self._users[identity] += 1

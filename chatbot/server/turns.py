@@ -15,7 +15,7 @@ from chatbot.attachments.read import Upload
 from chatbot.chat.chat import Chat
 from chatbot.chat.dialogue import ASSISTANT, NO_CLIENT, USER, ClientRequest, replies_of, unanswered_calls
 from chatbot.chat.events import ClientCall, TurnEvent
-from chatbot.chat.receipts import Receipt, with_calls
+from chatbot.chat.receipts import Receipt, begun_at, with_calls
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
@@ -35,7 +35,7 @@ _STOPPED = "the turn was stopped; the text so far is kept, unless the session wa
 _NOT_FOUND_AGAIN = "this session could not be noted by its history: a request that sends it may begin another session"
 _LOOK_EVERY_S = 0.5
 _ENTRIES = 64
-_ROUNDED_S = 0.001
+_ROUNDED_S = 0.001  # by which the seconds of a receipt may be too few
 _KEPT_TURNS = 64
 _KEPT_FILES = 8
 
@@ -130,7 +130,7 @@ class KeptTurn:
         self._said = said
         self._calls = calls
         self._receipt = receipt
-        self.begun_at = parse_time(receipt.get("resumed_at") or receipt["at"])
+        self.begun_at = begun_at(receipt)
 
     @classmethod
     async def of(cls, session: SessionHandle, turn: str) -> KeptTurn:
@@ -155,14 +155,14 @@ class KeptTurn:
 
 async def _reply_of(session: SessionHandle, receipt: Mapping[str, Any]) -> tuple[list[str], list[ToolCall]]:
     """Return what was said in a turn, and the tools that the client was asked to run."""
-    asked, begun = parse_time(receipt["at"]), parse_time(receipt.get("resumed_at") or receipt["at"])
+    asked, begun = parse_time(receipt["at"]), begun_at(receipt)
     until = begun + timedelta(seconds=receipt["seconds"] + _ROUNDED_S)
     entries = await entries_since(session, asked)
     if not entries or entries[0].role != USER or entries[0].at > asked:
         raise TurnGone(_GONE)
     replies = list(takewhile(lambda each: each.role != USER, entries[1:]))
     lines = [(each.role, each.content) for each in replies if begun <= each.at <= until]
-    if not lines:  # all were rewritten when the message was answered again: only their numbers distinguish them
+    if not lines:  # the message was answered again, which wrote all its replies anew: only their numbers differ
         lines = replies_of(replies)[0].get(receipt.get("reply_number", 1), [])
     said = [content for role, content in lines if role == ASSISTANT]
     is_unanswered = receipt["finish"] == "tool_calls"

@@ -24,7 +24,7 @@ from chatbot.stores.text.bm25 import FIELDS, MAX_FREQUENCY, length_to_byte
 
 NUMBERS = {name: number for number, name in enumerate(FIELDS)}
 _FIELD, _DOCUMENT, _TERM = 16, 20, 36
-"""Bit offsets of field, document and, for sorting, term in a packed posting."""
+"""Bit offsets of field and document in a packed posting, and of the term in one that is sorted."""
 
 Counts = Mapping[str, int]
 Part = tuple[Sequence[bytes], Numbers, Numbers]

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from chatbot.stores.text.analysis import VERSION
-from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, length_to_byte
+from chatbot.stores.text.bm25 import FIELDS, LENGTHS, MAX_FREQUENCY, Document, length_to_byte
 
 FORMAT = f"6.{VERSION}"
 """Version of the files of the index and of the analysis: an index of another version is rebuilt."""
@@ -18,7 +18,6 @@ ROW_SHIFT, FIELD_SHIFT, COUNT_SHIFT = 32, 28, 8
 """Bit offsets of row, field and count in a packed posting; the lowest byte is that of the field's length."""
 REPEATED = 1 << 27
 """As in a segment: an earlier field of the row has the term too."""
-_MOST = (1 << 16) - 1
 _NO_COUNTS: Mapping[str, int] = {}
 
 
@@ -94,7 +93,7 @@ class Overlay(dict[int, Text]):
             counts = text.fields.get(name, _NO_COUNTS)
             base = row << ROW_SHIFT | number << FIELD_SHIFT | text.codes[number]
             for term, count in counts.items():
-                packed = base | min(count, _MOST) << COUNT_SHIFT | (REPEATED if term in seen else 0)
+                packed = base | min(count, MAX_FREQUENCY) << COUNT_SHIFT | (REPEATED if term in seen else 0)
                 if (held := postings.get(term)) is None:
                     postings[term] = array("Q", (packed,))
                 else:

@@ -24,7 +24,7 @@ async def archive(run: VerbRun) -> None:
     """Archive sessions, or restore them. Nothing is lost, so it asks only about several sessions."""
     memory, args = run.system, run.args
     if args.undo and not args.with_archived:
-        args.archived = True
+        args.archived = True  # only these can be restored
     records = [each for each in await chosen_sessions(memory, args) if (each.archived_at is not None) == args.undo]
     what = "restore" if args.undo else "archive"
     if len(records) > 1:

@@ -19,6 +19,7 @@ from typing import NamedTuple
 from chatbot.attachments import is_image, link_name, split
 from chatbot.attachments.read import Upload, picture_of, upload_of
 from chatbot.chat.dialogue import ASSISTANT, USER, messages_of, tool_result_line, unanswered_calls
+from chatbot.chat.receipts import begun_at
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.messages import CallOptions, Image, Message, ToolSpec
@@ -26,7 +27,7 @@ from chatbot.server.callers import REMEMBERS, Remembers
 from chatbot.server.errors import Problem, invalid
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.stores.errors import MissingRight
-from chatbot.stores.records import TranscriptEntry, parse_time
+from chatbot.stores.records import TranscriptEntry
 
 SESSION_HEADER = "x-chatbot-session"
 MEMORY_HEADER = "x-chatbot-memory"
@@ -249,7 +250,7 @@ async def _continuation_of(response: str, access: IdentityAccess) -> _Continuati
     at = found[-1]  # a reply that was chosen again has two receipts
     if at == len(receipts) - 1:
         return _Continuation(session)
-    later = parse_time(receipts[at + 1].get("resumed_at") or receipts[at + 1]["at"])
+    later = begun_at(receipts[at + 1])
     return _Continuation(session, sum(entry.at < later for entry in await session.transcript_read_all()))
 
 
