@@ -72,6 +72,7 @@ PLANS = {
 }
 """The heads, by the names of their files; `english` is trained on the languages of all lines."""
 FILES = [HERE / f"{name}.tsv" for name in sorted(PLANS) if name != "english"]
+MADE_OF = (*FILES, Path(__file__))
 
 
 def read(path: Path) -> list[Line]:
@@ -152,9 +153,9 @@ class Trainer:
             kept[name] = {
                 "thresholds": [round(float(np.quantile(others, 1 - wrong)), 2) for wrong in plan.wrong],
                 "bias": round(float(trained[-1, 0]), 4),
-                "weights": packed(trained[:-1, 0]),
+                "weights": half_floats(trained[:-1, 0]),
             }
-        return {"encoder": ENCODER, "lines": digest(), "heads": kept}
+        return {"encoder": ENCODER, "lines": digest_of(MADE_OF), "heads": kept}
 
     def report(self) -> None:
         """Print how heads judge the lines when they were not trained on them."""
@@ -176,7 +177,7 @@ class Trainer:
         return np.array(self._encoder.encode([line.text for line in lines]), "f8")
 
 
-def packed(numbers: Numbers) -> str:
+def half_floats(numbers: Numbers) -> str:
     """Return numbers as text: half floats in base64."""
     return b64encode(numbers.astype("<f2").tobytes()).decode()
 
@@ -192,10 +193,10 @@ def show(name: str, thresholds: Sequence[float], lines: Sequence[Line], truth: F
         print(f"{name:24} from {threshold:5.2f}  {'; '.join(cells)}")
 
 
-def digest() -> str:
-    """Return the SHA-256 of all that the heads are made of."""
+def digest_of(files: Sequence[Path]) -> str:
+    """Return the SHA-256 of these files, joined."""
     whole = hashlib.sha256()
-    for path in (*FILES, Path(__file__)):
+    for path in files:
         whole.update(path.read_bytes())
     return whole.hexdigest()
 

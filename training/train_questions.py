@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import hashlib
 import json
 import sys
 from base64 import b64encode
@@ -45,9 +44,11 @@ from chatbot.memory.meaning import embedded_text
 from chatbot.models.local_encoder import ANY, ENGLISH, NAME, PART_WEIGHTS, LocalEmbedder
 from chatbot.models.multilingual import QUESTIONS, low_rank, question_map
 from chatbot.stores.observation import Observation
+from training.train import digest_of
 
 HERE = Path(__file__).parent
 LINES = HERE / "questions.tsv"
+MADE_OF = (LINES, Path(__file__))
 FOLDS = 5
 STEPS = 30
 RANK = 32
@@ -126,24 +127,16 @@ def train(people: Sequence[Person]) -> dict[str, Any]:
     wide, high = np.abs(down).max(axis=0), np.abs(up).max(axis=1)
     return {
         "encoder": NAME,
-        "lines": digest(),
+        "lines": digest_of(MADE_OF),
         "scales": (wide * high / 127**2).astype("f8").round(9).tolist(),
-        "down": packed(down / wide),
-        "up": packed(up / high[:, None]),
+        "down": whole_numbers(down / wide),
+        "up": whole_numbers(up / high[:, None]),
     }
 
 
-def packed(numbers: Numbers) -> str:
+def whole_numbers(numbers: Numbers) -> str:
     """Return numbers between -1 and 1 as text: whole numbers of eight bits in base64."""
     return b64encode(np.round(127 * numbers).astype("i1").tobytes()).decode()
-
-
-def digest() -> str:
-    """Return the SHA-256 of all that the map is made of."""
-    whole = hashlib.sha256()
-    for path in (LINES, Path(__file__)):
-        whole.update(path.read_bytes())
-    return whole.hexdigest()
 
 
 def places(people: Sequence[Person], found: tuple[Numbers, Numbers] | None) -> list[int]:
