@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 
 def script(name: str) -> dict[str, Any]:
     sys.path.insert(0, str(ROOT))
-    return runpy.run_path(str(ROOT / "training" / name), run_name="training")
+    return runpy.run_path(str(ROOT / "training" / name), run_name="script")
 
 
 @pytest.mark.parametrize(
