@@ -44,13 +44,12 @@ from chatbot.models.call import NO_CREDIT, unknown_provider
 from chatbot.models.model import Disclosure
 from chatbot.providers import OURS, known_providers, provider_of
 from chatbot.stores.errors import InvalidValue, nearest_hint
-from chatbot.stores.files import locked, make_folder, opened
+from chatbot.stores.files import OTHERS, locked, make_folder, opened
 
 NAME = "keys.json"
 SERVICE = "chatbot-runtime"
 """Name of our entries in the keyring; the user name of each is the provider."""
 _KEYRING = "keyring"
-_OTHERS = 0o077
 _SHORTEST = 8
 
 Entries = dict[str, dict[str, Any]]
@@ -146,7 +145,7 @@ def _read() -> Entries:
         mode = path.lstat().st_mode
     except OSError:
         return {}
-    if mode & _OTHERS:
+    if mode & OTHERS:
         raise KeyRefused(f"{path} is readable by other users, so its keys are not used: run chmod 600 {path}")
     try:
         with opened(path.parent) as folder:
@@ -231,7 +230,7 @@ class Provider:
                     "used there: set api_key to the key for that address"
                 )
             return NO_KEY
-        found = "" if self.is_custom else _usual_key(self.name) or stored_key(self.name)
+        found = "" if self.is_custom else os.environ.get(_usual_variable(self.name)) or stored_key(self.name)
         return found or (None if self.kind in WITH_LOGIN else NO_KEY)
 
     def address(self) -> str:
@@ -352,9 +351,7 @@ class Provider:
             return ""
         if self._address_in_name and not self._source.api_base:
             return f'no key was sent: set api_key and api_base = "{self._address_in_name}" in {self._place}'
-        if self.is_custom:
-            return ""
-        variable = next((each for each in variables_of(self.kind) if os.environ.get(each)), "")
+        variable = "" if self.is_custom else _usual_variable(self.kind)
         if not variable:
             return ""
         return (
@@ -396,19 +393,17 @@ class Provider:
             raise KeyRefused(str(error)) from None
 
 
-def _usual_key(provider: str) -> str:
-    """Return the key in a usual variable of a provider; empty if none is set."""
+def _usual_variable(provider: str) -> str:
+    """Return the usual variable of a provider that is set; empty if none is."""
     variables = variables_of(provider) if provider in known_providers() else ()
-    return next(filter(None, map(os.environ.get, variables)), "")
+    return next((each for each in variables if os.environ.get(each)), "")
 
 
 def key_place(provider: str, configured: Mapping[str, ProviderSettings] | None = None) -> str:
     """Return where the key of a provider comes from, in words; empty if there is none. Shows no key."""
     if configured and provider in configured and configured[provider].api_key:
         return f"[providers.{provider}]"
-    variables = variables_of(provider) if provider in known_providers() else ()
-    variable = next((each for each in variables if os.environ.get(each)), "")
-    return variable or stored_keys().get(provider, "")
+    return _usual_variable(provider) or stored_keys().get(provider, "")
 
 
 def key_places(own: Mapping[str, ProviderSettings]) -> list[tuple[str, str]]:
