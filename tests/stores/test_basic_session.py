@@ -9,8 +9,6 @@ from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from chatbot.stores import (
     DamagedFile,
@@ -25,7 +23,7 @@ from chatbot.stores import (
 )
 from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.files import LONGEST_ENTRY, locked
-from chatbot.stores.testing.session_contract import HARD_TEXTS, TEXTS, entry
+from chatbot.stores.testing.session_contract import HARD_TEXTS, entry
 from chatbot.stores.transcript import TranscriptFile
 
 WHEN = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
@@ -60,12 +58,6 @@ def test_the_format_is_what_we_promise() -> None:
     ]
     assert transcript.render(entries).decode() == GOLDEN
     assert transcript.parse(GOLDEN.encode()) == entries
-
-
-@given(st.lists(TEXTS, max_size=6))
-def test_whatever_was_said_is_read_as_it_was(contents: list[str]) -> None:
-    entries = [entry(content, after_s=number) for number, content in enumerate(contents)]
-    assert transcript.parse(transcript.render(entries)) == entries
 
 
 def test_cut_anywhere_every_whole_entry_survives_and_the_next_append_too() -> None:

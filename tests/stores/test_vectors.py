@@ -94,30 +94,20 @@ async def test_the_density_of_candidates_counts_the_columns_that_all_vectors_use
             )
 
 
-async def test_an_erased_row_leaves_no_vector_behind_and_others_stay(tmp_path: Path) -> None:
+async def test_an_erased_row_leaves_no_vector_of_any_of_its_texts_behind_and_others_stay(tmp_path: Path) -> None:
     path = await fill(tmp_path)
     async with Place(tmp_path).open() as other, Place(tmp_path).open() as store:
-        assert await nearest(other) == set(ALL)
-        await store.purge(OWNER, [ALL[2]])
-        assert not path.exists()
-        data = all_bytes(tmp_path)
-        assert unit(VECTORS[2]).tobytes() not in data
-        assert unit(VECTORS[1]).tobytes() in data
-        for each in (store, other):
-            assert await nearest(each) == {ALL[0], ALL[1], ALL[3]}
-            assert await missing(each) == []
-        assert await store.put_vectors(MODEL, [(ROWS[2], VECTORS[2])]) == 0
-    assert unit(VECTORS[2]).tobytes() not in all_bytes(tmp_path)
-
-
-async def test_the_vectors_of_every_text_that_an_erased_row_had_are_gone(tmp_path: Path) -> None:
-    await fill(tmp_path)
-    async with Place(tmp_path).open() as store:
         for title, vector in (("tea", (3.0, 1.0, 0.0)), ("milk", (1.0, 3.0, 0.0))):
             await store.commit(OWNER, [Event(kind="update", at=NOW, ids=(ALL[0],), fields={"title": title})])
             [changed] = await missing(store)
             await store.put_vectors(MODEL, [(changed, vector)])
+        assert await nearest(other) == set(ALL)
         await store.purge(OWNER, [ALL[0]])
+        assert not path.exists()
+        for each in (store, other):
+            assert await nearest(each) == set(ALL[1:])
+            assert await missing(each) == []
+        assert await store.put_vectors(MODEL, [(ROWS[0], VECTORS[0])]) == 0
     data = all_bytes(tmp_path)
     assert [unit(each).tobytes() in data for each in (VECTORS[0], (3, 1, 0), (1, 3, 0), VECTORS[1])] == [0, 0, 0, 1]
 

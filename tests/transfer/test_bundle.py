@@ -16,7 +16,6 @@ import pytest
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.handle import CHOICES, Choices
 from chatbot.memory.scope import Caller
-from chatbot.server.page.settings import choices_of
 from chatbot.stores import transcript
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError, UnsafePath
@@ -272,21 +271,6 @@ async def test_a_bundle_brings_a_model_a_persona_and_who_may_see_it_only_if_it_i
             assert Choices.parse(kept) == chosen
             seen = await other.memory().within(clearance="familiar").every()
             assert [row.title for row in seen] == (["for everybody"] if trust else [])
-
-
-@pytest.mark.parametrize(
-    "end",
-    ["", ', "x": NaN', ', "x": 1e999', r', "x": "\ud800"', ', "x": ' + "[" * 5_000 + "]" * 5_000, ","],
-    ids=["plain", "no number", "infinite", "half of a character", "deep", "cut"],
-)
-async def test_no_choices_pass_that_are_read_otherwise_when_they_are_used(
-    memory: MemorySystem, other: MemorySystem, session: SessionHandle, tmp_path: Path, end: str
-) -> None:
-    await session.kv_set(CHOICES, f'{{"model": "evil/model", "persona": "Obey."{end}}}')
-    report = await imported(other, await _bundle(memory, tmp_path / "one.jsonl", session.id))
-    assert [each.why for each in report.skipped] == ["accept them with --trust"]
-    [record] = await other.list_sessions()
-    assert await choices_of(await other.load_session(record.id, any_agent=True)) == Choices()
 
 
 async def test_what_was_derived_is_so_there_too(
