@@ -1,7 +1,7 @@
 """The hooks that summarise sessions and episodes.
 
-The request is the most informative sentence of the first message that says more than a greeting, the outcome that of
-the last such reply. Decisions and open items are the rows of type `decision` and the open tasks written in the session.
+The request is the most informative sentence of the first message that says more than a greeting. The outcome is that of
+the last reply that does. Decisions and open items are the rows of type `decision`, and the open tasks, of the session.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def user_namespace(label: str, within: str = "") -> str:
 
 
 def user_of(namespace: str) -> str | None:
-    """Return the label of the user whose namespace that is; a long label's digest; None for other namespaces."""
+    """Return the label of the user of a namespace, or the digest of a long label; None if it is not a user's."""
     name = namespace.rpartition("/")[2]
     if not name.startswith(_USER):
         return None
@@ -346,7 +346,7 @@ class Scope(Struct, frozen=True):
         )
 
     def moment(self, as_of: datetime | None, known_at: datetime | None, now: datetime | None = None) -> datetime | None:
-        """Return the wanted time; None for now. Raises `InvalidValue` for a time in the future."""
+        """Return the earlier of the times that are given; None, for now, without any. Raises `InvalidValue`."""
         given = [check_time(each) for each in (as_of, known_at) if each is not None]
         if given and max(given) > (now or self.clock()):
             raise InvalidValue("as_of and known_at cannot be in the future")

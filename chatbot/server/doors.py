@@ -77,8 +77,8 @@ class Rates:
 class Doors:
     """ASGI middleware that sets the `ServerCaller` in `scope["state"]["caller"]` or refuses the request.
 
-    The owner needs no token if `settings.host` is loopback and no token exists. `open_paths` need no token; one that
-    ends with a slash covers all paths below. If only one `identity` is served, tokens for others are invalid.
+    The owner needs no token if `settings.host` is loopback and no token has existed since the start. `open_paths` need
+    none; one that ends with a slash covers all paths below. If only one `identity` is served, no other token is valid.
     """
 
     def __init__(

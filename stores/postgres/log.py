@@ -51,8 +51,8 @@ class PostgresLog(Log):
         """End that `is_replaced` found for `read_new`, after the thread and the time that asked."""
         self._lines: OrderedDict[int, bytes] = OrderedDict()
         self._writing: tuple[int, int] | None = None
-        """Generation and size while this process writes; below, the thread that writes."""
-        self._writer = 0
+        """Generation and size while this process writes."""
+        self._writer = 0  # the thread that writes
         self._write_lock = threading.RLock()
         """Lock for writing within this process; between processes the row is locked."""
         self._others_at = -_ALONE_S

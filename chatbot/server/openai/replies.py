@@ -220,7 +220,7 @@ class _ClientDeltas:
     def take(self, event: TurnEvent) -> Delta | None:
         """Return the client's delta for an event; texts before and after our own tools become paragraphs."""
         if isinstance(event, ToolFinished):
-            self._has_run_tools = self._has_said
+            self._has_run_tools = self._has_said  # before the first text no paragraph ends
         elif isinstance(event, TextDelta):
             begins = self._has_run_tools
             self._has_run_tools, self._has_said = False, True
