@@ -285,6 +285,8 @@ def test_a_portal_that_closes_leaves_no_thread_waiting_and_none_waits_for_itself
         assert type(waiting.exception(PATIENCE_S)).__name__ == "CancelledError"
     with pytest.raises(RuntimeError, match="the portal is closed"):
         portal.run(wait_for_ever())
+    with pytest.raises(InvalidValue, match="it must be Coroutine: call the operation"):
+        portal.run(wait_for_ever)  # type: ignore[arg-type]
 
 
 def test_a_program_that_does_not_close_its_portal_ends_in_silence(tmp_path: Path) -> None:
