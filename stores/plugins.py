@@ -54,7 +54,7 @@ class PluginPoint(Struct, frozen=True):
 
     def load(self, name: str, *, beside: Path | None = None) -> object:
         """Load the plug-in of that name; `beside` is a folder to search for modules that are not installed."""
-        where = name if ":" in name else self.own.get(name) or self._entry_point(name)
+        where = self.find(name)
         if where == name and beside is not None and str(beside) not in sys.path:
             sys.path.append(str(beside))
         try:
@@ -66,7 +66,10 @@ class PluginPoint(Struct, frozen=True):
             named = repr(name) if where == name else f"{name!r} ({where})"
             raise self.broken(f"the {self.noun} {named} cannot be loaded: {reason_of(error)}") from error
 
-    def _entry_point(self, name: str) -> str:
+    def find(self, name: str) -> str:
+        """Return the `module:attribute` of a plug-in, without importing it. Raises `unknown` for another name."""
+        if ":" in name or name in self.own:
+            return self.own.get(name, name)
         points = self.installed()
         if name not in points:
             raise self.unknown(f"unknown {self.noun} {name!r}{errors.did_you_mean(name, points)}")

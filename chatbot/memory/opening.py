@@ -29,7 +29,7 @@ from chatbot.stores.errors import StoreError, UnknownStore, UnsupportedOperation
 from chatbot.stores.fields import check_key
 from chatbot.stores.home import Home, parse_home
 from chatbot.stores.loops import to_its_end
-from chatbot.stores.plugins import open_backend, open_store
+from chatbot.stores.plugins import STORES, open_backend, open_store
 from chatbot.stores.query import Progress, check_limit
 from chatbot.stores.records import KEYED, SessionRecord, SessionRef, check_text, check_type, is_id
 from chatbot.stores.session_terms import SessionTerms
@@ -72,6 +72,8 @@ class SessionOpening(AsyncResource, Observable):
         self._options = options or SystemOptions()
         self._named_stores = {*self._settings}
         """Stores that this program named. No other `module:Class` is loaded: a session's record could name any code."""
+        for name in self._settings:
+            STORES.find(name)
         self.backend: Backend = open_backend(self.where)
         self.tombstones = Tombstones(self.backend)
         self._keyed_order = TurnOrder(self.backend.lease("keyed"), work="opening a session by its key")
@@ -142,7 +144,8 @@ class SessionOpening(AsyncResource, Observable):
         """
         record = await self._open_record(session_id)
         if not any_agent and record.agent_id != agent_id:
-            raise WrongAgent(f"session {session_id} belongs to the agent {record.agent_id!r}, not to {agent_id!r}")
+            wanted = f"not to {agent_id!r}" if agent_id else "name that agent, or pass any_agent=True"
+            raise WrongAgent(f"session {session_id} belongs to the agent {record.agent_id!r}, {wanted}")
         if record.is_expired(self._clock()):
             raise SessionExpired(f"session {session_id} expired at {record.expires_at}")
         return self._handle(record, self._stores_of(record))

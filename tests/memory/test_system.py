@@ -14,7 +14,7 @@ from chatbot.errors import AmbiguousSession, SessionExpired, SessionNotFound, Wr
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
 from chatbot.memory.scope import SystemOptions
 from chatbot.runtime import Runtime
-from chatbot.stores import DamagedFile, InvalidValue, StoreError, UnsafePath, UnsupportedOperation
+from chatbot.stores import DamagedFile, InvalidValue, StoreError, UnknownStore, UnsafePath, UnsupportedOperation
 from chatbot.stores.records import TranscriptEntry
 from chatbot.transfer import export_session
 from tests.clock import Clock
@@ -51,7 +51,14 @@ async def test_a_session_of_another_agent_is_refused_unless_asked_for(memory: Me
     session = await memory.create_session(STORES, "chat")
     with pytest.raises(WrongAgent, match="'chat'"):
         await memory.load_session(session.id, "coder")
+    with pytest.raises(WrongAgent, match="or pass any_agent=True"):
+        await memory.load_session(session.id)
     assert (await memory.load_session(session.id, any_agent=True)).agent_id == "chat"
+
+
+def test_settings_of_an_unknown_store_are_refused(memory_home: Path) -> None:
+    with pytest.raises(UnknownStore, match="did you mean 'observations'"):
+        MemorySystem(memory_home, settings={"observatons": {"ttl_days": 3}})
 
 
 async def test_a_linked_session_folder_is_refused(memory: MemorySystem, memory_home: Path, tmp_path: Path) -> None:
