@@ -248,8 +248,9 @@ class Runtime(AsyncResource):
 
         def decide(limits: Sequence[Limit]) -> Amount:
             for limit in limits:
-                if limit.left <= (tokens if limit.unit == "tokens" else 0):
-                    raise limit.refusal()
+                least = tokens if limit.unit == "tokens" else 0
+                if limit.left <= least:
+                    raise limit.refusal(fits_alone=limit.allowed > least)
             return Amount(tokens)
 
         bill: Call | None = None

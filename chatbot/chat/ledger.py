@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
@@ -156,12 +157,25 @@ class Limit(Struct, frozen=True):
         """The amount that may still be spent."""
         return max(0.0, self.allowed - self.spent)
 
-    def refusal(self) -> BudgetExceeded:
-        """Return the error for a call that does not fit."""
+    def room(self, amount: float, prompt_tokens: int, price: Price | None) -> float:
+        """Return the tokens that a reply may have after that prompt for this amount; below 0: not even the prompt."""
+        if self.unit == "tokens":
+            return amount - prompt_tokens
+        if price is None:
+            raise BudgetExceeded(
+                f"{self.setting} cannot be enforced: the price of this model is unknown: set it in "
+                "[providers.NAME.prices], or limit tokens"
+            )
+        left = amount - prompt_tokens * price.input_usd
+        return -1 if left < 0 else left / price.output_usd if price.output_usd else math.inf
+
+    def refusal(self, *, fits_alone: bool = True) -> BudgetExceeded:
+        """Return the error for a call that does not fit, or not even if nothing had been spent."""
+        remedy = self.remedy if fits_alone else "it exceeds the whole limit: raise that, or shorten the message"
         message = (
-            f"this call could exceed {self.setting} = {self.allowed:g} {self.unit} ({self.spent:g} used): {self.remedy}"
+            f"this call could exceed {self.setting} = {self.allowed:g} {self.unit} ({self.spent:g} used): {remedy}"
         )
-        if self.resets_in is None:
+        if self.resets_in is None or not fits_alone:
             return BudgetExceeded(message)
         return QuotaExceeded(message, self.resets_in.total_seconds())
 
@@ -228,19 +242,9 @@ def reply_within(limits: Iterable[Limit], *, prompt_tokens: int, reply_tokens: i
     """
     shortest = min(_SHORTEST_REPLY, reply_tokens)
     for limit in limits:
-        if limit.unit == "tokens":
-            affordable = int(limit.left) - prompt_tokens
-        elif price is None:
-            raise BudgetExceeded(
-                f"{limit.setting} cannot be enforced: the price of this model is unknown: set it in "
-                "[providers.NAME.prices], or limit tokens"
-            )
-        else:
-            left = limit.left - prompt_tokens * price.input_usd
-            affordable = -1 if left < 0 else int(left / price.output_usd) if price.output_usd else reply_tokens
-        reply_tokens = min(reply_tokens, affordable)
+        reply_tokens = int(min(reply_tokens, limit.room(limit.left, prompt_tokens, price)))
         if reply_tokens < shortest:
-            raise limit.refusal()
+            raise limit.refusal(fits_alone=limit.room(limit.allowed, prompt_tokens, price) >= shortest)
     return reply_tokens
 
 

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from chatbot.chat.ledger import NAME, Amount, Bill, Call, Ledger, sum_of
-from chatbot.errors import BudgetExceeded
+from chatbot.chat.ledger import NAME, Amount, Bill, Call, Ledger, Quota, reply_within, sum_of
+from chatbot.errors import BudgetExceeded, QuotaExceeded
 from chatbot.messages import Usage
+from chatbot.models.model import Price
 from tests.patience import PATIENCE_S
 
 DAY_USD = 1.0
@@ -152,3 +153,14 @@ async def test_what_each_session_cost_is_summed_as_it_grows_in_whichever_process
     assert total == await other.total()
     bills["a"].calls = 99
     assert (await one.by_session())["a"].calls == 2
+
+
+@pytest.mark.parametrize("quota", [Quota(day_tokens=100), Quota(day_usd=0.1)])
+def test_a_call_beyond_a_whole_limit_is_not_told_to_wait(quota: Quota) -> None:
+    spent = Bill(input_tokens=90, cost_usd=0.09)
+    limits, price = quota.limits(spent, "this user", datetime.now(UTC)), Price(0.001, 0.001)
+    with pytest.raises(QuotaExceeded, match="it resets at"):
+        reply_within(limits, prompt_tokens=50, reply_tokens=20, price=price)
+    with pytest.raises(BudgetExceeded, match="exceeds the whole limit") as refused:
+        reply_within(limits, prompt_tokens=99, reply_tokens=20, price=price)
+    assert not isinstance(refused.value, QuotaExceeded)

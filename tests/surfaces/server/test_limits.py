@@ -218,8 +218,9 @@ def test_a_token_beyond_its_quota_is_told_when_it_is_free_again(served: Served) 
         assert usage["token"]["calls_of_unknown_cost"] == 0
     asked: Any = [{"role": "user", "content": "Which star is that? " * 50}]
     official = openai.OpenAI(base_url=f"{served.url}/v1", api_key=text)
-    with official, pytest.raises(openai.RateLimitError, match="it resets at"):
+    with official, pytest.raises(openai.APIStatusError, match="exceeds the whole limit") as refused:
         official.chat.completions.create(model="ada", messages=asked)
+    assert refused.value.status_code == 402
     served.identities.tokens.limit("shop", lambda token: replace(token, quota=Quota()))
     with served.client(text) as client:
         assert _ask(client).status_code == 200
