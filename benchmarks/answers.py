@@ -45,7 +45,7 @@ from pathlib import Path
 from typing import Any
 
 from forms import Case, Doc, cases
-from life import BEGIN, DAYS, REPLIES, SETS, Fact, facts, lines_of_year, sample, year
+from life import BEGIN, DAYS, REPLIES, SETS, Fact, read_life, sample, year
 from living import Voice, runtime_in
 from quality import bm25s
 
@@ -214,13 +214,13 @@ async def measure(
     path: Path, name: str, *, questions: int, others: int, ways: Sequence[str], replies: Sequence[str]
 ) -> dict[str, list[Answer]]:
     """Run a year, and ask at its end, in each way on a copy of its own."""
-    found, voice, clock = facts(path, "all"), Voice(), [BEGIN]
-    asked, answers = sample(found, questions), dict[str, list[Answer]]()
+    life, voice, clock = read_life(path), Voice(), [BEGIN]
+    asked, answers = sample(life.facts, questions), dict[str, list[Answer]]()
     settings = ModelSettings(name=name, temperature=0.0, max_output_tokens=LONGEST, timeout_s=600)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder, "year")
         async with runtime_in(home, voice, lambda: clock[0]) as runtime:
-            await year(runtime, voice, lines_of_year(found, others), clock, replies)
+            await year(runtime, voice, life.lines(others), clock, replies)
             clock[0] = BEGIN + timedelta(days=DAYS + 1)
             await runtime.memory.memory("chat").embed_memories()
             rows = [row for row in await runtime.memory.memory("chat").every() if row.type == "exchange"][::-1]

@@ -8,16 +8,18 @@
 """Count the facts of a year that the memory block has right at its end, and those that it still has outdated.
 
     uv run benchmarks/life.py                     # 60 facts, of which 20 change and 10 are denied; default settings
-    uv run benchmarks/life.py --set benchmarks/sets/life_third.txt
-    uv run benchmarks/life.py --talk benchmarks/sets/other_talk.txt  # among what people really type
+    uv run benchmarks/life.py --set benchmarks/sets/life_fiftyfifth.txt  # 40 facts, among what that person types
     uv run benchmarks/life.py --questions 20      # 20 of them, each in a turn: what its prompt held
     uv run benchmarks/life.py --half seen --show  # the half that may be used for tuning, with all errors
 
-A person states the facts of `sets/life.txt` in a chat with all its hooks, four turns a session, among other talk;
-changes follow some months later. At the end each question begins a session of its own, and the memory block of its
-prompt is read; its notes are in the order in which they were said. A fact is right if a note has the right words. It is
-outdated if a note has the outdated words without the right ones, except a line of the profile that says until when it
-was true. It is stale if, besides, no later note has the right words.
+A person states the facts of `sets/life.txt` in a chat with all its hooks, four turns a session, among 200 messages of
+other talk: the person's own, if the set has some, and those of other people (`sets/other_talk.txt`). Changes follow
+some months later. At the end each question begins a session of its own, and the memory block of its prompt is read;
+its notes are in the order in which they were said. A fact is right if a note has the right words. It is outdated if a
+note has the outdated words without the right ones, except a line of the profile that says until when it was true. It
+is stale if, besides, no later note has the right words. Precision is the share of notes that have the right or the
+outdated words. Tokens are a quarter of the characters of the block, in the median. Rows for small talk are notes a
+message that the set lists as such, which needs no memory.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ import asyncio
 import html
 import random
 import re
+import statistics
 import sys
 import tempfile
 from collections import Counter
@@ -51,18 +54,6 @@ DAYS = 365
 _A_SESSION = 4
 _ENDED = re.compile(r" \((?:from .* until .*|stated for .*, corrected since)\)$")
 REPLIES = ("Thanks for telling me.", "I see.", "Good to know!", "All right.", "Understood.", "Oh, tell me more.")
-_THINGS = ("soup", "bread", "curry", "stew", "salad", "risotto", "pancakes", "dumplings", "granola", "gnocchi")
-_TOPICS = ("volcanoes", "glaciers", "comets", "bees", "tides", "fonts", "bridges", "clocks", "enzymes", "maps")
-_OTHER = (
-    "How long does {thing} keep in the fridge?",
-    "What goes well with {thing} on a cold day?",
-    "Explain {topic} to me in three sentences, please.",
-    "Which book about {topic} would you recommend to a beginner?",
-    "The {thing} in the canteen was rather salty at lunch.",
-    "I watched a long documentary about {topic} last night.",
-    "Why is {topic} research so expensive, do you think?",
-    "Somebody at the bus stop was talking about {topic} again.",
-)
 
 
 @dataclass(frozen=True)
@@ -78,6 +69,29 @@ class Fact:
 
 
 @dataclass(frozen=True)
+class Life:
+    """A set: the facts, other messages of the same person, and those of them that need no memory."""
+
+    facts: list[Fact]
+    talk: list[str]
+    small: list[str]
+
+    def lines(self, others: int) -> list[str]:
+        """Return the messages of the year in order: facts in its first half, changes in its second.
+
+        `others` stand throughout: the person's own, and then some of other people, chosen by chance.
+        """
+        chance = random.Random(4)
+        said = [(chance.uniform(0, 0.45), fact.first) for fact in self.facts]
+        said += [(chance.uniform(0.55, 0.95), fact.later) for fact in self.facts if fact.later]
+        strangers = (SETS / "other_talk.txt").read_text(encoding="utf-8").splitlines()
+        other = [*self.talk, *chance.sample(strangers, max(0, others - len(self.talk)))][:others]
+        chance.shuffle(other)
+        said += [(number / others, text) for number, text in enumerate(other)]
+        return [text for _, text in sorted(said)]
+
+
+@dataclass(frozen=True)
 class Answer:
     """Reading of the memory block about a fact: are its words there, and outdated ones?"""
 
@@ -85,41 +99,29 @@ class Answer:
     is_right: bool
     is_outdated: bool
     is_stale: bool
+    notes: int
+    about: int
+    """Notes that have the right or the outdated words."""
     block: str
 
 
-def facts(path: Path, half: str) -> list[Fact]:
-    """Return the facts of a set, or of a half of it: every other fact of each kind."""
-    found: list[Fact] = []
-    count: Counter[str] = Counter()
+def read_life(path: Path, half: str = "all") -> Life:
+    """Read a set, with all its facts or a half of them: every other fact of each kind."""
+    life, count = Life([], [], []), Counter[str]()
     for line in path.read_text(encoding="utf-8").splitlines():
-        if line and line[0] != "#":
-            kind, first, later, question, right, stale = (part.strip() for part in line.split("|"))
+        kind, _, text = (part.strip() for part in line.partition("|"))
+        if kind in KINDS:
+            first, later, question, right, stale = (part.strip() for part in text.split("|"))
             count[kind] += 1
             if half == "all" or (count[kind] % 2 == 1) is (half == "seen"):
-                found.append(Fact(kind, first, later, question, _alternatives(right), _alternatives(stale)))
-    return found
+                life.facts.append(Fact(kind, first, later, question, _alternatives(right), _alternatives(stale)))
+        elif kind in {"talk", "small"}:
+            (life.talk if kind == "talk" else life.small).append(text)
+    return life
 
 
 def _alternatives(words: str) -> tuple[str, ...]:
     return tuple(each.strip() for each in words.split("/") if each.strip())
-
-
-def lines_of_year(found: list[Fact], others: int, talk: Sequence[str] = ()) -> list[str]:
-    """Return the lines of the year in order: facts in its first half, changes in its second, other talk throughout.
-
-    Other talk is taken by chance from the lines of `talk`; without them it is made up from a few forms.
-    """
-    chance = random.Random(4)
-    said = [(chance.uniform(0, 0.45), fact.first) for fact in found]
-    said += [(chance.uniform(0.55, 0.95), fact.later) for fact in found if fact.later]
-    other = random.Random(6).sample(talk, others) if talk else [_made_up(chance) for _ in range(others)]
-    said += [(number / others, text) for number, text in enumerate(other)]
-    return [text for _, text in sorted(said)]
-
-
-def _made_up(chance: random.Random) -> str:
-    return chance.choice(_OTHER).format(thing=chance.choice(_THINGS), topic=chance.choice(_TOPICS))
 
 
 async def year(
@@ -138,27 +140,28 @@ async def year(
         await leave(runtime, session)
 
 
-async def ask(runtime: Runtime, fact: Fact, now: datetime) -> Answer:
-    """Ask in a new session without a turn, and read the block of its prompt."""
+async def block_for(runtime: Runtime, message: str, now: datetime) -> str:
+    """Return the memory block of a message in a new session, without a turn."""
     session = await runtime.new_session()
     assert session is not None
     memory = ConversationMemory.of(session, AgentSettings(), lambda: now)
     assert memory is not None
-    block = (await memory.recall([fact.question], since=None, most_tokens=2_000)).text
-    return read(fact, block)
+    return (await memory.recall([message], since=None, most_tokens=2_000)).text
+
+
+def notes_in(block: str) -> list[str]:
+    """Return the notes of a block."""
+    return block.splitlines()[1:-1]
 
 
 def read(fact: Fact, block: str) -> Answer:
     """Judge a block, note by note, ignoring case."""
-    notes = [html.unescape(each.lower()) for each in block.splitlines()[1:-1]]
+    notes = [html.unescape(each.lower()) for each in notes_in(block)]
     right = [at for at, each in enumerate(notes) if any(words in each for words in fact.right)]
-    outdated = [
-        at
-        for at, each in enumerate(notes)
-        if at not in right and any(words in each for words in fact.stale) and not _ENDED.search(each)
-    ]
+    old = [at for at, each in enumerate(notes) if at not in right and any(words in each for words in fact.stale)]
+    outdated = [at for at in old if not _ENDED.search(notes[at])]
     stale = [at for at in outdated if not right or at > right[-1]]
-    return Answer(fact, bool(right), bool(outdated), bool(stale), block)
+    return Answer(fact, bool(right), bool(outdated), bool(stale), len(notes), len(right) + len(old), block)
 
 
 def sample(found: list[Fact], most: int) -> list[Fact]:
@@ -182,17 +185,22 @@ async def ask_in_turn(runtime: Runtime, voice: Voice, fact: Fact) -> Answer:
     return read(fact, block)
 
 
-async def measure(path: Path, half: str, others: int, questions: int = 0, talk: Sequence[str] = ()) -> list[Answer]:
-    """Run a year with these facts, and ask about each at its end, or about `questions` of them in turns."""
-    found, voice, clock = facts(path, half), Voice(), [BEGIN]
+async def measure(life: Life, others: int, questions: int = 0) -> tuple[list[Answer], int]:
+    """Run a year of this life, and ask about each fact at its end, or about `questions` of them in turns.
+
+    Return the answers, and the number of notes for the person's small talk.
+    """
+    voice, clock = Voice(), [BEGIN]
     with tempfile.TemporaryDirectory() as folder:
         async with runtime_in(Path(folder), voice, lambda: clock[0]) as runtime:
-            await year(runtime, voice, lines_of_year(found, others, talk), clock)
+            await year(runtime, voice, life.lines(others), clock)
             clock[0] = BEGIN + timedelta(days=DAYS + 1)
             await runtime.memory.memory("chat").embed_memories()
+            idle = sum([len(notes_in(await block_for(runtime, each, clock[0]))) for each in life.small])
             if questions:
-                return [await ask_in_turn(runtime, voice, fact) for fact in sample(found, questions)]
-            return [await ask(runtime, fact, clock[0]) for fact in found]
+                return [await ask_in_turn(runtime, voice, fact) for fact in sample(life.facts, questions)], idle
+            blocks = [await block_for(runtime, fact.question, clock[0]) for fact in life.facts]
+            return [read(fact, block) for fact, block in zip(life.facts, blocks, strict=True)], idle
 
 
 def main() -> None:
@@ -203,14 +211,19 @@ def main() -> None:
         "--questions", type=int, default=0, help="number to ask in turns (0: read a block for every fact)"
     )
     parser.add_argument("--others", type=int, default=200, help="number of other turns")
-    parser.add_argument("--talk", type=Path, help="file of other turns, a line each, instead of made-up ones")
     parser.add_argument("--show", action="store_true", help="print the blocks of wrong answers")
     given = parser.parse_args()
-    talk = given.talk.read_text(encoding="utf-8").splitlines() if given.talk else ()
-    answers = asyncio.run(measure(given.set, given.half, given.others, given.questions, talk))
+    life = read_life(given.set, given.half)
+    answers, idle = asyncio.run(measure(life, given.others, given.questions))
     for kind in KINDS:
         print(summary(kind, [each for each in answers if each.fact.kind == kind]))
     print(summary("together", answers))
+    shown = sum(each.notes for each in answers)
+    tokens = statistics.median(len(each.block) / 4 for each in answers)
+    precision = sum(each.about for each in answers) / shown if shown else 0.0
+    print(f"precision {precision:.2f}, {tokens:.0f} tokens in the median")
+    if life.small:
+        print(f"small talk: {idle / len(life.small):.2f} rows a message")
     for each in answers if given.show else ():
         if not each.is_right or each.is_outdated:
             print(f"\n{_fault(each)} {each.fact.question}\n{each.block}")

@@ -60,7 +60,7 @@ class Judgement(Struct, frozen=True):
 
 
 class Embedder(AsyncResource):
-    """Embedding model. Vectors of models with different names must never be compared. Safe to share between tasks.
+    """Embedding model. Vectors of different spaces must never be compared. Safe to share between tasks.
 
     Errors of a subclass that are no `ChatbotError` reach callers as `ModelError`.
     """
@@ -82,6 +82,11 @@ class Embedder(AsyncResource):
     """True if the thresholds of evidence in recall were chosen for its cosines."""
     sends_away: bool = True
     """True if texts may leave this machine: then sensitive rows are not sent to it."""
+
+    @property
+    def space(self) -> str:
+        """The id of the space of its vectors, kept with them: vectors of another space are made again."""
+        return self.name
 
     @property
     @abstractmethod

@@ -34,7 +34,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from kept import digest
 
 from chatbot.models.multilingual import ENCODER, PATH, MultilingualEncoder, heads
 from chatbot.stores.records import vector
@@ -72,7 +75,6 @@ PLANS = {
 }
 """The heads, by the names of their files; `english` is trained on the languages of all lines."""
 FILES = [HERE / f"{name}.tsv" for name in sorted(PLANS) if name != "english"]
-MADE_OF = (*FILES, Path(__file__))
 
 
 def read(path: Path) -> list[Line]:
@@ -153,9 +155,9 @@ class Trainer:
             kept[name] = {
                 "thresholds": [round(float(np.quantile(others, 1 - wrong)), 2) for wrong in plan.wrong],
                 "bias": round(float(trained[-1, 0]), 4),
-                "weights": half_floats(trained[:-1, 0]),
+                "weights": packed(trained[:-1, 0]),
             }
-        return {"encoder": ENCODER, "lines": digest_of(MADE_OF), "heads": kept}
+        return {"encoder": ENCODER, "lines": digest([*FILES, Path(__file__)]), "heads": kept}
 
     def report(self) -> None:
         """Print how heads judge the lines when they were not trained on them."""
@@ -177,7 +179,7 @@ class Trainer:
         return np.array(self._encoder.encode([line.text for line in lines]), "f8")
 
 
-def half_floats(numbers: Numbers) -> str:
+def packed(numbers: Numbers) -> str:
     """Return numbers as text: half floats in base64."""
     return b64encode(numbers.astype("<f2").tobytes()).decode()
 
@@ -191,14 +193,6 @@ def show(name: str, thresholds: Sequence[float], lines: Sequence[Line], truth: F
             yes, no = scores[of & truth] >= threshold, scores[of & ~truth] >= threshold
             cells.append(f"{language or 'all'} {yes.sum()}/{len(yes)} wrong {no.sum()}/{len(no)}")
         print(f"{name:24} from {threshold:5.2f}  {'; '.join(cells)}")
-
-
-def digest_of(files: Sequence[Path]) -> str:
-    """Return the SHA-256 of these files, joined."""
-    whole = hashlib.sha256()
-    for path in files:
-        whole.update(path.read_bytes())
-    return whole.hexdigest()
 
 
 def main() -> None:

@@ -27,7 +27,6 @@ import argparse
 import asyncio
 import json
 import sys
-from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -38,17 +37,19 @@ from uuid import UUID
 import numpy as np
 from numpy.typing import NDArray
 
+sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from kept import digest, product
 
 from chatbot.memory.meaning import embedded_text
 from chatbot.models.local_encoder import ANY, ENGLISH, NAME, PART_WEIGHTS, LocalEmbedder
-from chatbot.models.multilingual import QUESTIONS, low_rank, question_map
+from chatbot.models.minilm import low_rank
+from chatbot.models.multilingual import QUESTIONS, question_map
 from chatbot.stores.observation import Observation
-from training.train import digest_of
 
 HERE = Path(__file__).parent
 LINES = HERE / "questions.tsv"
-MADE_OF = (LINES, Path(__file__))
 FOLDS = 5
 STEPS = 30
 RANK = 32
@@ -68,24 +69,24 @@ class Person(NamedTuple):
     statements: Numbers
 
 
-def read(path: Path) -> list[list[tuple[str, str]]]:
-    """Read the pairs of each person."""
+def read(path: Path) -> list[list[tuple[str, str, str]]]:
+    """Read the lines of each person: the language, what they said, and what they asked."""
     people = defaultdict(list)
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if line and not line.startswith("#"):
             person, *rest = line.split("\t")
             if len(rest) != 3:
                 raise SystemExit(f"{path.name}:{number}: a line is person, language, statement and question, by tabs")
-            people[person].append((rest[1], rest[2]))
+            people[person].append((rest[0], rest[1], rest[2]))
     return [*people.values()]
 
 
-async def embed(people: Sequence[Sequence[tuple[str, str]]]) -> list[Person]:
+async def embed(people: Sequence[Sequence[tuple[str, str, str]]]) -> list[Person]:
     """Return the vectors of each person's pairs: parts of length 1, or zeros for MiniLM's, and no marker."""
     found = []
     async with LocalEmbedder() as embedder:
         for pairs in people:
-            texts = [*(embedded_text(row_of(said)) for said, _ in pairs), *(asked for _, asked in pairs)]
+            texts = [*(embedded_text(row_of(said)) for _, said, _ in pairs), *(asked for *_, asked in pairs)]
             vectors = embedder.scale * np.array((await embedder.embed(texts)).vectors, "f4")
             vectors[:, -1] = 0
             found.append(Person(vectors[len(pairs) :], vectors[: len(pairs)]))
@@ -121,22 +122,8 @@ def fit(people: Sequence[Person]) -> Numbers:
 
 def train(people: Sequence[Person]) -> dict[str, Any]:
     """Train the map; return what is kept of it."""
-    left, sizes, right = np.linalg.svd(fit(people), full_matrices=False)
-    down, up = left[:, :RANK] * sizes[:RANK], right[:RANK]
-    down /= WEIGHTS[:, None]  # as questions are moved when they are weighted
-    wide, high = np.abs(down).max(axis=0), np.abs(up).max(axis=1)
-    return {
-        "encoder": NAME,
-        "lines": digest_of(MADE_OF),
-        "scales": (wide * high / 127**2).astype("f8").round(9).tolist(),
-        "down": whole_numbers(down / wide),
-        "up": whole_numbers(up / high[:, None]),
-    }
-
-
-def whole_numbers(numbers: Numbers) -> str:
-    """Return numbers between -1 and 1 as text: whole numbers of eight bits in base64."""
-    return b64encode(np.round(127 * numbers).astype("i1").tobytes()).decode()
+    matrix = fit(people) / WEIGHTS[:, None]  # as questions are moved when they are weighted
+    return {"encoder": NAME, "lines": digest([LINES, Path(__file__)])} | product(matrix, RANK)
 
 
 def places(people: Sequence[Person], found: tuple[Numbers, Numbers] | None) -> list[int]:

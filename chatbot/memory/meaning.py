@@ -243,14 +243,14 @@ class Meaning(AsyncResource):
 
     async def _rows_without_vector(self, most: int) -> list[Observation]:
         """Return a batch of rows without a vector. Another embedder's vectors are deleted if this one is local."""
-        view, name, limit = self._full_view(), self._embedder.name, min(most, self._embedder.batch)
+        view, limit = self._full_view(), min(most, self._embedder.batch)
         try:
-            rows = await self._store.missing_vectors(view, model=name, limit=limit)
+            rows = await self._store.missing_vectors(view, model=self.model, limit=limit)
         except OtherEmbedder:
             if self._embedder.sends_away:
                 raise
             await self._store.forget_vectors()
-            rows = await self._store.missing_vectors(view, model=name, limit=limit)
+            rows = await self._store.missing_vectors(view, model=self.model, limit=limit)
         return rows
 
     @property
@@ -336,8 +336,8 @@ class Meaning(AsyncResource):
 
     @property
     def model(self) -> str:
-        """The name of the embedder."""
-        return self._embedder.name
+        """The id of the space of the embedder's vectors."""
+        return self._embedder.space
 
     def pause(self, error: ChatbotError | StoreError) -> None:
         """Search only by words for a while, and report why."""

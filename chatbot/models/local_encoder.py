@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import MissingModel
 from chatbot.messages import Usage
-from chatbot.models.weights import MINILM, MULTILINGUAL
+from chatbot.models.weights import MINILM, MULTILINGUAL, changes_mark
 from chatbot.stores.records import Vector, unit, vector
 
 if TYPE_CHECKING:
@@ -52,9 +52,14 @@ class MiniLMEmbedder(JudgingEmbedder):
         self._lock = threading.Lock()
         self._network: Network | None = None
 
+    @property
+    def space(self) -> str:
+        """The name, with the mark of what MiniLM was changed by."""
+        return f"{self.name}-{changes_mark()}"
+
     async def check(self) -> None:
         """Raise `MissingModel` with the install command if a package is missing."""
-        _find_minilm()
+        find_minilm()
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """Embed the texts in a thread."""
@@ -70,12 +75,12 @@ class MiniLMEmbedder(JudgingEmbedder):
         from chatbot.models.minilm import Network
 
         with self._lock:
-            self._network = self._network or Network(_find_minilm())
+            self._network = self._network or Network(find_minilm())
             vectors, tokens = self._network.encode(texts)
         return EmbeddingResult(vectors, Usage(input_tokens=tokens, cost_usd=0.0))
 
 
-def _find_minilm() -> Path:
+def find_minilm() -> Path:
     """Return the path of the weights. Raises `MissingModel` with the install command."""
     path = MINILM.required_folder() / "model.onnx"
     if not path.is_file():
@@ -104,6 +109,11 @@ class LocalEmbedder(JudgingEmbedder):
 
     def __init__(self) -> None:
         self._english = MiniLMEmbedder()
+
+    @property
+    def space(self) -> str:
+        """The name, with the mark of what MiniLM was changed by."""
+        return f"{self.name}-{changes_mark()}"
 
     @staticmethod
     def is_installed() -> bool:

@@ -1,7 +1,8 @@
 """MiniLM in numpy: its weights are read from ONNX, without a runtime.
 
 An ONNX file is a protocol buffer; field numbers are those of `onnx.proto`. Only the published file is read, identified
-by its digest, so its content needs no further checks.
+by its digest, so its content needs no further checks. `training/train_encoder.py` has trained small changes of its
+matrices, which are added when the file is unpacked: a question then lies nearer to the statement that answers it.
 
 The texts of a batch are concatenated, so that nothing is computed for padding; only attention works text by text. The
 word embeddings stay int8, the layers become float32 when the file is unpacked and checked against its digest; later
@@ -12,8 +13,10 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import json
 import mmap
 from array import array
+from base64 import b64decode
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
@@ -30,7 +33,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import BertProcessing
 
 from chatbot.errors import MissingModel
-from chatbot.models.weights import MINILM
+from chatbot.models.weights import CHANGES, MINILM, changes_mark, read_changes
 from chatbot.stores.records import Vector
 
 Tensor = NDArray[Any]
@@ -82,23 +85,31 @@ def _dequantized(tensors: Mapping[str, Tensor], name: str) -> Tensor:
     return whole
 
 
+def low_rank(kept: Mapping[str, Any]) -> tuple[Matrix, Matrix]:
+    """Return a trained matrix as a product, inputs × rank and rank × outputs."""
+    scales = np.array(kept["scales"], "f4")
+    down, up = (np.frombuffer(b64decode(kept[name]), "i1").astype("f4") for name in ("down", "up"))
+    return down.reshape(-1, len(scales)) * scales, up.reshape(len(scales), -1)
+
+
 _SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
 """Digest of `model.onnx`. Other bytes may be another model, whose vectors must never be compared with these."""
-_VOCABULARY = Path(__file__).parent / "data" / "bert_uncased_vocab.txt.gz"
+_VOCABULARY = CHANGES.with_name("bert_uncased_vocab.txt.gz")
 """The vocabulary of BERT (uncased), under Apache-2.0; the package with the weights lacks it."""
-_WORDS = "embeddings.word_embeddings.weight"
-_SCALE = f"{_WORDS}_scale"
-_POSITIONS = "embeddings.position_embeddings.weight"
+WORDS = "embeddings.word_embeddings.weight"
+WORDS_SCALE = f"{WORDS}_scale"
+POSITIONS = "embeddings.position_embeddings.weight"
+TYPES = "embeddings.token_type_embeddings.weight"
 _WINDOW = 256
 """Maximum tokens of a text, as the model was published."""
 _LAYERS = 6
-_MATRICES = (
+MATRICES = (
     *("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"),
     *("intermediate.dense", "output.dense"),
 )
 """The matrices of a layer, in the order of the file."""
-_HEADS = 12
-_EPSILON = 1e-12
+HEADS = 12
+EPSILON = 1e-12
 _BATCH_TOKENS = 1024
 _BLOCK = 32
 """Columns of a matrix that are stored as one block: with few tokens OpenBLAS multiplies a block in place, in half the
@@ -111,8 +122,8 @@ class Network:
     """The weights in a file, and the forward pass."""
 
     def __init__(self, path: Path) -> None:
-        self._weights = MINILM.map_arrays(path, lambda: _read_weights(path))
-        self._tokenizer = _tokenizer()
+        self._weights = MINILM.map_arrays(path, lambda: _changed_weights(path), changes_mark())
+        self._tokenizer = tokenizer()
 
     def encode(self, texts: list[str]) -> tuple[list[Vector], int]:
         """Return the texts' vectors, and how many tokens were read."""
@@ -136,19 +147,19 @@ class Network:
             narrowed += x
             x = self._normal(narrowed, f"{layer}output.LayerNorm")
         means = np.stack([x[span].mean(axis=0) for span in spans])
-        unit: Matrix = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), _EPSILON)
+        unit: Matrix = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), EPSILON)
         return unit
 
     def _embeddings(self, texts: Sequence[Sequence[int]]) -> Matrix:
         ids = np.concatenate([np.array(each) for each in texts])
-        words: Matrix = self._weights[_WORDS][ids] * self._weights[_SCALE][ids]
-        words += self._weights[_POSITIONS][np.concatenate([np.arange(len(tokens)) for tokens in texts])]
-        words += self._weights["embeddings.token_type_embeddings.weight"][0]
+        words: Matrix = self._weights[WORDS][ids] * self._weights[WORDS_SCALE][ids]
+        words += self._weights[POSITIONS][np.concatenate([np.arange(len(tokens)) for tokens in texts])]
+        words += self._weights[TYPES][0]
         return self._normal(words, "embeddings.LayerNorm")
 
     def _attend(self, x: Matrix, spans: Sequence[slice], name: str) -> Matrix:
         query, key, value = (
-            self._linear(x, f"{name}{part}").reshape(len(x), _HEADS, -1).transpose(1, 0, 2)
+            self._linear(x, f"{name}{part}").reshape(len(x), HEADS, -1).transpose(1, 0, 2)
             for part in ("query", "key", "value")
         )
         query *= query.shape[-1] ** -0.5
@@ -175,7 +186,7 @@ class Network:
     def _normal(self, x: Matrix, name: str) -> Matrix:
         """Normalise each token to mean 0 and variance 1 in place, then scale and shift."""
         x -= x.mean(axis=1, keepdims=True)
-        x /= np.sqrt(np.einsum("ij,ij->i", x, x) / x.shape[1] + _EPSILON)[:, None]
+        x /= np.sqrt(np.einsum("ij,ij->i", x, x) / x.shape[1] + EPSILON)[:, None]
         x *= self._weights[f"{name}.weight"]
         x += self._weights[f"{name}.bias"]
         return x
@@ -224,18 +235,19 @@ def _batches(texts: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
         yield batch
 
 
-def _tokenizer() -> Tokenizer:
+def tokenizer() -> Tokenizer:
+    """Return the tokenizer of BERT (uncased)."""
     words = gzip.decompress(_VOCABULARY.read_bytes()).decode().split("\n")
     ids = {word: number for number, word in enumerate(words) if word}
-    tokenizer = Tokenizer(WordPiece(ids, unk_token="[UNK]"))  # noqa: S106 - a token of text
-    tokenizer.normalizer = BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = BertPreTokenizer()
-    tokenizer.post_processor = BertProcessing(("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"]))
-    tokenizer.enable_truncation(_WINDOW)
-    return tokenizer
+    made = Tokenizer(WordPiece(ids, unk_token="[UNK]"))  # noqa: S106 - a token of text
+    made.normalizer = BertNormalizer(lowercase=True)
+    made.pre_tokenizer = BertPreTokenizer()
+    made.post_processor = BertProcessing(("[SEP]", ids["[SEP]"]), ("[CLS]", ids["[CLS]"]))
+    made.enable_truncation(_WINDOW)
+    return made
 
 
-def _read_weights(path: Path) -> dict[str, Tensor]:
+def published_weights(path: Path) -> dict[str, Tensor]:
     """Return the weights by name as float32; the word embeddings stay int8, with the scale of each row."""
     try:
         with path.open("rb") as file:
@@ -245,13 +257,23 @@ def _read_weights(path: Path) -> dict[str, Tensor]:
     except (OSError, ValueError) as error:
         raise MissingModel(f"{path} is damaged ({error}): {MINILM.command}") from error
     matrices = (name.removesuffix("_q") for name in tensors if name.startswith("val_") and name.endswith("_q"))
-    layers = (f"encoder.layer.{number}.{part}.weight" for number in range(_LAYERS) for part in _MATRICES)
-    weights = {name: _in_blocks(_dequantized(tensors, each)) for name, each in zip(layers, matrices, strict=True)}
+    layers = (f"encoder.layer.{number}.{part}.weight" for number in range(_LAYERS) for part in MATRICES)
+    weights = {name: _dequantized(tensors, each) for name, each in zip(layers, matrices, strict=True)}
     for name, tensor in tensors.items():
         if tensor.dtype == "<f4" and name.startswith("inner."):
             weights[name.removeprefix("inner.")] = tensor
-    weights[_POSITIONS] = _dequantized(tensors, f"inner.{_POSITIONS}")
-    weights[_WORDS] = tensors[f"inner.{_WORDS}_q"]
+    weights[POSITIONS] = _dequantized(tensors, f"inner.{POSITIONS}")
+    weights[WORDS] = tensors[f"inner.{WORDS}_q"]
+    return weights
+
+
+def _changed_weights(path: Path) -> dict[str, Tensor]:
+    """Return the published weights with the trained changes, the matrices of the layers in blocks."""
+    weights = published_weights(path)
+    for name, change in json.loads(read_changes())["matrices"].items():
+        weights[name] += np.matmul(*low_rank(change))
+    for name in (f"encoder.layer.{number}.{part}.weight" for number in range(_LAYERS) for part in MATRICES):
+        weights[name] = _in_blocks(weights[name])
     return weights
 
 

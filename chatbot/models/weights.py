@@ -9,6 +9,7 @@ of each in the user's cache folder, whose memory all processes share.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import struct
@@ -17,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import cache
 from importlib import invalidate_caches
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
 PREFIX = "local/"
 EMBEDDED = "smollm2-135m"
+CHANGES = Path(__file__).parent / "data" / "minilm.json"
+"""The trained changes of MiniLM's matrices."""
 _ENGINE = "pip install cyllama"
 _WEIGHTS = "chatbot models get smollm2"
 _OR = "; or choose another model with chatbot setup"
@@ -77,6 +81,17 @@ def check_gguf(path: Path) -> None:
         raise RequestRefused(f"{path} has the unsupported GGUF version {version}")
     if not (0 < tensors < _MOST_DECLARED and 0 < entries < _MOST_DECLARED):
         raise RequestRefused(f"{path} is damaged: its header declares {tensors} tensors and {entries} metadata entries")
+
+
+@cache
+def read_changes() -> bytes:
+    """Read the trained changes of MiniLM's matrices, once: JSON, for `chatbot.models.minilm`."""
+    return CHANGES.read_bytes()
+
+
+def changes_mark() -> str:
+    """Return a mark of the trained changes: what was made with others is made again."""
+    return hashlib.sha256(read_changes()).hexdigest()[:12]
 
 
 def missing_engine() -> MissingModel:
@@ -138,13 +153,17 @@ class Weights(Struct, frozen=True):
             sys.path.append(str(_folder()))
         return folder
 
-    def map_arrays(self, source: Path, unpack: Callable[[], Mapping[str, NDArray[Any]]]) -> Mapping[str, NDArray[Any]]:
-        """Return the arrays that `unpack` reads from the file `source`, mapped from a file in the cache folder.
+    def map_arrays(
+        self, source: Path, unpack: Callable[[], Mapping[str, NDArray[Any]]], mark: str = ""
+    ) -> Mapping[str, NDArray[Any]]:
+        """Return the arrays that `unpack` makes of the file `source`, mapped from a file in the cache folder.
 
-        The first process writes that file. If it cannot be written, the arrays stay in memory.
+        Its name ends with `mark`, which stands for what else they are made of. The first process writes that file. If
+        it cannot be written, the arrays stay in memory.
         """
         status = source.stat()
-        path = user_cache_path("chatbot") / "encoders" / f"{self.module}-{status.st_size:x}-{status.st_mtime_ns:x}.npy"
+        name = f"{self.module}-{status.st_size:x}-{status.st_mtime_ns:x}-{mark}.npy"
+        path = user_cache_path("chatbot") / "encoders" / name
         if (kept := _map(path)) is not None:
             return kept
         arrays = unpack()

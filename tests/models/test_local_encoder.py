@@ -83,7 +83,12 @@ async def vectors_of(*texts: str) -> list[Vector]:
         return (await embedder.embed(texts)).vectors
 
 
-async def test_the_similarities_are_those_that_were_published_but_for_the_rounding_of_the_weights() -> None:
+async def test_without_the_trained_changes_similarities_are_those_that_were_published_but_for_rounding(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for module in ("weights", "minilm"):
+        monkeypatch.setattr(f"chatbot.models.{module}.read_changes", lambda: b'{"matrices": {}}')
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     weather, sunny, stadium = await vectors_of(*EXAMPLES)
     found = [product(weather, sunny), product(weather, stadium), product(sunny, stadium)]
     assert found == pytest.approx([0.6660, 0.1046, 0.1411], abs=5e-3)
