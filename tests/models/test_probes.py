@@ -16,7 +16,7 @@ from chatbot.models.weights import CHANGES
 
 ROOT = Path(__file__).parents[2]
 TRAINING = ROOT / "training"
-HEADS = ["needs_memory", "asks_the_bot", "states_something", "orders_a_model"]
+HEADS = ["asks_the_bot", "needs_memory", "orders_a_model", "states_something"]
 
 
 def script(name: str) -> dict[str, Any]:
