@@ -57,9 +57,9 @@ SHARED = 0.8
 """Weight of the cosine of two rows' words in their likeness, relative to that of their vectors."""
 _LEAST_NEAR, _AHEAD = 0.4, 0.05
 """Minimum likeness of an outstanding row, and its minimum lead over the next."""
-_NEEDED, _DOUBT = 0.56, 0.45
+_NEEDED, _DOUBT = 0.62, 0.45
 """A row belongs in a prompt if its evidence plus `_DOUBT` times its share of the best evidence reaches `_NEEDED`."""
-_CHANCE, _LESS_A_POINT = 0.34, 0.2
+_CHANCE, _LESS_A_POINT = 0.38, 0.2
 """The best evidence that small talk has by chance, and how much less suffices for each point of `needs_memory`."""
 _UNSURE, _MORE_A_POINT = 0.5, 0.3
 """The score of `needs_memory` below which rows need more than `_NEEDED`, and how much more for each point."""
