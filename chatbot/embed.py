@@ -347,7 +347,7 @@ class Portal:
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
         """Run a coroutine to its end and return its result. Raises what it raises."""
-        check_type(work, Coroutine, "work", ": call the operation, as in `portal.run(memory.recall(text))`")
+        work = check_type(work, Coroutine, "work", ": call the operation, as in `portal.run(memory.recall(text))`")
         is_own = threading.current_thread() is self._thread
         if is_own or not self._thread.is_alive():
             work.close()

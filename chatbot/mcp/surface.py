@@ -206,9 +206,9 @@ def _parse_cursor(cursor: str) -> list[str]:
     with suppress(ValueError, RecursionError):
         match json.loads(base64.urlsafe_b64decode(cursor)):
             case ["sessions", str(used_at), str()] as place if datetime.fromisoformat(used_at).tzinfo is not None:
-                return place
+                return [*place]
             case ["memories"] | ["memories", str()] as place:
-                return place
+                return [*place]
     raise ToolError(f"invalid cursor {cursor!r:.80}: use one that this server returned")
 
 

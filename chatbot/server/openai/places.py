@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from chatbot.attachments import is_image, link_name, split
 from chatbot.attachments.read import Upload, picture_of, upload_of
@@ -185,7 +185,7 @@ def session_in_headers(headers: Mapping[str, str]) -> tuple[str | None, Remember
     wanted = headers.get(MEMORY_HEADER)
     if wanted is not None and wanted not in REMEMBERS:
         raise invalid("it must be on or off", "X-Chatbot-Memory")
-    return headers.get(SESSION_HEADER), cast("Remembers | None", wanted)
+    return headers.get(SESSION_HEADER), wanted
 
 
 def one_of(**named: str | None) -> str | None:
