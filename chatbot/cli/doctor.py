@@ -268,7 +268,7 @@ async def _vectors(setup: Setup) -> AsyncIterator[Finding]:
 
     mend = embed if setup.config.embedding.model.startswith("local/") else None
     try:
-        if open_embedder(setup.config.embedding, setup.config.providers) is None:
+        if (embedder := open_embedder(setup.config.embedding, setup.config.providers)) is None:
             return  # the check of models reports how to get one
         async with setup.open_memory(observations=setup.observation_store()) as memory:
             stats = await memory.memory().vector_stats(sensitivities=SENSITIVITIES)
@@ -277,13 +277,13 @@ async def _vectors(setup: Setup) -> AsyncIterator[Finding]:
     except StoreError as error:
         yield Finding("vectors", "bad", str(error), command, mend)
         return
-    if stats.model and stats.model != setup.config.embedding.model:
-        what = f"made by {stats.model}, but {setup.config.embedding.model} is configured"
+    if stats.model and stats.model != embedder.space:
+        what = f"made by {stats.model}, but {embedder.space} is configured"
         yield Finding("vectors", "bad", what, command, mend)
     elif stats.missing:
         yield Finding("vectors", "note", f"{how_many(stats.missing, 'row')} without a vector", command, mend)
     else:
-        yield Finding("vectors", "ok", f"{stats.embedded:,}, of {stats.model or 'no model yet'}")
+        yield Finding("vectors", "ok", f"{stats.embedded:,}, of {embedder.name if stats.model else 'no model yet'}")
 
 
 async def check_models(setup: Setup, *, network: bool) -> AsyncIterator[Finding]:
