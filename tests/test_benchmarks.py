@@ -21,7 +21,7 @@ SMALLEST = {
     "footprint.py --rows 10000": "--rows 50 --questions 2",
     "life.py": "--others 1",
     "life.py --questions 20": "--questions 4 --others 1",
-    "life.py --set benchmarks/sets/life_sixth.txt": "--set benchmarks/sets/life_sixth.txt --others 1",
+    "life.py --set benchmarks/sets/life_fiftyfifth.txt": "--set benchmarks/sets/life_fiftyfifth.txt --others 1",
     "locomo.py locomo10.json": "{locomo}",
     "locomo.py locomo10.json --pipeline": "{locomo} --pipeline",
     "observations.py --rows 10000,100000": "--rows 100",

@@ -81,6 +81,8 @@ class Meaning(AsyncResource):
         closing_s: float = CLOSING_S,
     ) -> None:
         self._embedder = embedder
+        self.model = embedder.space
+        """The id of the space of the embedder's vectors."""
         self._store = store
         self._bill = bill
         self._notice = notice
@@ -333,11 +335,6 @@ class Meaning(AsyncResource):
     def _full_view(self) -> View:
         asked = frozenset({"public"} if self._embedder.sends_away else SENSITIVITIES)
         return View("full", self._clock(), asked, namespaces=None)  # type: ignore[arg-type]
-
-    @property
-    def model(self) -> str:
-        """The id of the space of the embedder's vectors."""
-        return self._embedder.space
 
     def pause(self, error: ChatbotError | StoreError) -> None:
         """Search only by words for a while, and report why."""

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import NO_QUOTA, Ledger, Quota
 from chatbot.config import BudgetSettings
-from chatbot.errors import QuotaExceeded
+from chatbot.errors import BudgetExceeded
 from chatbot.messages import Message
 from chatbot.models import ScriptedModel
 from chatbot.server.callers import Accounts, Grant, ServerCaller
@@ -253,6 +253,6 @@ async def test_a_refusal_of_one_payer_leaves_nothing_reserved_at_the_other(tmp_p
     )
     payers = Accounts(tmp_path).payers(caller)
     calls = Calls(ScriptedModel([]), Ledger(tmp_path / "ada"), BudgetSettings(), reply_tokens=50, payers=payers)
-    with pytest.raises(QuotaExceeded, match="of this user"):
+    with pytest.raises(BudgetExceeded, match="of this user"):
         await calls.ask("answer", ASKED)
     assert json.loads((tmp_path / "reservations.json").read_text())["reservations"] == []
