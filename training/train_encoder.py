@@ -53,8 +53,8 @@ RATE = 1e-3
 WARM_UP = 10
 """Steps in which the rate rises to `RATE`; then it falls to zero."""
 SHARE = 0.75
-"""Share of the changes that is kept: they gain a little less, and cost other kinds of text much less (Wortsman et al. 2022,
-"Robust fine-tuning of zero-shot models")."""
+"""Share of the changes that is kept: they gain a little less, and cost other kinds of text much less (Wortsman et al.
+2022, "Robust fine-tuning of zero-shot models")."""
 LONGEST = 96
 """Tokens of a text."""
 _AT_ONCE = 16
