@@ -64,7 +64,7 @@ async def test_the_changes_of_the_encoder_find_more_of_lines_that_nobody_trained
         monkeypatch.setattr(f"chatbot.models.{module}.read_changes", lambda: b'{"matrices": {}}')
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     published = np.array(mapping["places"](await mapping["embed"](lines), None))
-    assert (changed < 3).mean() > (published < 3).mean() + 0.05
+    assert (changed < 3).sum() > (published < 3).sum()
 
 
 @pytest.mark.nightly  # the digest of the lines is compared by day
