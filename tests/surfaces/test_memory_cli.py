@@ -381,7 +381,7 @@ def test_a_pinned_question_brings_the_allergy_of_weeks_ago_to_plans_for_the_week
     command.project(f'{CONFIG}[[standing]]\nname = "health"\npinned = true\n')
     ok("reindex", "--embed")
     assert said in ok("profile")
-    asked = "What shall we do at the weekend?"
+    asked = "Where shall we go at the weekend?"
     assert said in command.ok("prompt", "--dry-run", asked)
     command.ok(asked)
     assert "sent for a pinned question" in command.ok("why")
