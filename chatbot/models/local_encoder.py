@@ -40,22 +40,27 @@ class JudgingEmbedder(Embedder):
         return [_multilingual().judge(part) for part in await _encode_multilingual(texts)]
 
 
-class MiniLMEmbedder(JudgingEmbedder):
-    """`local/minilm`: English; offline, on the processor, at no cost. Needs the package of its weights, see `check`."""
+class _WithMiniLM(JudgingEmbedder):
+    """An embedder on this machine, whose vectors depend on the trained changes of MiniLM."""
 
-    name = MINILM_NAME
-    dimension = ENGLISH
-    batch = 16  # about a third of a second of one core
     sends_away = False
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._network: Network | None = None
 
     @property
     def space(self) -> str:
         """The name, with the mark of what MiniLM was changed by."""
         return f"{self.name}-{changes_mark()}"
+
+
+class MiniLMEmbedder(_WithMiniLM):
+    """`local/minilm`: English; offline, on the processor, at no cost. Needs the package of its weights, see `check`."""
+
+    name = MINILM_NAME
+    dimension = ENGLISH
+    batch = 16  # about a third of a second of one core
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._network: Network | None = None
 
     async def check(self) -> None:
         """Raise `MissingModel` with the install command if a package is missing."""
@@ -97,23 +102,17 @@ PART_WEIGHTS = 0.83, 0.42
 both together better still. The other rows are compared by the multilingual part alone."""
 
 
-class LocalEmbedder(JudgingEmbedder):
+class LocalEmbedder(_WithMiniLM):
     """Offline, on the processor, at no cost; each encoder is loaded with the first text that needs it."""
 
     name = NAME
     dimension = ENGLISH + ANY + 1  # both parts, and the number that marks a missing one
     batch = MiniLMEmbedder.batch
-    sends_away = False
     scale = math.sqrt(2)
     is_calibrated = True
 
     def __init__(self) -> None:
         self._english = MiniLMEmbedder()
-
-    @property
-    def space(self) -> str:
-        """The name, with the mark of what MiniLM was changed by."""
-        return f"{self.name}-{changes_mark()}"
 
     @staticmethod
     def is_installed() -> bool:
