@@ -108,6 +108,8 @@ MATRICES = (
     *("intermediate.dense", "output.dense"),
 )
 """The matrices of a layer, in the order of the file."""
+_IN_LAYERS = tuple(f"encoder.layer.{number}.{part}.weight" for number in range(_LAYERS) for part in MATRICES)
+"""The names of the matrices of all layers, in the same order."""
 HEADS = 12
 EPSILON = 1e-12
 _BATCH_TOKENS = 1024
@@ -257,8 +259,7 @@ def published_weights(path: Path) -> dict[str, Tensor]:
     except (OSError, ValueError) as error:
         raise MissingModel(f"{path} is damaged ({error}): {MINILM.command}") from error
     matrices = (name.removesuffix("_q") for name in tensors if name.startswith("val_") and name.endswith("_q"))
-    layers = (f"encoder.layer.{number}.{part}.weight" for number in range(_LAYERS) for part in MATRICES)
-    weights = {name: _dequantized(tensors, each) for name, each in zip(layers, matrices, strict=True)}
+    weights = {name: _dequantized(tensors, each) for name, each in zip(_IN_LAYERS, matrices, strict=True)}
     for name, tensor in tensors.items():
         if tensor.dtype == "<f4" and name.startswith("inner."):
             weights[name.removeprefix("inner.")] = tensor
@@ -272,7 +273,7 @@ def _changed_weights(path: Path) -> dict[str, Tensor]:
     weights = published_weights(path)
     for name, change in json.loads(read_changes())["matrices"].items():
         weights[name] += np.matmul(*low_rank(change))
-    for name in (f"encoder.layer.{number}.{part}.weight" for number in range(_LAYERS) for part in MATRICES):
+    for name in _IN_LAYERS:
         weights[name] = _in_blocks(weights[name])
     return weights
 

@@ -154,16 +154,16 @@ class Weights(Struct, frozen=True):
         return folder
 
     def map_arrays(
-        self, source: Path, unpack: Callable[[], Mapping[str, NDArray[Any]]], mark: str = ""
+        self, source: Path, unpack: Callable[[], Mapping[str, NDArray[Any]]], *marks: str
     ) -> Mapping[str, NDArray[Any]]:
         """Return the arrays that `unpack` makes of the file `source`, mapped from a file in the cache folder.
 
-        Its name ends with `mark`, which stands for what else they are made of. The first process writes that file. If
+        Its name ends with `marks`, which stand for what else they are made of. The first process writes that file. If
         it cannot be written, the arrays stay in memory.
         """
         status = source.stat()
-        name = f"{self.module}-{status.st_size:x}-{status.st_mtime_ns:x}-{mark}.npy"
-        path = user_cache_path("chatbot") / "encoders" / name
+        name = "-".join((self.module, f"{status.st_size:x}", f"{status.st_mtime_ns:x}", *marks))
+        path = user_cache_path("chatbot") / "encoders" / f"{name}.npy"
         if (kept := _map(path)) is not None:
             return kept
         arrays = unpack()
