@@ -35,6 +35,8 @@ _MOST_READ = 200_000
 """Characters of a text that are read."""
 _LONGEST = 200
 """Characters at which a passage ends with its sentence; one without an end is cut at twice as many."""
+_MOST_PASSAGES = 20_000
+"""Passages of long texts are larger, so that millions of short lines are not a passage each."""
 _LONGEST_TITLE = 200
 _NEIGHBOURS = 0.15
 _PIECE = re.compile(r"[^\n.!?。！？]*(?:[.!?。！？]+(?=\s|$)|[。！？]|\n+|$|[.!?]+)\s*")
@@ -68,7 +70,9 @@ def excerpt(
     kept = [each for each in texts[:1] if each[0] == "title" and len(each[1]) <= _LONGEST_TITLE]
     rest = texts[len(kept) :]
     room = most_tokens - sum(count(f"{label} | {text}\n") for label, text in kept)
-    passages = [each for number, (_, text) in enumerate(rest) for each in _split(number, text[:_MOST_READ])]
+    read = [text[:_MOST_READ] for _, text in rest]
+    least = sum(map(len, read)) // _MOST_PASSAGES
+    passages = [each for number, text in enumerate(read) for each in _split(number, text, least)]
     chosen: list[Passage] = []
     for passage in _by_worth(passages, rest, words):
         cost = count(rest[passage.text][1][passage.begin : passage.end]) + 4
@@ -80,15 +84,17 @@ def excerpt(
     return [*kept, *((rest[number][0], text) for number, text in _join_passages(chosen, [text for _, text in rest]))]
 
 
-def _split(number: int, text: str) -> Iterable[Passage]:
+def _split(number: int, text: str, least: int) -> Iterable[Passage]:
+    """Yield the passages of a text, each of at least `least` characters but the last."""
+    longest = max(_LONGEST, least)
     begin = end = 0
     for piece in _PIECE.finditer(text):
-        if end > begin and (piece.end() - begin > _LONGEST or text[end - 1] == "\n"):
+        if end > begin + least and (piece.end() - begin > longest or text[end - 1] == "\n"):
             yield Passage(number, begin, end)
             begin = end
         end = piece.end()
-        while end - begin > 2 * _LONGEST:
-            cut = text.rfind(" ", begin + _LONGEST, begin + 2 * _LONGEST) + 1 or begin + 2 * _LONGEST
+        while end - begin > 2 * longest:
+            cut = text.rfind(" ", begin + longest, begin + 2 * longest) + 1 or begin + 2 * longest
             yield Passage(number, begin, cut)
             begin = cut
     if end > begin:

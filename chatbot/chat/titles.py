@@ -27,6 +27,8 @@ REPLY_TOKENS = 32
 """Tokens of a title by a model."""
 _TOPIC_WORDS = 3
 """Content words from which a statement is preferred as a title."""
+_READ = 10_000
+"""Characters of a message among which a title is looked for."""
 _SHOWN = 1_000
 """Characters of a message that a model is shown for a title."""
 
@@ -41,7 +43,7 @@ def title_of(text: str) -> str:
     A text that says little gives a title until a later one says more. A longer sentence is preferred to a short first
     one, which may be a greeting with a name.
     """
-    text, _ = redact(text)
+    text = redact(text)[0][:_READ]
     lines = [line for line in _CODE.sub("\n", text).split("\n") if not line.lstrip().startswith(">")]
     parts = [" ".join(_MARKS.sub("", part).split()) for part in sentences_of("\n".join(lines))]
     whole = next((part for part in parts if any(map(str.isalnum, part))), " ".join(text.split()))

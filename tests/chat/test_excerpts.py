@@ -113,6 +113,21 @@ def test_an_excerpt_holds_only_what_was_said_and_keeps_to_its_size(texts: list[s
         assert all("".join(part.split()) in said for part in text.split("…"))
 
 
+def test_a_million_short_lines_are_few_passages_and_the_one_asked_for_is_found() -> None:
+    counted = 0
+
+    def count(text: str) -> int:
+        nonlocal counted
+        counted += 1
+        return estimate_tokens(text)
+
+    lines = "y\n" * 500_000 + f"{NEEDLE}\n" + "y\n" * 500_000
+    texts = [("", lines[at : at + 200_000]) for at in range(0, len(lines), 200_000)]
+    found = excerpt(texts, question_words(["the padlock"]), 300, count)
+    assert NEEDLE in "".join(text for _, text in found)
+    assert counted < 25_000
+
+
 def test_an_excerpt_that_was_not_sent_is_not_told_as_sent() -> None:
     recorded = {"injected": ["a"], "excerpts": ["a"]}
     assert outcomes(recorded) == {"a": EXCERPT}
