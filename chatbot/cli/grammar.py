@@ -125,6 +125,16 @@ class Parser(argparse.ArgumentParser):
         self.actions = added.choices
         return added
 
+    def in_chat(self) -> Parser:
+        """Name the commands as they are typed in the chat, and leave options to their help."""
+        for child in self.actions.values():
+            child.prog = child.prog.replace("chatbot ", "/", 1)
+            usage = child._get_formatter()  # noqa: SLF001 - argparse has no other way
+            usage.add_usage(None, child._get_positional_actions(), (), "")  # noqa: SLF001 - the same
+            child.usage = usage.format_help().strip()
+            child.in_chat()
+        return self
+
     def parse_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
         """Override `ArgumentParser`, whose first parser reports words that a command does not know."""
         known, unknown = self.parse_known_args(args, namespace)

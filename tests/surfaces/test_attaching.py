@@ -39,23 +39,30 @@ def _files() -> None:
     ],
 )
 def test_a_typed_name_attaches_its_file(typed: str, said: str, names: list[str]) -> None:
-    text, files = attach_named(typed, PastedTexts())
-    assert (text, [file.name for file in files]) == (said, names)
+    notices: list[str] = []
+    text, files = attach_named(typed, PastedTexts(), notices.append)
+    assert (text, [file.name for file in files], notices) == (said, names, [])
+
+
+def test_a_name_with_an_extension_and_without_a_file_is_text_with_a_notice() -> None:
+    notices: list[str] = []
+    assert attach_named("read @note.txt, @deep", PastedTexts(), notices.append) == ("read @note.txt, @deep", [])
+    assert notices == ["file not found: 'note.txt': its name is sent as text"]
 
 
 def test_what_was_pasted_names_no_file() -> None:
     pasted = PastedTexts()
     pasted.note("please read @notes.txt now")
-    assert attach_named("please read @notes.txt now", pasted) == ("please read @notes.txt now", [])
-    assert [file.name for file in attach_named("read @deep/er.md", pasted)[1]] == ["er.md"]
+    assert attach_named("please read @notes.txt now", pasted, pytest.fail) == ("please read @notes.txt now", [])
+    assert [file.name for file in attach_named("read @deep/er.md", pasted, pytest.fail)[1]] == ["er.md"]
 
 
 @pytest.mark.parametrize("name", ["~nobody-of-this-name", "n" * 5_000, "\ud800", "a\0b"])
 def test_what_can_be_no_file_is_text_or_an_error_of_ours(name: str) -> None:
-    assert attach_named(f"ask @{name}", PastedTexts()) == (f"ask @{name}", [])
+    assert attach_named(f"ask @{name}", PastedTexts(), pytest.fail) == (f"ask @{name}", [])
     for text in (f"@{name}/x", f'@"{name}"'):
         with pytest.raises(InvalidValue, match="file not found:"):
-            attach_named(text, PastedTexts())
+            attach_named(text, PastedTexts(), pytest.fail)
     for given, error in ((name, "file not found:"), ("~", "not a file: '~'")):
         with pytest.raises(InvalidValue, match=error):
             upload_from_file(given)

@@ -273,8 +273,10 @@ def test_a_path_a_pasted_block_and_an_escaped_slash_are_messages_and_a_typed_fil
     chat.say("/nosuch thing", r"no command /nosuch.*type //nosuch\s+to send it")
     chat.say("/help", "pasted lines are sent")
     chat.say("see @notes.txt", "(seen.*){6}")
+    chat.say("/memory history", r"usage: /memory history ID\n/memory history: error: .* required: ID")
+    chat.say("read @nofile.txt", "file not found: 'nofile.txt'.*seen")
     chat.leave()
-    *others, typed = [content for role, content in _said() if role == "user"]
+    *others, typed, _ = [content for role, content in _said() if role == "user"]
     assert others == [*said, "/help"]
     assert re.fullmatch(r"see notes\.txt\n\n\[notes\.txt\]\(attachments/[0-9a-f]{32}\.txt\)", typed)
 
@@ -337,8 +339,8 @@ EVERY_COMMAND = {
     "/doctor": "hooks",
     "/hooks": "hook",
     "/stores": "observations",
-    "/maintain --help": "usage: chatbot maintain",
-    "/setup --help": "usage: chatbot setup",
+    "/maintain --help": "usage: /maintain",
+    "/setup --help": "usage: /setup",
     "/new": "a new session · House ·",
     "/exit": "",  # leaves
 }

@@ -67,10 +67,11 @@ class PastedTexts:
         return any("\n" in each.strip() and text.startswith(each.strip()) for each in self._texts)
 
 
-def attach_named(text: str, pasted: PastedTexts) -> tuple[str, list[Upload]]:
+def attach_named(text: str, pasted: PastedTexts, notice: Callable[[str], None]) -> tuple[str, list[Upload]]:
     """Return the message with the names of its files in place of their paths, and the files.
 
-    A name without a file is left unchanged, unless it looks like a path: then `InvalidValue` is raised. Blocking.
+    A name without a file is left unchanged, with a notice if it has an extension; `InvalidValue` is raised if it looks
+    like a path. Blocking.
     """
     from chatbot.attachments.read import file_named, no_file, upload_from_file
 
@@ -85,6 +86,8 @@ def attach_named(text: str, pasted: PastedTexts) -> tuple[str, list[Upload]]:
                 return files[-1].name + (found[2] or "")[len(name) :]
         if found[1] or "/" in found[2]:
             raise InvalidValue(f"{no_file(found[1] or found[2])}; correct its name, or leave out the @")
+        if Path(name).suffix:
+            notice(f"{no_file(name)}: its name is sent as text")
         return found[0]
 
     return _NAMED.sub(named, text), files

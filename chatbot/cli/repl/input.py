@@ -151,7 +151,7 @@ class CommandLineSlash(Slash):
         except ValueError as error:
             raise InvalidValue(f"{text!r} cannot be read: {error}") from error
         try:
-            await run_command(build_parser(words).parse_args(words))
+            await run_command(build_parser(words).in_chat().parse_args(words))
         except SystemExit:
             return  # the parser has printed an error, or help
 

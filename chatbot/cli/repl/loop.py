@@ -171,7 +171,10 @@ class Repl:
             text = text[1:] if _ESCAPED.match(text) else text
         files: Sequence[Upload] = ()
         if following.say is None:
-            text, files = await asyncio.to_thread(attach_named, text, self._pasted)
+            notices: list[str] = []
+            text, files = await asyncio.to_thread(attach_named, text, self._pasted, notices.append)
+            for each in notices:
+                self._screen.say(each, "ansiyellow")
         if following.replaces:
             await self._commands.chat.take_back(to_ask_again=True)
         await self._answer(text, files, again=following.again)
