@@ -151,7 +151,7 @@ MAY_TOUCH_FILES = {
     "allowed.py": "configuration: which files are trusted",
     "cli/config.py": "configuration",
     "cli/doctor.py": "configuration: who may read it, programs, and the folders that it names",
-    "cli/init.py": "configuration, and personas",
+    "cli/setup.py": "configuration, and personas",
     "models/provider.py": "configuration: keys of providers",
     "config_layers.py": "configuration",
     "identity.py": "configuration: identity.toml",

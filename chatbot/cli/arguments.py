@@ -437,7 +437,10 @@ COMMANDS = {
         _keys,
     ),
     "personas": Command(
-        "init:run_personas", "list, show and choose personas", ["personas list", "personas use tutor -i ada"], _personas
+        "setup:run_personas",
+        "list, show and choose personas",
+        ["personas list", "personas use tutor -i ada"],
+        _personas,
     ),
     "hooks": Command("plugins:list_hooks", "list hooks in the order in which they run", ["hooks", "hooks --json"]),
     "tools": Command("plugins:list_tools", "list the tools that the model can call", ["tools list"], _tools),
@@ -473,7 +476,7 @@ COMMANDS = {
         _doctor,
     ),
     "init": Command(
-        "init:run",
+        "setup:run_init",
         "create a configuration and an identity",
         ["init", "init --here --name ada --model anthropic/claude-sonnet-4-5"],
         _init,
