@@ -1,12 +1,13 @@
-"""The application: routes, access checks, and error handlers."""
+"""The application: routes, access checks, error handlers, health checks and metrics."""
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -20,22 +21,24 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from chatbot.errors import ChatbotError
 from chatbot.operation import NoSuchPage, Operation
 from chatbot.operations import OPERATIONS
-from chatbot.server import readiness
 from chatbot.server.bodies import Bodies
-from chatbot.server.dependencies import known_parameters_only
+from chatbot.server.dependencies import CallerHere, IdentitiesHere, known_parameters_only
 from chatbot.server.document import DocumentedApi, methods_of
 from chatbot.server.doors import OPEN_PATHS, Doors, shows_page
-from chatbot.server.errors import OPENAI_PATHS, UNSUPPORTED, Problem, invalid, problem_of
+from chatbot.server.errors import EVERYWHERE, OPENAI_PATHS, UNSUPPORTED, Problem, invalid, problem_of
 from chatbot.server.idempotency import Idempotency
-from chatbot.server.identities import Identities
+from chatbot.server.identities import Identities, IdentityUse
 from chatbot.server.native import routers
-from chatbot.server.open_runtimes import IdentityUse
 from chatbot.server.openai import completions, models, responses
 from chatbot.server.page import OPEN_PATHS as PAGE_PATHS
 from chatbot.server.page import add_page
 from chatbot.server.page.rendering import problem_page
 from chatbot.server.request_values import VISIBLE
-from chatbot.stores.errors import StoreError, UnknownOutcome
+from chatbot.server.shapes import Shape
+from chatbot.stores.errors import StoreAway, StoreError, UnknownOutcome
+
+if TYPE_CHECKING:
+    from chatbot.telemetry.telemetry import Telemetry  # needs the extra
 
 _DESCRIPTION = """\
 A chat bot that remembers. Send a token as `Authorization: Bearer …`; on this machine none is needed while no tokens
@@ -58,7 +61,7 @@ def create_app(identities: Identities) -> FastAPI:
     app.state.identities = identities
     app.router.routes.extend(_routes(tuple(OPERATIONS)))
     if identities.telemetry is not None and identities.telemetry.registry is not None:
-        app.include_router(readiness.router_for(identities.telemetry))
+        app.include_router(_metrics_router(identities.telemetry))
     _add_error_handlers(app)
     # The last one added runs first.
     app.add_middleware(IdentityUse, runtimes=identities.runtimes)
@@ -96,8 +99,55 @@ def _routes(operations: tuple[Operation, ...]) -> tuple[BaseRoute, ...]:
     for router in (models.router, completions.router, responses.router, *routers(operations)):
         every.include_router(router, dependencies=[Depends(known_parameters_only)])
     add_page(every)
-    every.include_router(readiness.router)
+    every.include_router(_health_router)
     return tuple(every.routes)
+
+
+class Health(Shape):
+    """State of the server."""
+
+    status: Literal["ok"] = "ok"
+    """The server runs."""
+    storage: Literal["ok", "away"]
+    """`away` while the storage cannot be used; the server continues by itself once it can."""
+
+
+_health_router = APIRouter(tags=["server"])
+
+
+@_health_router.get("/health", summary="Health check")
+async def health(identities: IdentitiesHere) -> Health:
+    """Return 200 for as long as the server runs, with the state of the storage: no token is needed."""
+    return Health(storage="ok" if await identities.storage.error() is None else "away")
+
+
+@_health_router.get("/ready", summary="Check whether requests can be served", responses={503: EVERYWHERE[503]})
+async def ready(identities: IdentitiesHere) -> Health:
+    """Return 503 while the storage cannot be used, so that a load balancer asks another server: no token is needed."""
+    if error := await identities.storage.error():
+        raise error if isinstance(error, StoreAway) else StoreAway(str(error)) from error
+    return Health(storage="ok")
+
+
+def _metrics_router(telemetry: Telemetry) -> APIRouter:
+    """Return the route of these metrics."""
+    router = APIRouter(tags=["server"], responses=EVERYWHERE)
+
+    @router.get(
+        "/metrics",
+        summary="Metrics in the format of Prometheus",
+        response_class=Response,
+        responses={200: {"content": {"text/plain": {}}, "description": "The metrics."}},
+    )
+    async def metrics(request: Request, identities: IdentitiesHere, caller: CallerHere) -> Response:
+        """Return the metrics to a metrics token, or one that opens every identity with full clearance."""
+        if not identities.may_read_metrics(caller):
+            why = "this token does not open the metrics: `chatbot token add LABEL --metrics` creates one that does"
+            raise Problem(403, "metrics_not_allowed", why)
+        body, media_type = await asyncio.to_thread(telemetry.read, request.headers.get("accept", ""))
+        return Response(body, headers={"content-type": media_type, "cache-control": "no-store"})
+
+    return router
 
 
 @asynccontextmanager

@@ -22,8 +22,7 @@ from chatbot.memory.users import UserErasure, check_erases, erase_user
 from chatbot.operations import Context
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Accounts, ServerCaller
-from chatbot.server.stop_requests import StopRequests
-from chatbot.server.turns import AfterTurn, KeptTurn, RemoteTurn, RunningTurn, TurnRequest, Turns
+from chatbot.server.turns import AfterTurn, KeptTurn, RemoteTurn, RunningTurn, StopRequests, TurnRequest, Turns
 from chatbot.stores.access import Right, check_may
 from chatbot.stores.backend import is_blob_name
 from chatbot.stores.errors import UnsafePath, UnsupportedOperation

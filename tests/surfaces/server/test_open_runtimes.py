@@ -11,11 +11,9 @@ from chatbot.chat.events import SESSION_END, SESSION_START
 from chatbot.hooks import Hook
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
-from chatbot.server import open_runtimes
 from chatbot.server.callers import OWNER
-from chatbot.server.identities import Identities
+from chatbot.server.identities import SPARED_S, Identities
 from chatbot.server.identity_access import IDLE_S, Chats
-from chatbot.server.open_runtimes import SPARED_S
 from chatbot.stores.errors import ClosedResource
 from tests.command import project
 from tests.servers.http_server import Serve, wait_until
@@ -32,7 +30,7 @@ class Clock:
 @pytest.fixture
 async def identities(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Identities]:
     """Four identities, of which two may stay open."""
-    monkeypatch.setattr(open_runtimes, "MOST", 2)
+    monkeypatch.setattr("chatbot.server.identities.MOST", 2)
     project("", "ada", "bea", "cleo", "dora")
 
     def opened(options: Options) -> Runtime:
@@ -45,7 +43,7 @@ async def identities(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Identitie
 @pytest.fixture
 def clock(identities: Identities, monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(open_runtimes, "monotonic", clock)
+    monkeypatch.setattr("chatbot.server.identities.monotonic", clock)
     return clock
 
 
@@ -83,7 +81,7 @@ async def test_what_was_closed_goes_on_with_all_that_was_said(identities: Identi
 def test_a_stream_keeps_its_identity_open_to_its_end(http: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     served = http(["word " * 2000], delay_s=0.005)
     runtimes, clock = served.identities.runtimes, Clock()
-    monkeypatch.setattr(open_runtimes, "monotonic", clock)
+    monkeypatch.setattr("chatbot.server.identities.monotonic", clock)
     with served.client() as client:
         asked = {"model": "ada", "messages": [{"role": "user", "content": "Tell me."}], "stream": True}
         with client.stream("POST", "/v1/chat/completions", json=asked) as stream:
