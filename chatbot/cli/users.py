@@ -19,7 +19,7 @@ from chatbot.errors import ConfigError
 from chatbot.identity import load_identity
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import check_namespace, user_namespace, utc_now
-from chatbot.memory.users import User, erase_user, export_user, users_in
+from chatbot.memory.users_and_projects import User, erase_user, export_user, users_in
 from chatbot.options import Setup
 from chatbot.server.access_tokens import Token, Tokens
 from chatbot.server.callers import Account, Accounts, Grant, forget_user

@@ -13,12 +13,6 @@ if TYPE_CHECKING:
     from chatbot.memory.memory import Memory as Memory
     from chatbot.memory.people import Person as Person
     from chatbot.memory.people import Task as Task
-    from chatbot.memory.projects import Project as Project
-    from chatbot.memory.projects import ProjectContent as ProjectContent
-    from chatbot.memory.projects import erase_project as erase_project
-    from chatbot.memory.projects import projects_in as projects_in
-    from chatbot.memory.projects import rename_project as rename_project
-    from chatbot.memory.projects import sessions_of as sessions_of
     from chatbot.memory.reading import Hit as Hit
     from chatbot.memory.recall import RankedMemory as RankedMemory
     from chatbot.memory.recall import Recollection as Recollection
@@ -28,7 +22,13 @@ if TYPE_CHECKING:
     from chatbot.memory.session_search import SessionHit as SessionHit
     from chatbot.memory.standing import Profile as Profile
     from chatbot.memory.system import MemorySystem as MemorySystem
-    from chatbot.memory.users import export_user as export_user
+    from chatbot.memory.users_and_projects import Project as Project
+    from chatbot.memory.users_and_projects import ProjectContent as ProjectContent
+    from chatbot.memory.users_and_projects import erase_project as erase_project
+    from chatbot.memory.users_and_projects import export_user as export_user
+    from chatbot.memory.users_and_projects import projects_in as projects_in
+    from chatbot.memory.users_and_projects import rename_project as rename_project
+    from chatbot.memory.users_and_projects import sessions_of as sessions_of
     from chatbot.memory.writing import AddResult as AddResult
     from chatbot.memory.writing import Draft as Draft
     from chatbot.stores.backend import SessionFile as SessionFile
@@ -46,7 +46,6 @@ _NAMES = {
     "chatbot.memory.handle": "SessionHandle",
     "chatbot.memory.memory": "Memory",
     "chatbot.memory.people": "Person Task",
-    "chatbot.memory.projects": "Project ProjectContent erase_project projects_in rename_project sessions_of",
     "chatbot.memory.reading": "Hit",
     "chatbot.memory.recall": "RankedMemory Recollection",
     "chatbot.memory.scope": "Caller SystemOptions",
@@ -54,7 +53,9 @@ _NAMES = {
     "chatbot.memory.session_search": "SessionHit",
     "chatbot.memory.standing": "Profile",
     "chatbot.memory.system": "MemorySystem",
-    "chatbot.memory.users": "export_user",
+    "chatbot.memory.users_and_projects": (
+        "Project ProjectContent erase_project export_user projects_in rename_project sessions_of"
+    ),
     "chatbot.memory.writing": "AddResult Draft",
     "chatbot.stores.backend": "SessionFile",
     "chatbot.stores.observation": "Observation Triple",

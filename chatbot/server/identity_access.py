@@ -18,7 +18,7 @@ from chatbot.chat.ledger import Bill, Payer
 from chatbot.errors import ConfigError, SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
-from chatbot.memory.users import UserErasure, check_erases, erase_user
+from chatbot.memory.users_and_projects import UserErasure, check_erases, erase_user
 from chatbot.operations import Context
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Accounts, ServerCaller

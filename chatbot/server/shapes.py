@@ -22,11 +22,10 @@ from chatbot.memory import (
     SessionRecord,
     people,
     profile_lines,
-    projects,
     reading,
     session_search,
     standing,
-    users,
+    users_and_projects,
     writing,
 )
 from chatbot.memory.erasure import Erasure
@@ -173,9 +172,9 @@ Fact: Any = _derive(
 )
 Person: Any = _derive(people.Person, "Person", "name aliases mention_count last_mentioned facts")
 Task: Any = _derive(people.Task, "Task", "id title status priority scope surface project due note", base=_Task)
-_derive(projects.Project, "Project", "name memories sessions used_at")
-User: Any = _derive(users.User, "User", "namespace user memories sessions used_at")
-_derive(projects.ProjectContent, "ProjectContent", "memories sessions")
+_derive(users_and_projects.Project, "Project", "name memories sessions used_at")
+User: Any = _derive(users_and_projects.User, "User", "namespace user memories sessions used_at")
+_derive(users_and_projects.ProjectContent, "ProjectContent", "memories sessions")
 _derive(
     profile_lines.ProfileLine, "Line", "id key value title valid_from valid_to said_at pinned by sources sensitivity"
 )

@@ -14,7 +14,7 @@ import pytest
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.people import ALIAS
 from chatbot.memory.scope import new_id, user_namespace
-from chatbot.memory.users import erase_user
+from chatbot.memory.users_and_projects import erase_user
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, MissingFolder
 from chatbot.stores.home import Home

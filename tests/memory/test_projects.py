@@ -12,8 +12,7 @@ from chatbot.chat.memory_tools import memory_tools
 from chatbot.embed import open_memory
 from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.memory.projects import Project, erase_project, projects_in, rename_project
-from chatbot.memory.users import export_user
+from chatbot.memory.users_and_projects import Project, erase_project, export_user, projects_in, rename_project
 from chatbot.messages import ToolCall
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import SENSITIVITIES

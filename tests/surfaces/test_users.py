@@ -15,7 +15,7 @@ from mcp.client.streamable_http import streamable_http_client
 
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import LONGEST_LABEL, check_namespace, user_namespace, user_of
-from chatbot.memory.users import erase_user
+from chatbot.memory.users_and_projects import erase_user
 from chatbot.messages import Message, ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime

@@ -26,10 +26,10 @@ from chatbot.cli.output import (
 from chatbot.memory import SessionRecord
 from chatbot.memory.people import Person, Task
 from chatbot.memory.profile_lines import ProfileLine
-from chatbot.memory.projects import Project, ProjectContent
 from chatbot.memory.reading import Hit
 from chatbot.memory.session_search import SessionHit
 from chatbot.memory.standing import Profile
+from chatbot.memory.users_and_projects import Project, ProjectContent
 from chatbot.memory.writing import AddResult
 from chatbot.operation import ListPage, Operation
 from chatbot.operations import Alias, Entries

@@ -15,7 +15,7 @@ from chatbot.cli.verbs import chosen_sessions
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionRecord
 from chatbot.memory.erasure import Erasure
-from chatbot.memory.projects import ProjectContent
+from chatbot.memory.users_and_projects import ProjectContent
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
 

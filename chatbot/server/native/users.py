@@ -12,7 +12,7 @@ from pydantic import Field
 
 from chatbot.chat.ledger import Quota
 from chatbot.memory.scope import LONGEST_LABEL, utc_now
-from chatbot.memory.users import export_user, users_in
+from chatbot.memory.users_and_projects import export_user, users_in
 from chatbot.server.callers import Account, ServerCaller, forget_user
 from chatbot.server.dependencies import AccessHere, CallerHere, IdentitiesHere, Page
 from chatbot.server.errors import EVERYWHERE, OF_MEMORY, Problem

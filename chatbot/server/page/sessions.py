@@ -13,8 +13,8 @@ from msgspec.structs import replace
 from starlette.responses import HTMLResponse
 
 from chatbot.memory import SessionRecord
-from chatbot.memory.projects import projects_in
 from chatbot.memory.session_search import SessionHit
+from chatbot.memory.users_and_projects import projects_in
 from chatbot.operations import list_sessions
 from chatbot.server.dependencies import SessionId
 from chatbot.server.identity_access import IdentityAccess
