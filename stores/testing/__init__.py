@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from chatbot.stores.testing.backend_contract import BackendContract as BackendContract
     from chatbot.stores.testing.backend_contract import PlaceContract as PlaceContract
     from chatbot.stores.testing.log_contract import LogContract as LogContract
+    from chatbot.stores.testing.log_contract import ShelfContract as ShelfContract
     from chatbot.stores.testing.observation_contract import ObservationStoreContract as ObservationStoreContract
     from chatbot.stores.testing.observation_machine import ObservationMachine as ObservationMachine
     from chatbot.stores.testing.session_contract import KeyValueStoreContract as KeyValueStoreContract
     from chatbot.stores.testing.session_contract import StoreMachine as StoreMachine
     from chatbot.stores.testing.session_contract import TranscriptStoreContract as TranscriptStoreContract
-    from chatbot.stores.testing.shelf_contract import ShelfContract as ShelfContract
 
 _HOMES = {
     "BackendContract": "backend_contract",
@@ -34,7 +34,7 @@ _HOMES = {
     "ObservationMachine": "observation_machine",
     "ObservationStoreContract": "observation_contract",
     "PlaceContract": "backend_contract",
-    "ShelfContract": "shelf_contract",
+    "ShelfContract": "log_contract",
     "StoreMachine": "session_contract",
     "TranscriptStoreContract": "session_contract",
 }

@@ -14,11 +14,10 @@ from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.records import SessionRecord
 from chatbot.stores.testing import KeyValueStoreContract, TranscriptStoreContract
 from chatbot.stores.testing.backend_contract import BackendContract
-from chatbot.stores.testing.log_contract import LogContract
+from chatbot.stores.testing.log_contract import LogContract, ShelfContract
 from chatbot.stores.testing.observation_contract import ObservationStoreContract
 from chatbot.stores.testing.observation_machine import ObservationMachine
 from chatbot.stores.testing.session_contract import OTHER, SESSION, START
-from chatbot.stores.testing.shelf_contract import ShelfContract
 from tests.patience import PATIENCE_S
 from tests.postgres import address, open_backend
 
