@@ -14,10 +14,6 @@ if TYPE_CHECKING:
     from chatbot.memory.people import Person as Person
     from chatbot.memory.people import Task as Task
     from chatbot.memory.reading import Hit as Hit
-    from chatbot.memory.recall import RankedMemory as RankedMemory
-    from chatbot.memory.recall import Recollection as Recollection
-    from chatbot.memory.scope import Caller as Caller
-    from chatbot.memory.scope import SystemOptions as SystemOptions
     from chatbot.memory.session_catalog import SessionFilter as SessionFilter
     from chatbot.memory.session_search import SessionHit as SessionHit
     from chatbot.memory.standing import Profile as Profile
@@ -31,14 +27,6 @@ if TYPE_CHECKING:
     from chatbot.memory.users_and_projects import sessions_of as sessions_of
     from chatbot.memory.writing import AddResult as AddResult
     from chatbot.memory.writing import Draft as Draft
-    from chatbot.stores.backend import SessionFile as SessionFile
-    from chatbot.stores.observation import Observation as Observation
-    from chatbot.stores.observation import Triple as Triple
-    from chatbot.stores.query import FactFilter as FactFilter
-    from chatbot.stores.query import Filter as Filter
-    from chatbot.stores.query import Page as Page
-    from chatbot.stores.query import Stats as Stats
-    from chatbot.stores.query import Version as Version
     from chatbot.stores.records import SessionRecord as SessionRecord
 
 _NAMES = {
@@ -47,8 +35,6 @@ _NAMES = {
     "chatbot.memory.memory": "Memory",
     "chatbot.memory.people": "Person Task",
     "chatbot.memory.reading": "Hit",
-    "chatbot.memory.recall": "RankedMemory Recollection",
-    "chatbot.memory.scope": "Caller SystemOptions",
     "chatbot.memory.session_catalog": "SessionFilter",
     "chatbot.memory.session_search": "SessionHit",
     "chatbot.memory.standing": "Profile",
@@ -57,9 +43,6 @@ _NAMES = {
         "Project ProjectContent erase_project export_user projects_in rename_project sessions_of"
     ),
     "chatbot.memory.writing": "AddResult Draft",
-    "chatbot.stores.backend": "SessionFile",
-    "chatbot.stores.observation": "Observation Triple",
-    "chatbot.stores.query": "FactFilter Filter Page Stats Version",
     "chatbot.stores.records": "SessionRecord",
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
