@@ -21,10 +21,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from chatbot.errors import ChatbotError
 from chatbot.operation import NoSuchPage, Operation
 from chatbot.operations import OPERATIONS
-from chatbot.server.bodies import Bodies
 from chatbot.server.dependencies import CallerHere, IdentitiesHere, known_parameters_only
 from chatbot.server.document import DocumentedApi, methods_of
-from chatbot.server.doors import OPEN_PATHS, Doors, shows_page
+from chatbot.server.doors import OPEN_PATHS, Bodies, Doors, shows_page
 from chatbot.server.errors import EVERYWHERE, OPENAI_PATHS, UNSUPPORTED, Problem, invalid, problem_of
 from chatbot.server.idempotency import Idempotency
 from chatbot.server.identities import Identities, IdentityUse
