@@ -482,7 +482,7 @@ COMMANDS = {
         _init,
     ),
     "completion": Command(
-        "completion:run",
+        "main:run_completion",
         "print a shell completion script",
         ["completion bash > ~/.local/share/bash-completion/completions/chatbot", "completion zsh > ~/.zfunc/_chatbot"],
         _completion,

@@ -1,4 +1,4 @@
-"""Entry point: parse, and run one command. `--help` loads nothing else."""
+"""Entry point: parse, and run one command; `chatbot completion`. `--help` loads nothing else."""
 
 from __future__ import annotations
 
@@ -70,3 +70,21 @@ def _as_process(argv: Sequence[str]) -> int:
         return 130
     finally:
         gc.freeze()
+
+
+_FILES = {"FILE", "PATH"}
+"""Metavariables of files."""
+
+
+async def run_completion(args: argparse.Namespace) -> None:
+    """Print a static script for a shell, made from the grammar; using it starts no Python."""
+    import shtab
+
+    from chatbot.cli.output import say_result
+
+    parser = build_parser()
+    for action in every_action(parser):
+        if action.metavar in _FILES:
+            action.complete = shtab.FILE  # type: ignore[attr-defined]
+    script = str(shtab.complete(parser, args.shell)).rstrip("\n")
+    say_result(args, {"shell": args.shell, "script": script}, script)

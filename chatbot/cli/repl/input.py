@@ -6,6 +6,7 @@ So waiting input is read before the prompt reads it, and its line feeds become E
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import select
@@ -24,7 +25,6 @@ from prompt_toolkit.key_binding import KeyPress
 from prompt_toolkit.keys import Keys
 
 from chatbot.cli.arguments import build_parser
-from chatbot.cli.completion import actions_of
 from chatbot.cli.output import SHORTEST_ID, age, printable, terminal_without
 from chatbot.cli.repl.screen import Screen
 from chatbot.cli.run import run_command
@@ -263,13 +263,20 @@ class SlashCompleter(Completer):
         if kind == "commands":
             return [(name[1:], name[1:], about) for name, about in self._commands.all().items()]
         if kind in {"memory", "sessions"}:
-            return [(name, name, about) for name, about in actions_of(kind)]
+            return [(name, name, about) for name, about in _actions_of(kind)]
         if kind not in self._asked:
             try:
                 self._asked[kind] = await getattr(self._candidates, kind)()
             except (ChatbotError, StoreError):
                 self._asked[kind] = ()  # the command itself reports the error
         return self._asked[kind]
+
+
+def _actions_of(command: str) -> list[tuple[str, str]]:
+    """Return the actions of a command, each with its help."""
+    parser = build_parser([command]).actions[command]
+    [actions] = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]  # noqa: SLF001
+    return [(each.dest, each.help or "") for each in actions._choices_actions]  # noqa: SLF001 - argparse has no other way
 
 
 def _matches(typed: str, candidates: Iterable[Candidate]) -> list[Candidate]:
