@@ -16,7 +16,7 @@ from chatbot.attachments import readable
 from chatbot.chat.dialogue import reply_before
 from chatbot.chat.governor import fenced, is_readers_own, line_of
 from chatbot.chat.memory_block import MemoryBlock, build_block
-from chatbot.chat.prompt import withheld_tools
+from chatbot.chat.prompt import ends_of, withheld_tools
 from chatbot.chat.receipts import as_unsent
 from chatbot.config import AgentSettings
 from chatbot.embedding import Judgement
@@ -58,6 +58,8 @@ _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
 _WITH_PROFILE_LINES = 2
 """Number of the best rows whose profile lines are added."""
 _ANYONE = Disclosure()
+_MOST_ASKED = 20_000
+"""Characters at each end of a message that are searched with."""
 _NEEDLESS = -1.5
 """Score of the head `needs_memory` below which memory is not searched."""
 _CONSIDERED = 30
@@ -179,8 +181,9 @@ class ConversationMemory:
         self._refresh()
         await self._drop_outdated()
         judged = await self._judged(said[-1]) if said else None
+        asked = [ends_of(text, _MOST_ASKED) for text in said]
         in_window, most, may_send = await self._in_window(since), self._settings.recall_rows, disclosure.sent
-        recollection = await self._search(said, judged, in_window, most if choose is None else 2 * most)
+        recollection = await self._search(asked, judged, in_window, most if choose is None else 2 * most)
         found = [each for each in recollection.hits if each.observation and each.observation.sensitivity in may_send]
         withheld = {each.id for each in recollection.hits[:most] if each not in found}  # they count towards the limit
         repeated = [each.id for each in found if _is_in(client_text, each.observation)]
@@ -189,7 +192,7 @@ class ConversationMemory:
             hits = await choose(self._session, hits, most, self._clock())
         tasks, index = await self._at_the_beginning() if len(said) == 1 else ((), ())
         rows = [*((row, 1.0) for row in tasks), *((each.observation, each.score) for each in hits if each.observation)]
-        lines = await self._profile(said, recollection, [each.id for each in hits[:_WITH_PROFILE_LINES]])
+        lines = await self._profile(asked, recollection, [each.id for each in hits[:_WITH_PROFILE_LINES]])
         pinned = await self._pinned({*in_window, *(row.id for row, _ in rows)}, client_text)
         beside = [*(line.row for line in lines), *(row for row, _ in pinned)]
         withheld |= {row.id for row in beside if row.sensitivity not in may_send}
@@ -203,7 +206,7 @@ class ConversationMemory:
             budget_tokens=min(self._settings.recall_tokens, most_tokens),
             most=most + len(tasks),  # so that tasks displace no answer
             count=estimate_text,
-            asked=said,
+            asked=asked,
             asks_the_bot=judged is not None and judged.asks_the_bot,
             profile=[line for line in lines if line.id not in withheld],
             standing=[row for row, _ in pinned if row.id not in withheld],
@@ -243,7 +246,7 @@ class ConversationMemory:
 
     async def _judged(self, text: str) -> Judgement | None:
         """Return the judgement of a message, made once; None without a judge."""
-        text, meaning = without_blocks(text), self._memory.scope.meaning
+        text, meaning = ends_of(without_blocks(text), _MOST_ASKED), self._memory.scope.meaning
         if meaning is not None and text != self._judgement[0]:
             self._judgement = text, (await meaning.judge([text], sentences=True))[0]
         return None if meaning is None else self._judgement[1]

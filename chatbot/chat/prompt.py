@@ -60,6 +60,11 @@ def question_words(asked: Sequence[str]) -> frozenset[str]:
     return frozenset()
 
 
+def ends_of(text: str, most: int) -> str:
+    """Return a text, or `most` characters at each end of a longer one: its middle is likely pasted."""
+    return text if len(text) <= 2 * most else f"{text[:most]}\n{text[-most:]}"
+
+
 def excerpt(
     texts: Sequence[tuple[LabelType, str]], words: frozenset[str], most_tokens: int, count: Callable[[str], int]
 ) -> list[tuple[LabelType, str]]:
@@ -183,9 +188,8 @@ async def fit(
 
 
 def _question(exchange: Sequence[Message]) -> str:
-    """Return the user's message; of a long one the ends, as its middle is likely pasted."""
-    text = next((each.content for each in exchange if each.role == "user" and not each.source), "")
-    return text if len(text) <= 2 * _ENDS else f"{text[:_ENDS]}\n{text[-_ENDS:]}"
+    """Return the user's message, of a long one the ends."""
+    return ends_of(next((each.content for each in exchange if each.role == "user" and not each.source), ""), _ENDS)
 
 
 def _cut_last(exchange: list[Message], cost: int, room: int, asked: str) -> tuple[list[Message], list[Cut]]:

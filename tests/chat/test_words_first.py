@@ -304,6 +304,14 @@ class Judge(Embedder):
         return [Judgement(not text.startswith("My"), text.startswith("My"), 0, {"needs_memory": 0.5}) for text in texts]
 
 
+async def test_of_a_very_long_message_the_ends_are_judged(memory_home: Path) -> None:
+    judge = Judge()
+    async with MemorySystem(memory_home, embedder=judge) as memory:
+        session = await memory.create_session(["basic_session", "observations"], "chat")
+        await chat_of(ScriptedModel(["Nice."]), session, memory_home).turn(f"Why? {'y ' * 50_000} Why not?")
+    assert max(map(len, judge.judged)) < 50_000
+
+
 async def test_a_message_is_judged_once_and_a_question_is_kept_for_its_reply_alone(memory_home: Path) -> None:
     judge = Judge()
     async with MemorySystem(memory_home, embedder=judge) as memory:
