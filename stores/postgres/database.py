@@ -26,7 +26,11 @@ from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database_connection import (
     MOST_SKEW_S,
     Row,
+    RowResult,
+    Statement,
     TimedConnection,
+    Transaction,
+    answer_of,
     check_clock,
     configure,
     encode_statement,
@@ -35,12 +39,12 @@ from chatbot.stores.postgres.database_connection import (
     is_broken,
     is_conflict,
     is_read_only,
+    send,
     settings_of,
     skew_of,
     unknown_end,
 )
 from chatbot.stores.postgres.schema import check_version
-from chatbot.stores.postgres.transaction import RowResult, Statement, Transaction, answer_of, send
 from chatbot.stores.span import count
 
 MOST_CONNECTIONS = 10
@@ -105,9 +109,11 @@ class Database:
         self._is_away = False
         """True if the last operation found no database."""
         self._looking = threading.Lock()
+        """Held while one thread checks whether the database is back."""
         self._compared_at, self._offset = time.monotonic(), _offset()
         """When the clocks were last compared, and the setting of the clock here at that time."""
         self.holding = threading.BoundedSemaphore(MOST_CONNECTIONS - _KEPT_FREE)
+        """Limits the transactions that hold a connection, so that some stay free."""
         self._of_thread = threading.local()
         self._begun: set[tuple[str, str, str]] = set()
 
@@ -134,7 +140,7 @@ class Database:
     def release(self) -> None:
         """Give up one use of the database: the last one closes its connections.
 
-        Never waits for `_guard`: the garbage collector may call this in the thread that holds it, which closes it then.
+        The garbage collector may call this in a thread that holds `_guard`, so it never waits: that thread closes it.
         """
         self._released.put(self)
         self._close_unused()

@@ -21,9 +21,8 @@ from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import LineChange, LinePlace, Log, LogMark, Writing, WrittenByOthers, rewrite_lines
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database, TurnRead
-from chatbot.stores.postgres.database_connection import Row
+from chatbot.stores.postgres.database_connection import Row, Transaction
 from chatbot.stores.postgres.place import new_generation
-from chatbot.stores.postgres.transaction import Transaction
 from chatbot.stores.row_events import Event, parse_event
 
 _HEAD: dict[str, Any] = {"session": "", "name": ".observations"}

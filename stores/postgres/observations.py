@@ -24,9 +24,9 @@ from chatbot.stores.observations.writer import Request
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.backend import examine_events
 from chatbot.stores.postgres.database import Database, TurnRead
+from chatbot.stores.postgres.database_connection import Transaction
 from chatbot.stores.postgres.log import PostgresLog
 from chatbot.stores.postgres.place import PostgresPlace, new_generation
-from chatbot.stores.postgres.transaction import Transaction
 from chatbot.stores.records import SessionRef
 from chatbot.stores.row_events import Event, Outcome
 

@@ -21,7 +21,7 @@ from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, readable, record_of
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database, TurnRead
-from chatbot.stores.postgres.transaction import Transaction
+from chatbot.stores.postgres.database_connection import Transaction
 
 logger = logging.getLogger(__name__)
 
