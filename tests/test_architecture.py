@@ -221,7 +221,7 @@ ONE_THING = {
         "backend.py", "embedding.py", "log.py", "place.py", "sessions.py",
     },
     "a part of the core, and the doors' files about it": {
-        "chat.py", "config.py", "models.py", "options.py", "serve.py", "users.py", "why.py",
+        "chat.py", "config.py", "models.py", "options.py", "serve.py", "users.py",
     },
     "the binder of the table of operations, one for each door": {"bind.py"},
     "errors of a layer": {"errors.py"},

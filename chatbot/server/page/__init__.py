@@ -11,7 +11,7 @@ from chatbot.operation import REQUIRED, Parameter
 from chatbot.operations import OPERATIONS
 from chatbot.server.bind import check_value
 from chatbot.server.doors import LOGIN
-from chatbot.server.page import chat, login, memories, saying, sessions, settings, why
+from chatbot.server.page import chat, login, memories, saying, sessions, settings
 from chatbot.server.page.rendering import PATH, AccessHere, Assets, Fields, PageRoute, base, goto, is_part, render_part
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue
@@ -20,7 +20,7 @@ _CHOSEN = "id:"
 """Prefix of the checkboxes that select memories."""
 OPEN_PATHS = frozenset({LOGIN, f"{PATH}/"})
 """Paths that need no token: the login and the assets."""
-PARTS = (login, chat, saying, sessions, memories, why, settings)
+PARTS = (login, chat, saying, sessions, memories, settings)
 
 
 @dataclass(frozen=True, slots=True)

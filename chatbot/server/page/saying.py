@@ -138,8 +138,10 @@ async def archive(access: AccessHere, session_id: SessionId, fields: Fields) -> 
 
 
 def _message(fields: Fields) -> str:
+    """Return the text of a form. Raises `InvalidValue` if it is empty, unless files are sent, or sent again."""
     text = fields.get("text", "")
-    if not (check_text(text, "the message").strip() or any(each.startswith((FILE_FIELD, "turn")) for each in fields)):
+    has_files = "turn" in fields or any(each.startswith(FILE_FIELD) for each in fields)
+    if not (check_text(text, "the message").strip() or has_files):
         raise InvalidValue("the message is empty")
     return text
 
