@@ -135,30 +135,34 @@ def _conversation(kind: str, value: Mapping[str, Any], number: int) -> Conversat
     found: Mapping[Any, Any] = value["mapping"] if kind == CHATGPT else _by_uuid(value["chat_messages"])
     if not isinstance(key := value.get("conversation_id") or key, str):
         return Skip(what, "no id")
-    messages: dict[Any, _Message] = {}
-    for each, said in found.items():
-        try:
-            messages[each] = _of_chatgpt(said) if kind == CHATGPT else _of_claude(said)
-        except MISFITS:
-            messages[each] = _Message(["unknown"])
     parents = {each: said.get(_NAMES[kind][-1]) if isinstance(said, dict) else None for each, said in found.items()}
+    messages = {each: _message_of(kind, said) for each, said in found.items()}
     is_tree = kind == CHATGPT or all(isinstance(each, str) for each in (*found, *filter(None, parents.values())))
     if kind == CHATGPT and leaf not in [*messages]:  # a list, as an invalid leaf may not be hashable
         leaf = max(messages, key=lambda each: _moment_of(messages[each].at, _EPOCH), default="")
     branch = (_branch(parents, leaf) if is_tree else []) or [*messages]  # if a link is broken, all are read
+    shown = [messages[each] for each in branch]
     at = created_at = _moment_of(begun, _EPOCH)
     entries: list[TranscriptEntry] = []
-    for message in map(messages.__getitem__, branch):
+    for message in shown:
         text = "\n\n".join(each.strip("\n") for each in message.said if each)
         if text.strip():
             at = _moment_of(message.at, at)
             entries.append(TranscriptEntry(message.role, text, at))
     if not entries:
         return Skip(what, "no text")
-    left_out = Counter(each for name in branch for each in messages[name].left_out)
+    left_out = Counter(each for message in shown for each in message.left_out)
     used_at = max(_moment_of(used, _EPOCH), entries[-1].at)
     created_at = min(created_at, entries[0].at)
     return Conversation(_key_of(key), str(title or ""), created_at, used_at, tuple(entries), left_out)
+
+
+def _message_of(kind: str, value: Any) -> _Message:
+    """Return a message; one of another shape is counted as `unknown`, and left out."""
+    try:
+        return _of_chatgpt(value) if kind == CHATGPT else _of_claude(value)
+    except MISFITS:
+        return _Message(["unknown"])
 
 
 def _branch(parents: Mapping[Any, Any], leaf: object) -> list[Any]:

@@ -32,6 +32,8 @@ _SMALL = 4 << 20
 """The ratio of a member up to this size is not checked."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+_OPEN_TEXT = re.compile(r'"(?:[^"\\]|\\.)*\\?', re.DOTALL)
+"""A JSON text without its closing quote."""
 _CONVERSATIONS = re.compile(r"conversations(-\d{1,4})?\.json")
 _CLAUDE_MEMORIES = "memories.json"
 _ZIP = b"PK\x03\x04"
@@ -223,7 +225,7 @@ def elements(text: str, name: str) -> Iterator[Any]:
             raise json.JSONDecodeError("no comma, or no end", text, at)
     except (RecursionError, ValueError) as error:  # also for a number with thousands of digits
         at = getattr(error, "pos", at)
-        is_cut = at >= len(text) or "Unterminated" in str(error)
+        is_cut = at >= len(text) or _OPEN_TEXT.fullmatch(text, at)
         why = "it ends early: check that the download is complete" if is_cut else f"error at character {at:,}"
         raise DamagedFile(f"{name} is not valid JSON: {why}") from error
 

@@ -10,7 +10,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Any, cast
 
@@ -45,7 +45,6 @@ from chatbot.transfer.untrusted import OwnPart, SessionLine, checked_receipt
 _LONGEST_WAIT_S = 20.0
 _FILES_BYTES = 8 << 20
 """Bytes of attachments that are sent in one line: few lines, as taking one in reads the whole session."""
-_STEP = timedelta(microseconds=1)
 _WITHOUT_CAPS = {"kv_cap": GREATEST, "transcript_cap": GREATEST}
 """Settings of the session store: everything of another machine is kept; our caps apply at the next change here."""
 
@@ -257,27 +256,14 @@ class SessionUnion:
                        [*self._blobs(record.id).sizes()]])  # fmt: skip
 
     async def _note(self, record: SessionRecord, *, is_merged: bool = False) -> union.SessionContent | None:
-        """Note the state of a session; return its content if that had to be read.
-
-        What is missing since the last time counts as removed by the user, unless we have changed it (`is_merged`).
-        """
+        """Note the state of a session; return its content if it was read. For `is_merged` see `SessionState.next`."""
         ref = self._sessions.ref(record.id)
         stamp = await asyncio.to_thread(self._stamp, record, ref)
-        portable = union.portable(record)
-        before = self.state.sessions.get(record.id, union.SessionState(portable))
+        before = self.state.sessions.get(record.id, union.SessionState(union.portable(record)))
         if stamp and before.stamp == stamp and not is_merged:
             return None
         content = await self.storage.content(ref)
-        now, ids = self.now(), [each for each, _ in content.said]
-        cut, times = [*before.cut], {**before.times}
-        dead = {key: at for key, at in before.dead.items() if key not in content.values}
-        if not is_merged:
-            cut += {*before.ids, *before.files} - {*ids, *content.files, *cut}
-            dead |= dict.fromkeys({*before.keys} - content.values.keys() - dead.keys(), format_time(now))
-        for name in union.differing_names(before.record, portable):
-            last = parse_time(times[name]) if name in times else record.created_at
-            times[name] = format_time(max(now, last + _STEP))
-        state = union.SessionState(portable, times, ids, content.files, sorted(cut), sorted(content.values), dead)
+        state = before.next(record, content, self.now(), is_merged=is_merged)
         digest = _digest([to_builtins(state), content.values, content.receipts])
         self.state.sessions[record.id] = replace(state, stamp=stamp, digest=digest)
         return content
@@ -292,37 +278,43 @@ class SessionUnion:
         None if an entry is in a file that has not arrived yet. With `saves`, the state is saved at once: an entry that
         the user takes back before the next sync is then known to have existed.
         """
-        session_id, entries, own = given.id, given.entries, given.own
-        is_new = not await self._is_there(session_id)
+        is_new = not await self._is_there(given.id)
         if is_new:
-            if (theirs := await self._complete_transcript(machine, given, entries)) is None:
+            if (theirs := await self._complete_transcript(machine, given, given.entries)) is None:
                 return None
+            own = given.own
             await self._make(parse_record(own.record if own else given.session), theirs, is_own=bool(own))
-        ref = self._sessions.ref(session_id)
-        async with self._turn_lock(session_id):
-            await self._note(await self._record(session_id))
-            state = self.state.sessions[session_id]
-            state.cut = list(dict.fromkeys([*state.cut, *given.cut]))
-            ours = union.with_ids(await self.storage.store.transcript_read_all(ref))
-            if (theirs := await self._complete_transcript(machine, given, {**dict(ours), **entries})) is None:
-                return None
-            for name, data in given.files.items():
-                await asyncio.to_thread(self._blobs(session_id).put, data, suffix_of(name))
-            await self._unite_transcript(session_id, ours, theirs)
-            if saves:
-                await self._note_merged(session_id)
-                await self.storage.save(self.state)
-            said = await self.storage.store.transcript_read_all(ref)
-            await asyncio.to_thread(self._drop_files, session_id, said)
-            await self._take_values(ref, given)
-            lines = self.storage.backend.place_of(ref).lines(RECEIPTS)
-            await asyncio.to_thread(unite_lines, lines, given.receipts, receipts=True)
-            await self._take_record(session_id, given)
+        async with self._turn_lock(given.id):
+            is_complete = await self._take_parts(machine, given, saves=saves)
+            state = self.state.sessions[given.id]
+            if is_complete and state.digest == given.digest:  # the place has it as it is here
+                known.sessions[given.id] = given.digest
+                known.new(state.files, given.id)
+        return is_new if is_complete else None
+
+    async def _take_parts(self, machine: str, given: SessionLine, *, saves: bool) -> bool:
+        """Unite each part of an existing session; return False, and unite none, if an entry is missing."""
+        session_id, ref = given.id, self._sessions.ref(given.id)
+        await self._note(await self._record(session_id))
+        state = self.state.sessions[session_id]
+        state.cut = list(dict.fromkeys([*state.cut, *given.cut]))
+        ours = union.with_ids(await self.storage.store.transcript_read_all(ref))
+        if (theirs := await self._complete_transcript(machine, given, {**dict(ours), **given.entries})) is None:
+            return False
+        for name, data in given.files.items():
+            await asyncio.to_thread(self._blobs(session_id).put, data, suffix_of(name))
+        await self._unite_transcript(session_id, ours, theirs)
+        if saves:
             await self._note_merged(session_id)
-            if self.state.sessions[session_id].digest == given.digest:  # the place has it as it is here
-                known.sessions[session_id] = given.digest
-                known.new(self.state.sessions[session_id].files, session_id)
-        return is_new
+            await self.storage.save(self.state)
+        said = await self.storage.store.transcript_read_all(ref)
+        await asyncio.to_thread(self._drop_files, session_id, said)
+        await self._take_values(ref, given)
+        lines = self.storage.backend.place_of(ref).lines(RECEIPTS)
+        await asyncio.to_thread(unite_lines, lines, given.receipts, receipts=True)
+        await self._take_record(session_id, given)
+        await self._note_merged(session_id)
+        return True
 
     async def _take_record(self, session_id: str, given: SessionLine) -> None:
         """Set each field of a session, such as title or project, that was changed later elsewhere."""

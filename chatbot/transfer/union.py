@@ -37,6 +37,7 @@ SESSIONS, OBSERVATIONS, STATE = "basic_session", "observations", "sync.json"
 _STEP = timedelta(microseconds=1)
 _BEGINNINGS = ("add", "triple")
 _Key = tuple[int, datetime, int, str]
+"""Place of a part among those of its row: what began it, then by time, kind and content."""
 
 
 def identity(event: Event) -> str:
@@ -124,7 +125,7 @@ class History:
 
     parts: list[Event]
     is_arranged: bool
-    """True if the journal has the parts in this order, with these times."""
+    """True if the journal has the parts in this order and with these times: it need not be rewritten."""
     counts: Counts
     """Counts as the journal has them, in its own order."""
 
@@ -175,7 +176,7 @@ class Journal:
         for at, line in enumerate(self.lines):
             if known and blake2b(line, digest_size=8).digest() in known:
                 continue
-            if (event := self._event(at)) is not None:  # a purge may say what the erased row had replaced
+            if (event := self._event(at)) is not None:  # a purge is here for the rows that the erased one replaced
                 found |= dict.fromkeys(event.ids if event.kind in COUNTING else (each for each, _ in parts_of(event)))
         return [each for each in found if each not in self.erased]
 
@@ -192,6 +193,7 @@ class Journal:
         return self._histories[row_id]
 
     def _history(self, row_id: str) -> History:
+        """Fold the lines of the row into counts, and its parts, each moved behind those that its writer knew."""
         said: list[tuple[datetime, Event]] = []
         row: Observation | None = None
         last: _Key | None = None
@@ -315,11 +317,6 @@ def portable(record: SessionRecord) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if name != "used_at"}
 
 
-def differing_names(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return the names whose values differ; a missing one is None."""
-    return [name for name in {**one, **other} if one.get(name) != other.get(name)]
-
-
 Transcript = Sequence[tuple[str, TranscriptEntry]]
 """Entries of a transcript with their ids."""
 
@@ -386,7 +383,7 @@ class PlaceState:
     """Contents that a place is known to have."""
 
     digests: set[bytes] = field(default_factory=set)
-    """Of lines of the journal and of parts of them, of counts, entries, receipts, attachments, bills and erased ids."""
+    """Digests of lines of the journal and their parts, counts, entries, receipts, attachments, bills and erased ids."""
     sessions: dict[str, str] = field(default_factory=dict)
     """Digest of the state of each session."""
     taken: set[str] = field(default_factory=set)
@@ -405,23 +402,40 @@ class PlaceState:
 
 
 class SessionState(Struct):
-    """State of a session after the last sync. What is missing since then was removed by the user."""
+    """State of a session after the last sync."""
 
     record: dict[str, Any] = {}
     times: dict[str, str] = {}
     """When fields of the record were changed."""
     ids: list[str] = []
-    """Of its entries."""
+    """Ids of its entries."""
     files: list[str] = []
     cut: list[str] = []
     """Entries and files that were removed on any machine."""
     keys: list[str] = []
-    """Of its values."""
+    """Keys of its values."""
     dead: dict[str, str] = {}
     """When values were removed, by key."""
     stamp: str = ""
     """Changes with the session, so that an unchanged one is not read; empty if there is none."""
     digest: str = ""
+
+    def next(self, record: SessionRecord, content: SessionContent, now: datetime, *, is_merged: bool) -> SessionState:
+        """Return the state of the session with another record and content, without stamp and digest.
+
+        What is missing now was removed by the user, unless the sync itself has just changed the session (`is_merged`).
+        """
+        fields, ids = portable(record), [each for each, _ in content.said]
+        cut, times = [*self.cut], {**self.times}
+        dead = {key: at for key, at in self.dead.items() if key not in content.values}
+        if not is_merged:
+            cut += {*self.ids, *self.files} - {*ids, *content.files, *cut}
+            dead |= dict.fromkeys({*self.keys} - content.values.keys() - dead.keys(), format_time(now))
+        for name in {**self.record, **fields}:
+            if self.record.get(name) != fields.get(name):
+                last = parse_time(times[name]) if name in times else record.created_at
+                times[name] = format_time(max(now, last + _STEP))
+        return SessionState(fields, times, ids, content.files, sorted(cut), sorted(content.values), dead)
 
 
 @dataclass(slots=True)
