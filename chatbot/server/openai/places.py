@@ -322,14 +322,20 @@ async def _session_or_fork(
     is_whole = end == len(known) and count == len(entries) and not access.is_answering(session.id)
     if answered is None and is_whole:
         return session
-    kept = list(_stored_exchanges(entries[:count]))  # it may have continued elsewhere
-    kept = kept[: max(0, end - len(known) + len(kept))]  # the session lacks those from before it began
-    if not kept or _digest_of(kept[-1][1]) != run[-1].user:
+    stored = list(_stored_exchanges(entries[:count]))  # entries after these were added by others
+    missing = len(known) - len(stored)  # exchanges from before the session began
+    kept = stored[: max(0, end - missing)]
+    if not kept:
         return None
-    reply = kept[-1][2]
-    if answered is not None and not (answered and reply and (answered.endswith(reply) or reply.endswith(answered))):
+    _, asked, reply = kept[-1]
+    if _digest_of(asked) != run[-1].user or (answered is not None and not _is_same_reply(answered, reply)):
         return None
     return await access.fork(session.id, at=sum(size for size, *_ in kept))
+
+
+def _is_same_reply(sent: str, stored: str) -> bool:
+    """Return whether one of two texts is the end of the other: a client may have cut off the beginning of a reply."""
+    return bool(sent and stored) and (sent.endswith(stored) or stored.endswith(sent))
 
 
 def _stored_exchanges(entries: Sequence[TranscriptEntry]) -> Iterator[tuple[int, str, str]]:

@@ -245,6 +245,7 @@ class Server(AsyncResource):
         raise ToolError(f"the tools of {self.name!r} cannot be listed: they have more than {_MOST_PAGES} pages")
 
     def _offer(self, listed: list[Listed]) -> tuple[list[Tool], list[str]]:
+        """Return the listed tools to offer, and why others that the settings allow are left out. Blocking."""
         allowed = self._settings.allow
         names = [tool.name for tool in listed]
         problems = [
@@ -258,19 +259,24 @@ class Server(AsyncResource):
         tools: dict[str, Tool] = {}
         for each in wanted[:_MOST_TOOLS]:
             try:
-                tool = RemoteTool(self.name, each, self._settings, self.call, self._clean)
-                form = None if each.name in self._settings.unjudged else self._judge(tool.spec)
-                if form is not None:
-                    raise ToolError(
-                        f"the tool {each.name!r:.80} of {self.name!r} is left out: its description reads like an "
-                        f"instruction ({form}); list it in `unjudged` to offer it anyway"
-                    )
+                tool = self._judged_tool(each)
             except ToolError as error:
                 problems.append(str(error))
                 continue
             if tools.setdefault(tool.spec.name, tool) is not tool:
                 problems.append(f"{self.name!r} has two tools called {tool.spec.name!r}: the second is left out")
         return list(tools.values()), problems
+
+    def _judged_tool(self, listed: Listed) -> Tool:
+        """Return a tool. Raises `ToolError` if its description reads like an instruction, or cannot be used."""
+        tool = RemoteTool(self.name, listed, self._settings, self.call, self._clean)
+        form = None if listed.name in self._settings.unjudged else self._judge(tool.spec)
+        if form is not None:
+            raise ToolError(
+                f"the tool {listed.name!r:.80} of {self.name!r} is left out: its description reads like an instruction "
+                f"({form}); list it in `unjudged` to offer it anyway"
+            )
+        return tool
 
 
 HOW_TO_INSTALL = "the package mcp is not installed: pip install 'chatbot-runtime[mcp]'"
