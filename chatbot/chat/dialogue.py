@@ -249,7 +249,7 @@ class TurnTranscript:
         return unanswered([each for each in await self.entries() if each.at < self.asked_at])
 
     def begin_window(self, exchanges: int) -> bool:
-        """Begin the window with the last `exchanges` messages of the user; return whether that moved it."""
+        """Begin the window with the user's last `exchanges` messages; return whether that moved it."""
         entries = self._read or []
         unsaved = [self.asked_at for role, _ in self._unsaved if role == USER]
         asked = [*(each.at for each in entries if each.role == USER), *unsaved][-exchanges:]

@@ -220,7 +220,11 @@ def scale_of(
 def allocate(
     rows: Sequence[tuple[float, Scale]], most: int, *, places: Mapping[Scale, int] = PLACES, margin: float = MARGIN
 ) -> list[int]:
-    """Return the positions of at most `most` rows, best first; `rows` are scores with scales, best first."""
+    """Return the positions of at most `most` rows, best first; `rows` are scores with scales, best first.
+
+    The best are chosen. Then each further row whose scale has a free place replaces the weakest one of a scale with
+    more rows than places, if that leads by no more than `margin`.
+    """
     chosen = list(range(len(rows)))[:most]
     held = Counter(rows[at][1] for at in chosen)
     for rival in range(most, len(rows)):

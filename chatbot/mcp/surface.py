@@ -384,7 +384,7 @@ def answer_schema(operation: Operation) -> Schema:
         parts: dict[str, Schema] = {"outcome": _TEXT, "id": _TEXT}
     elif kind == "Entries":
         parts = {name: _list_of(_object("role", "at", "content")), "session_id": _TEXT, "title": _TEXT}
-    elif kind == "None":  # the memories and sessions that were named: in one list, or each under a word of `gives`
+    elif kind == "None":  # the rows that were named: as a list, or one each under the words of `gives`
         words = name.split()
         parts = {name: _list_of(_NAMED)} if len(words) == 1 else dict.fromkeys(words, _NAMED)
     elif kind == "Profile":

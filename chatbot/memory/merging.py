@@ -173,7 +173,10 @@ def groups(texts: Sequence[Words], similarity: float, *, least: int) -> list[lis
 
 
 def _candidates(texts: Sequence[Words], similarity: float) -> Iterable[tuple[int, int]]:
-    """Yield pairs with a common rare word and similar length; every similar pair is among them."""
+    """Yield pairs with a common rare word and similar length; every similar pair is among them.
+
+    Prefix filtering, as in "Scaling Up All Pairs Similarity Search" (Bayardo, Ma and Srikant, 2007).
+    """
     held = Counter(chain.from_iterable(texts))
     order = {word: place for place, word in enumerate(sorted(held, key=lambda word: (held[word], word)))}
     holders: defaultdict[str, list[int]] = defaultdict(list)

@@ -182,7 +182,7 @@ async def other_names(scope: Scope, names: Iterable[str], sensitivities: Sensiti
 
 
 def _groups(facts: Iterable[Triple]) -> dict[str, dict[str, str]]:
-    """Map each folded name of a person with aliases to all their names, again by folded name."""
+    """Return, for each folded name of a person with aliases, all names of that person by their folded form."""
     groups: dict[str, dict[str, str]] = {}
     for fact in facts:
         if fold(fact.predicate) != ALIAS:

@@ -1,8 +1,8 @@
 """Standing questions: answers from memory to the questions in the configuration, in the person's own words.
 
-An answer lists the rows that recall finds among those that the person said, wrote or imported, newest first: those
-with enough evidence that state something; for a pinned question, all with enough evidence. Answers are not stored, so
-they are current, pass the gate each time and contain nothing forgotten. Only the vectors of the questions are cached.
+Recall searches the rows that the person said, wrote or imported. An answer lists those with enough evidence, newest
+first; unless the question is pinned, only those that state something. Answers are not stored, so they are current, pass
+the gate each time and contain nothing forgotten. Only the vectors of the questions are cached.
 
 A model's summary of an answer is a row derived from the answer's rows: as sensitive as they are, and erased with them.
 It is shown while the answer is unchanged, and never in a prompt.

@@ -89,7 +89,7 @@ class Page(BaseModel, Generic[Item]):
 async def entries_between(
     session: SessionHandle, place: Callable[[int], tuple[int, int]]
 ) -> tuple[list[TranscriptEntry], int, int]:
-    """Return the entries between the positions that `place` gives for the total, the first position, and the total."""
+    """Return a range of entries, the position of its first, and the total; `place` gives the range for a total."""
     total = await session.transcript_count()
     while True:  # a turn may add entries between counting and reading
         begin, end = place(total)

@@ -272,6 +272,7 @@ class _Sizes:
         meter.create_observable_gauge("chatbot.memory.storage", [taken], "By", "Size of memory")
 
     def _sums(self, label: str) -> list[Observation]:
+        """Return the sums by that label; measured again if this thread runs no event loop."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:

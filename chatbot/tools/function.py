@@ -56,13 +56,14 @@ class Arguments:
         self._name = name
         self._parameters = {each.name: each for each in parameters}
 
-        def arguments_given(**given: Any) -> dict[str, Any]:
+        def echo_arguments(**given: Any) -> dict[str, Any]:
             return given
 
-        echo: Any = arguments_given
+        # pydantic checks the arguments of a call against this signature; the call returns them, checked
+        echo: Any = echo_arguments
         echo.__signature__ = inspect.Signature(parameters)
         echo.__annotations__ = {each.name: each.annotation for each in parameters}
-        self._checked: TypeAdapter[Any] = TypeAdapter(echo, config=ConfigDict(strict=True))  # a call checks and echoes
+        self._checked: TypeAdapter[Any] = TypeAdapter(echo, config=ConfigDict(strict=True))
         self.spec = ToolSpec(name, about, _simplified(self._checked.json_schema(), described))
 
     def check(self, arguments: Mapping[str, Any]) -> dict[str, Any]:

@@ -32,8 +32,11 @@ from chatbot.stores.text.bm25 import Document, average_length
 logger = logging.getLogger(__name__)
 
 _STALE_SHARE = 8
+"""A segment is rewritten when one row in this many has a newer text."""
 _MANY = 4 * FLUSH_ROWS
+"""Rows in memory from which on any region is written."""
 _LOG_ROWS = 20_000
+"""Rows that were put since the segments changed, after which totals are counted anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,7 @@ class TextIndex:
         return Corpus(totals.count, average_length(totals.lengths, totals.count))
 
     def plan(self, least: int = 0) -> Plan | None:
-        """Plan the next segment to write: None while too little is in memory."""
+        """Plan the next segment to write; None while fewer rows than `least`, or too few to be worth it, wait."""
         if len(self._overlay) < (least or FLUSH_ROWS):
             return None
         regions = sorted(self._regions(), reverse=True)
@@ -252,7 +255,7 @@ class TextIndex:
         if rows and rows[-1] >= position:
             start, end = position, min(rows[-1] + 1, position + MAX_ROWS)
             pending = _among(rows, start, end)
-            for segment in reversed(self._segments):
+            for segment in reversed(self._segments):  # small neighbours become one with the new segment
                 size = segment.end - segment.start
                 if segment.end != start or size > end - start or end - segment.start > MAX_ROWS:
                     break

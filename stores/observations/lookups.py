@@ -357,6 +357,7 @@ def _changes(
 
 
 def _shown_event(event: Event, sees: Sees) -> Event:
+    """Return the event without ids of hidden rows, also in its reason and its fields."""
     single = {name: value for name in ("by", "supersedes", "forgets") if (value := getattr(event, name)) is not None}
     hidden: dict[str, Any] = {name: None for name, value in single.items() if not sees(value)}
     for name in ("ids", "compresses"):

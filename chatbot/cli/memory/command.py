@@ -31,7 +31,7 @@ _ID = re.compile(r"(?=.*\d)[0-9a-f]{4,8}(-[0-9a-f-]*)?", re.IGNORECASE)
 _MATCHES = 10
 """Number of matching memories from which one is chosen."""
 _RELATED = 0.2
-"""Evidence that a memory without a word of the text needs if nobody sees it before it is changed; chance gives less."""
+"""Evidence that a memory without a word of the text needs for `--first`, which shows nobody what it changes."""
 
 
 @dataclass(frozen=True)
@@ -93,11 +93,11 @@ class VerbRun:
         return [rows[int(chosen) - 1].id]
 
     async def _matches(self, text: str, noun: str, *, least: float) -> list[Observation]:
-        """Return the memories that the verb can change: of hidden ones those with every word, else the best matches.
+        """Return the memories to choose from: the best matches, each with a word of the text or the `least` evidence.
 
-        Only those with a word of the text, or with the `least` evidence.
+        `restore` chooses among hidden memories, which no search finds: those with every word, the latest first.
         """
-        if getattr(self.args, "operation", "") == "restore_memory":  # a search finds only active ones
+        if getattr(self.args, "operation", "") == "restore_memory":
             words = text.casefold().split()
             hidden = await self.memories.every(statuses=STATUSES[1:], sensitivities=SENSITIVITIES)
             found = [row for row in hidden if all(word in row.text().casefold() for word in words)]
@@ -122,7 +122,7 @@ class VerbRun:
         raise UnknownObservation(f"no fact has the id {prefix!r}")
 
     async def line_key(self, text: str) -> str:
-        """Return the one memory id that begins with the text; the text itself if it is a profile key or fits no id."""
+        """Return the text if it is a key of the profile, else the id that begins with it, else the text."""
         if any(line.key == text.casefold() for line in await self.memories.profile(sensitivities=SENSITIVITIES)):
             return text
         try:
