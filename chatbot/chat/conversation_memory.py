@@ -246,9 +246,10 @@ class ConversationMemory:
 
     async def _judged(self, text: str) -> Judgement | None:
         """Return the judgement of a message, made once; None without a judge."""
-        text, meaning = ends_of(without_blocks(text), _MOST_ASKED), self._memory.scope.meaning
+        meaning = self._memory.scope.meaning
         if meaning is not None and text != self._judgement[0]:
-            self._judgement = text, (await meaning.judge([text], sentences=True))[0]
+            ends = ends_of(without_blocks(text), _MOST_ASKED)
+            self._judgement = text, (await meaning.judge([ends], sentences=True))[0] if ends else None
         return None if meaning is None else self._judgement[1]
 
     async def _orders(self, rows: Sequence[Observation], view: View) -> dict[str, int]:
