@@ -322,7 +322,7 @@ async def test_of_tools_of_one_name_the_first_is_kept(tmp_path: Path) -> None:
         (settings("--die-at-start"), "its output: there is no database"),
         (settings("--no-start", start_timeout_s=0.2), "it did not start within 0.2 s"),
         (settings("--endless"), "they have more than 200 pages"),
-        (McpServerSettings(command="no-such-program-anywhere"), "no such file or directory"),
+        (McpServerSettings(command="no-such-program"), "be used: no such file or directory: no-such-program"),
         (McpServerSettings(command="sh", args=("-c", "exit 0")), "connection closed"),
         (McpServerSettings(command="yes", start_timeout_s=0.2), "did not (start within 0.2 s|list its tools in time)"),
         (McpServerSettings(url="http://127.0.0.1:9/mcp", start_timeout_s=5), "the server 'bad' cannot be used"),

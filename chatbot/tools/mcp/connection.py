@@ -285,5 +285,6 @@ def _innermost(error: BaseException) -> str:
     """Return the innermost error of exception groups in one line."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    text = " ".join(str(error).split()) or type(error).__name__
+    named = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)
+    text = " ".join(named.split()) or type(error).__name__
     return f"{text[:1].lower()}{text[1:300]}"
