@@ -132,6 +132,7 @@ class Parser(argparse.ArgumentParser):
             usage = child._get_formatter()  # noqa: SLF001 - argparse has no other way
             usage.add_usage(None, child._get_positional_actions(), (), "")  # noqa: SLF001 - the same
             child.usage = usage.format_help().strip()
+            child.epilog = (child.epilog or "").replace("  chatbot ", "  /")
             child.in_chat()
         return self
 

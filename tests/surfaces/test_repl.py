@@ -339,7 +339,7 @@ EVERY_COMMAND = {
     "/doctor": "hooks",
     "/hooks": "hook",
     "/stores": "observations",
-    "/maintain --help": "usage: /maintain",
+    "/maintain --help": r"usage: /maintain.*  /maintain --dry-run",
     "/setup --help": "usage: /setup",
     "/new": "a new session · House ·",
     "/exit": "",  # leaves
