@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
-from errno import EROFS
+from errno import EDQUOT, ENOSPC, EROFS
 from pathlib import Path
 from typing import Any, Literal
 
@@ -137,7 +137,8 @@ def _places(setup: Setup) -> Iterator[Finding]:
         yield Finding(STORAGE, "bad", str(problem))
     elif problem:
         what = f"{home} is not writable ({problem.strerror}): nothing new is stored"
-        yield Finding("places", "note" if problem.errno == EROFS else "bad", what, f"ls -ld {shell_word(home)}")
+        look = "df -h" if problem.errno in {ENOSPC, EDQUOT} else "ls -ld"
+        yield Finding("places", "note" if problem.errno == EROFS else "bad", what, f"{look} {shell_word(home)}")
     caches = setup.config.memory.get(_OBSERVATIONS, {}).get("cache")
     cache = Path(caches) if caches else user_cache_path("chatbot")
     is_used = any(_OBSERVATIONS in agent.memory for agent in setup.config.agents.values())

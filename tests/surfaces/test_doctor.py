@@ -18,7 +18,7 @@ from chatbot.runtime import Options
 from chatbot.server.access_tokens import Tokens
 from chatbot.server.callers import Grant
 from chatbot.stores import files
-from tests import process
+from tests import disk, process
 from tests.command import fill, from_json, ok, run
 from tests.disk import ENDLESS, Put
 from tests.effort import by_day, share
@@ -448,6 +448,14 @@ def test_a_plug_in_store_is_opened_and_asked(store: str, state: str, words: str,
     Path("config.toml").write_text(project, encoding="utf-8")
     found = [finding for finding in findings(code=state == "bad") if finding["subject"] == "stores"]
     assert [(each["state"], words in each["message"]) for each in found] == [(state, True)]
+
+
+def test_of_a_full_disk_the_free_space_is_looked_at(small_disk: Path, config_is_asked_for: None) -> None:
+    Path("config.toml").write_text(f'identities = "{small_disk}"\n[model]\nname = "scripted"\n', encoding="utf-8")
+    ok("ask", "hello")
+    disk.fill(small_disk)
+    [found] = [finding for finding in findings(code=True) if finding["subject"] == "places"]
+    assert found["command"] == f"df -h {small_disk}/ada/memory"
 
 
 CANNOT_WORK = [
