@@ -1,4 +1,4 @@
-"""Each command of benchmarks/README.md is run as it is written there, with its smallest size instead."""
+"""What is left to the night: each command of benchmarks/README.md, with its smallest size, and a small year."""
 
 import json
 import os
@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.patience import PATIENCE_S
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
+
+from year import Year, claims  # where Python finds it for scripts
 
 pytestmark = pytest.mark.nightly
 ROOT = Path(__file__).parents[1]
@@ -95,3 +99,33 @@ def test_a_benchmark_runs_as_its_page_says(command: str, tmp_path: Path) -> None
     assert done.returncode in ({0, 1} if "year.py" in command else {0}), told  # 1: a year of 20 sessions proves little
     assert "Traceback" not in told
     assert done.stdout.strip()
+
+
+async def test_after_a_year_what_matters_is_known_and_what_is_gone_is_explained(tmp_path: Path) -> None:
+    year = Year(tmp_path, 80, 1, 100)
+    result = await year.live()
+    assert result["decisions"] == (8, 8)
+    assert result["preferences"] == (6, 6)
+    assert result["corrected"] == (5, 5)
+    assert result["active"] <= 110
+    assert result["unexplained"] == []
+    assert result["statuses"] == result["counted"]
+    assert all(year.counts[kind] for kind in ("consolidate", "archive", "delete", "compress", "erase"))
+    (_, _, half, _), (_, _, whole, _) = year.growth[19], year.growth[39]
+    assert whole < 1.75 * half  # twice as much if nothing went; how much goes depends on the day on which it runs
+    told = {what: holds for what, _, holds in claims(year, result)}
+    hard = [what for what in told if "grows" in what or "share" in what]
+    assert all(holds for what, holds in told.items() if what not in hard), told
+    assert len(hard) == 4  # which need more sessions, and a quiet machine
+
+
+def test_what_is_marked_nightly_runs_when_asked_for_and_the_header_says_so() -> None:
+    arguments = ["-n0", "--collect-only", "-q", "-v", "tests/models/test_probes.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *arguments],
+        capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=ROOT,
+        env=os.environ | {"CHATBOT_NIGHTLY": "1"},
+    )  # fmt: skip
+    assert "effort: nightly" in done.stdout
+    assert "tests collected" in done.stdout
+    assert "deselected" not in done.stdout

@@ -2,6 +2,9 @@
 
 Each asks with the same token for what was said through the official SDK. They come with the dependency group `clients`,
 but those that cannot live beside our own dependencies, which say so in their script, and the one for Node.js.
+
+Of the official conformance suite of MCP, all that applies to `chatbot mcp --http` passes. The other scenarios call
+parts of the suite's own server, or need what this one does not offer, such as logging.
 """
 
 import os
@@ -23,6 +26,11 @@ ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "scripts"
 UV_CACHE = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache" / "uv")
 """The download cache of uv, for clients that need packages of their own: each test has empty caches otherwise."""
+SUITE = "@modelcontextprotocol/conformance@0.1.16"
+APPLIES = {
+    "server-initialize", "ping", "tools-list", "tools-call-simple-text", "tools-call-error",
+    "server-sse-multiple-streams", "resources-list", "prompts-list", "dns-rebinding-protection",
+}  # fmt: skip
 
 
 @contextmanager
@@ -73,3 +81,20 @@ def test_the_ai_sdk_works_too(tmp_path: Path) -> None:
     subprocess.run(["npm", "install", "--no-audit", "--no-fund"], cwd=project, check=True, timeout=4 * PATIENCE_S)
     with _served(tmp_path) as environment:
         _run(project / "ai_sdk.mjs", environment)
+
+
+@pytest.mark.skipif(shutil.which("npx") is None, reason="there is no npx, which brings Node.js 22 and the suite")
+def test_the_official_suite_passes_where_it_applies(tmp_path: Path) -> None:
+    folder = tmp_path / "identities" / "ada"
+    folder.mkdir(parents=True)
+    (folder / "identity.toml").write_text("", encoding="utf-8")
+    config = tmp_path / "config.toml"
+    config.write_text('[agents.chat]\nmemory = ["basic_session", "observations"]\n', encoding="utf-8")
+    arguments = ("-m", "chatbot", "mcp", "--http", "--port", "0", "-i", "ada", "--config", str(config))
+    with server_process(*arguments, told="stderr") as (_, words):
+        packages = [f"--package={each}" for each in ("node@22", SUITE)]
+        suite = ["npx", "--yes", *packages, "--", "conformance", "server", "--url", words[-1]]
+        done = subprocess.run(suite, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=4 * PATIENCE_S)
+    summary = done.stdout.partition("=== SUMMARY ===")[2]
+    passed = {line.split()[1].rstrip(":") for line in summary.splitlines() if line.startswith("✓")}
+    assert passed >= APPLIES, summary

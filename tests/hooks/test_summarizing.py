@@ -24,16 +24,6 @@ async def test_an_order_in_a_summary_is_not_kept(memory_home: Path) -> None:
     assert (summary, bool(notice)) == (None, True)
 
 
-async def test_an_episode_is_told_in_short(session: SessionHandle) -> None:
-    assert await summarize_episode(session, END, save=False) == ""
-    await session.transcript_append("user", "How are you?")
-    await session.transcript_append("user", "We decided to paint the kitchen green. And so on.")
-    told = await summarize_episode(session, END, save=False)
-    assert "- user: We decided to paint the kitchen green." in told
-    assert "How are you" not in told
-    assert await session.kv_entries() == []
-
-
 async def test_a_transcript_whose_entries_all_have_one_time_is_summed_up(session: SessionHandle) -> None:
     await session.transcript_extend([replace(each, at=session.record.created_at) for each in ENTRIES[:3]])
     assert ENTRIES[0].content in await summarize_episode(session, END, save=False)
