@@ -222,6 +222,11 @@ class Finished(Struct, frozen=True):
 Delta = TextDelta | ReasoningDelta | ToolCallDelta | Finished
 
 
+def ends_of(text: str, most: int) -> str:
+    """Return a text, or `most` characters at each end of a longer one."""
+    return text if len(text) <= 2 * most else f"{text[:most]}\n{text[-most:]}"
+
+
 def without_blocks(text: str) -> str:
     """Remove memory blocks from a text, including unclosed ones."""
     return _BLOCK.sub("", text).strip() if f"<{FENCE}" in text else text

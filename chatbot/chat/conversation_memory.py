@@ -16,7 +16,7 @@ from chatbot.attachments import readable
 from chatbot.chat.dialogue import reply_before
 from chatbot.chat.governor import fenced, is_readers_own, line_of
 from chatbot.chat.memory_block import MemoryBlock, build_block
-from chatbot.chat.prompt import ends_of, withheld_tools
+from chatbot.chat.prompt import withheld_tools
 from chatbot.chat.receipts import as_unsent
 from chatbot.config import AgentSettings
 from chatbot.embedding import Judgement
@@ -28,7 +28,7 @@ from chatbot.memory.people import STARTUP
 from chatbot.memory.profile_lines import OWN, ProfileLine
 from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, RankedMemory, Recollection
 from chatbot.memory.writing import AddResult, Draft, add_drafts
-from chatbot.messages import FENCE, without_blocks
+from chatbot.messages import FENCE, ends_of, without_blocks
 from chatbot.models.model import Disclosure, estimate_text
 from chatbot.redaction import redact, redact_all
 from chatbot.stores.access import SENSITIVITIES, View

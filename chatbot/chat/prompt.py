@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from chatbot.chat.governor import without_tokens
 from chatbot.errors import ContextTooLong
-from chatbot.messages import Message, ToolSpec
+from chatbot.messages import Message, ToolSpec, ends_of
 from chatbot.models.model import LARGEST_REPLY_SHARE, Disclosure, Model, estimate_text
 from chatbot.operations import OPERATIONS
 from chatbot.stores.text.analysis import terms
@@ -58,11 +58,6 @@ def question_words(asked: Sequence[str]) -> frozenset[str]:
         if found := {*terms(text[:_MOST_READ])}:
             return frozenset(found)
     return frozenset()
-
-
-def ends_of(text: str, most: int) -> str:
-    """Return a text, or `most` characters at each end of a longer one: its middle is likely pasted."""
-    return text if len(text) <= 2 * most else f"{text[:most]}\n{text[-most:]}"
 
 
 def excerpt(

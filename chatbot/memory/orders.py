@@ -22,6 +22,8 @@ from itertools import islice
 from pathlib import Path
 from urllib.parse import unquote
 
+from chatbot.messages import ends_of
+
 _MOST_RUNS = 16
 _LONGEST_RUN = 8_192
 _LEAST_PRINTABLE = 0.9
@@ -219,7 +221,8 @@ def form_in(texts: Iterable[str]) -> str | None:
 
 
 def _form_in(parts: tuple[str, ...]) -> str | None:
-    for joined in dict.fromkeys(("\n".join(parts), "".join(map(_ends, parts)))):
+    seams = "".join(ends_of(part, _SEAM) for part in parts)  # an order may be split between one part and the next
+    for joined in dict.fromkeys(("\n".join(parts), seams)):
         for reading in readings(joined):
             for name, pattern in _structure():
                 if pattern.search(reading):
@@ -232,11 +235,6 @@ def _form_in(parts: tuple[str, ...]) -> str | None:
 
 _form_in_cached = lru_cache(maxsize=1024)(_form_in)
 """The same, cached for texts that are likely to be recalled again."""
-
-
-def _ends(part: str) -> str:
-    """Return the part, without the middle if it is long: an order may be split between one part and the next."""
-    return part if len(part) <= 2 * _SEAM else f"{part[:_SEAM]}\n{part[-_SEAM:]}"
 
 
 @cache
