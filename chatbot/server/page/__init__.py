@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from fastapi import APIRouter, Request, Response
 
+from chatbot.errors import IdentityError
 from chatbot.operation import REQUIRED, Parameter
 from chatbot.operations import OPERATIONS
 from chatbot.server.bind import check_value
-from chatbot.server.doors import LOGIN
-from chatbot.server.page import chat, login, memories, saying, sessions, settings
+from chatbot.server.dependencies import CallerHere, IdentitiesHere
+from chatbot.server.doors import COOKIE, LOGIN
+from chatbot.server.page import chat, memories, rendering, saying, sessions, settings
 from chatbot.server.page.rendering import PATH, AccessHere, Assets, Fields, PageRoute, base, goto, is_part, render_part
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue
 
+_TRIES_PER_MINUTE = 30
+_FOR_30_DAYS = 30 * 24 * 3600
 _CHOSEN = "id:"
 """Prefix of the checkboxes that select memories."""
 OPEN_PATHS = frozenset({LOGIN, f"{PATH}/"})
 """Paths that need no token: the login and the assets."""
-PARTS = (login, chat, saying, sessions, memories, settings)
+_entrance = APIRouter(route_class=PageRoute)
+"""Routes of no identity: a token is typed once, and kept in a cookie that no script can read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +66,8 @@ FORMS = {
 
 def add_page(app: APIRouter) -> None:
     """Serve the page at `/`. Its routes are not part of the documented API."""
-    for part in PARTS:
-        app.include_router(part.router, include_in_schema=False)
+    for routes in (_entrance, *(part.router for part in (chat, saying, sessions, memories, settings))):
+        app.include_router(routes, include_in_schema=False)
     forms = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
     for path, form in FORMS.items():
         _add_form(forms, path, form)
@@ -102,3 +108,43 @@ def _value(parameter: Parameter, text: str) -> Any:
     if parameter.choices and text not in parameter.choices:
         raise InvalidValue(f"{parameter.name}: {text!r:.40} is not one of {', '.join(parameter.choices)}")
     return check_value(parameter, list(filter(None, map(str.strip, text.split(",")))) if parameter.is_list else text)
+
+
+@_entrance.get("/")
+async def begin(identities: IdentitiesHere, caller: CallerHere) -> Response:
+    """Redirect to the default identity."""
+    known = identities.names_for(caller)
+    if not known:
+        raise IdentityError("no identity is available to you")
+    return goto(f"/i/{known[0]}")
+
+
+@_entrance.get(LOGIN)
+async def ask_for_token(request: Request) -> Response:
+    """Render the login form."""
+    return rendering.render_page(request, "login.html", wrong="")
+
+
+@_entrance.post(LOGIN)
+async def log_in(request: Request, identities: IdentitiesHere, fields: Fields) -> Response:
+    """Set the cookie if the token is valid."""
+    wait = identities.rates.take(f"login {request.client.host if request.client else ''}", _TRIES_PER_MINUTE)
+    if wait:
+        return rendering.render_page(
+            request, "login.html", status=429, wrong=f"Too many attempts: wait {wait:.0f} seconds."
+        )
+    text = fields.get("token", "").strip()
+    if await asyncio.to_thread(identities.tokens.find, text) is None:
+        return rendering.render_page(request, "login.html", status=401, wrong="Invalid token.")
+    answer = goto("/")
+    secure = rendering.came_over_tls(request)
+    answer.set_cookie(COOKIE, text, max_age=_FOR_30_DAYS, httponly=True, samesite="strict", secure=secure)
+    return answer
+
+
+@_entrance.post("/logout")
+async def log_out() -> Response:
+    """Delete the cookie."""
+    answer = goto(LOGIN)
+    answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    return answer

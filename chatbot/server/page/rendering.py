@@ -28,6 +28,7 @@ from chatbot.memory import SessionRecord
 from chatbot.memory.scope import utc_now
 from chatbot.operation import NoSuchPage
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
+from chatbot.server.doors import is_loopback
 from chatbot.server.errors import Problem, problem_of
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.markdown import render
@@ -277,3 +278,16 @@ async def sidebar(access: IdentityAccess) -> list[SessionRecord]:
     listed = await access.memory.list_sessions(wanted=lambda each: each.archived_at is None)
     others = [each for each in listed if each.pinned_at is None]
     return [*(each for each in listed if each.pinned_at is not None), *others[:_MOST_IN_SIDEBAR]]
+
+
+def came_safely(request: Request) -> bool:
+    """Return True for a request over TLS, or from this machine without a proxy between."""
+    is_forwarded = any(name in request.headers for name in ("forwarded", "x-forwarded-for", "x-forwarded-proto"))
+    is_here = request.client is not None and is_loopback(request.client.host) and not is_forwarded
+    return is_here or came_over_tls(request)
+
+
+def came_over_tls(request: Request) -> bool:
+    """Return True if the browser or a proxy reports TLS; a false report affects only the client that sends it."""
+    forwarded = request.headers.get("x-forwarded-proto", "").split(",")[0].strip().lower()
+    return "https" in {request.url.scheme, forwarded, request.headers.get("origin", "").partition(":")[0].lower()}

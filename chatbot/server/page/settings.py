@@ -27,8 +27,7 @@ from chatbot.models.provider import check_takes_key, key_places, parsed_key, rem
 from chatbot.providers import OURS, known_providers
 from chatbot.server.dependencies import IdentitiesHere
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.page.login import came_safely
-from chatbot.server.page.rendering import AccessHere, Fields, PageRoute, base, goto, render_page
+from chatbot.server.page.rendering import AccessHere, Fields, PageRoute, base, came_safely, goto, render_page
 from chatbot.stores.base import KeyValueStore
 from chatbot.stores.errors import AccessDenied, ConflictingChange, InvalidValue
 from chatbot.stores.files import locked, make_folder, opened
