@@ -21,8 +21,7 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.scope import check_namespace, user_namespace, utc_now
 from chatbot.memory.users_and_projects import User, erase_user, export_user, users_in
 from chatbot.options import Setup
-from chatbot.server.access_tokens import Token, Tokens
-from chatbot.server.callers import Account, Accounts, Grant, forget_user
+from chatbot.server.callers import Account, Accounts, Grant, Token, Tokens, forget_user
 from chatbot.server.earlier_requests import Requests
 from chatbot.stores.access import RIGHTS, Right, project_words
 from chatbot.stores.errors import InvalidValue, UnknownObservation

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from chatbot.config import ServerSettings
-from chatbot.server.access_tokens import Tokens
+from chatbot.server.callers import Tokens
 from chatbot.server.doors import Bodies, Doors, Rates
 from chatbot.server.serve import address_of, check_doors, listen_on, uvicorn_config
 from chatbot.stores.home import Home

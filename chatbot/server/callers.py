@@ -1,31 +1,41 @@
-"""Callers with their permissions, and the accounts of users.
+"""Callers with their permissions: the tokens of the server, of which only hashes are stored, and the accounts of users.
 
+identities/.server/tokens.json    {"version": 1, "tokens": [{"id", "sha256", "label", "identities", …}]}
 identities/.server/usage.jsonl    one line per call and account, without text or names
 identities/.server/quotas.json    {"version": 1, "users": {digest: {"day_usd", "day_tokens"}}}: quotas of single users
 
-A user is identified by the digest of their namespace.
+A token is 256 random bits, so its plain SHA-256 cannot be guessed. A user is identified by the digest of their
+namespace.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import hmac
 import json
+import re
+import secrets
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from chatbot.chat.ledger import NO_QUOTA, Bill, Ledger, Payer, Quota, next_day
-from chatbot.memory.scope import Caller, digest_of, join_namespaces, user_namespace
-from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, Clearance, Right
+from chatbot.errors import UnknownToken
+from chatbot.memory.scope import Caller, check_namespace, digest_of, join_namespaces, user_namespace, utc_now
+from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, RIGHTS, Clearance, Right
 from chatbot.stores.access import OWNER as OWNER_PRINCIPAL
-from chatbot.stores.errors import MISFITS, DamagedFile, InvalidValue
+from chatbot.stores.errors import MISFITS, DamagedFile, InvalidValue, LaterFormat
+from chatbot.stores.fields import one_line
 from chatbot.stores.home import Home
 from chatbot.stores.plugins import open_place
+from chatbot.stores.records import format_time
 
 if TYPE_CHECKING:
     from chatbot.memory import MemorySystem
@@ -129,9 +139,109 @@ class ServerCaller(Grant, frozen=True, kw_only=True):
 OWNER = ServerCaller((), "full", rights=EVERY_RIGHT, opens_all=True)
 """The caller on this machine while no tokens exist."""
 
+_TOKENS = "tokens.json"
+_VERSION = 1
+_FORM = re.compile(r"cbt_[A-Za-z0-9_-]{43}")
+_MOST_TOKENS = 10_000
+_QUOTAS = "quotas.json"
+_MOST_QUOTAS = 100_000
 
-_NAME = "quotas.json"
-_MOST = 100_000
+
+class Token(Grant, frozen=True, kw_only=True):
+    """Stored data of a token, without the token itself."""
+
+    id: str
+    sha256: str
+    label: str
+    created_at: datetime
+
+    def __post_init__(self) -> None:
+        check_namespace(self.namespace)
+        check_quota(self.quota)
+        check_quota(self.user_quota)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the token as it is stored."""
+        lists = {"identities": list(self.identities), "rights": [each for each in RIGHTS if each in self.rights]}
+        held: dict[str, Any] = msgspec.to_builtins(self)
+        return held | lists | {"created_at": format_time(self.created_at)}
+
+    def caller(self) -> ServerCaller:
+        """Return the caller of this token."""
+        return ServerCaller(token=self.id, **_grant_fields(self))
+
+
+def _grant_fields(grant: Grant) -> dict[str, Any]:
+    return {name: getattr(grant, name) for name in Grant.__struct_fields__}
+
+
+class Tokens:
+    """The tokens in a home. A change by any process applies from the next request."""
+
+    def __init__(self, home: Home) -> None:
+        self._document = open_place(home).document(_TOKENS)
+        self._parsed = lru_cache(maxsize=1)(partial(_parse_tokens, path=self._document.name))
+
+    def all(self) -> tuple[Token, ...]:
+        """Return every token, oldest first. Raises `DamagedFile` or `LaterFormat`: all requests are then refused."""
+        return self._parsed(self._document.read())
+
+    def find(self, text: str) -> Token | None:
+        """Return the token with that text, or None, in constant time."""
+        asked = _hash(text)
+        found = [token for token in self.all() if hmac.compare_digest(token.sha256, asked)]
+        return found[0] if found and _FORM.fullmatch(text) else None
+
+    def add(self, label: str, grant: Grant) -> tuple[str, Token]:
+        """Make a token; its text is not stored. Raises `InvalidValue`, also for a label in use.
+
+        Durable on return. A token for metrics need not open an identity.
+        """
+        if not grant.identities and not grant.metrics:
+            raise InvalidValue("a token must open at least one identity")
+        project = Caller().narrowed(rights=grant.rights, project=grant.project).project
+        text = f"cbt_{secrets.token_urlsafe(32)}"
+        token = Token(
+            **_grant_fields(replace(grant, project=project)),
+            id=f"tk_{secrets.token_hex(4)}",
+            sha256=_hash(text),
+            label=one_line(label, "the label"),
+            created_at=utc_now(),
+        )
+        return text, self._change(lambda tokens: _add(tokens, token))
+
+    def limit(self, text: str, change: Callable[[Token], Token]) -> Token:
+        """Change the quotas of the token with that id or label, and return it. Durable on return.
+
+        Raises `UnknownToken` if there is none, or several.
+        """
+
+        def limited(tokens: list[Token]) -> Token:
+            at = _place_of(tokens, text)
+            new = change(tokens[at])
+            tokens[at] = replace(tokens[at], quota=new.quota, user_quota=new.user_quota)
+            return tokens[at]
+
+        return self._change(limited)
+
+    def revoke(self, text: str) -> Token:
+        """Revoke the token with that id or label. Raises `UnknownToken` if there is none, or several."""
+        return self._change(lambda tokens: tokens.pop(_place_of(tokens, text)))
+
+    def _change(self, change: Callable[[list[Token]], Token]) -> Token:
+        """Store the list that `change` was given and changed; return the token that it returned."""
+        touched: list[Token] = []
+
+        def changed(data: bytes | None) -> bytes:
+            tokens = [*_parse_tokens(data, self._document.name)]
+            touched[:] = [change(tokens)]
+            if len(tokens) > _MOST_TOKENS:
+                raise InvalidValue(f"{_MOST_TOKENS:,} tokens exist, the maximum: revoke some")
+            written = {"version": _VERSION, "tokens": [token.as_json() for token in tokens]}
+            return json.dumps(written, indent=2, ensure_ascii=False).encode() + b"\n"
+
+        self._document.change(changed)
+        return touched[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +260,7 @@ class Accounts:
     def __init__(self, home: Home) -> None:
         place = open_place(home)
         self._ledger = Ledger(place, counts=False)
-        self._document = place.document(_NAME)
+        self._document = place.document(_QUOTAS)
         self._parsed = lru_cache(maxsize=1)(partial(_parse_quotas, name=self._document.name))
 
     def payers(self, caller: ServerCaller) -> tuple[Payer, ...]:
@@ -186,8 +296,8 @@ class Accounts:
             quotas.pop(digest_of(namespace), None)
             if quota is not None:
                 quotas[digest_of(namespace)] = check_quota(quota)
-            if len(quotas) > _MOST:
-                raise InvalidValue(f"{_MOST:,} users have a quota of their own, the maximum: remove some")
+            if len(quotas) > _MOST_QUOTAS:
+                raise InvalidValue(f"{_MOST_QUOTAS:,} users have a quota of their own, the maximum: remove some")
             stored = {"version": 1, "users": {digest: asdict(each) for digest, each in quotas.items()}}
             return json.dumps(stored, indent=1).encode() + b"\n"
 
@@ -213,3 +323,38 @@ def _parse_quotas(data: bytes | None, name: str) -> dict[str, Quota]:
         return {digest: check_quota(quota) for digest, quota in quotas.items()}
     except MISFITS as error:
         raise DamagedFile(f"{name} is damaged, so users cannot chat ({error}): repair or delete it") from error
+
+
+def _place_of(tokens: list[Token], text: str) -> int:
+    """Return where the token with that id or label is. Raises `UnknownToken`."""
+    found = [at for at, token in enumerate(tokens) if token.id == text]
+    found = found or [at for at, token in enumerate(tokens) if token.label == text]
+    if len(found) != 1:
+        count = len(found) or "no"
+        raise UnknownToken(f"{count} tokens are called {text!r:.80}: see `chatbot token list` for their ids")
+    return found[0]
+
+
+def _add(tokens: list[Token], token: Token) -> Token:
+    if token.label in {each.label for each in tokens}:
+        raise InvalidValue(f"a token called {token.label!r:.80} already exists: choose another label, or revoke it")
+    tokens.append(token)
+    return token
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _parse_tokens(data: bytes | None, path: str) -> tuple[Token, ...]:
+    if data is None:
+        return ()
+    try:
+        written = json.loads(data)
+        if written["version"] > _VERSION:
+            raise LaterFormat(f"{path} was written by a later release: upgrade chatbot to read it")
+        return msgspec.convert(written["tokens"], tuple[Token, ...])
+    except MISFITS as error:
+        if isinstance(error, LaterFormat):
+            raise
+        raise DamagedFile(f"{path} is damaged, so all requests are refused ({error}): repair or delete it") from error

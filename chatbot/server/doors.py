@@ -24,8 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chatbot.config import ServerSettings
 from chatbot.errors import ChatbotError
-from chatbot.server.access_tokens import Tokens
-from chatbot.server.callers import OWNER, ServerCaller
+from chatbot.server.callers import OWNER, ServerCaller, Tokens
 from chatbot.server.errors import Problem, problem_of
 from chatbot.server.request_values import named_in_headers
 from chatbot.stores.errors import StoreAway, StoreBusy, StoreError

@@ -23,8 +23,7 @@ from chatbot.identity import FILE_NAME, is_name, list_identities
 from chatbot.messages import ToolCall
 from chatbot.options import Options, Setup
 from chatbot.runtime import Runtime
-from chatbot.server.access_tokens import Tokens
-from chatbot.server.callers import Accounts, ServerCaller
+from chatbot.server.callers import Accounts, ServerCaller, Tokens
 from chatbot.server.doors import Rates
 from chatbot.server.earlier_requests import Requests
 from chatbot.server.identity_access import IDLE_S, Chats, IdentityAccess

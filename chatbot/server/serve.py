@@ -15,8 +15,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
-from chatbot.server.access_tokens import Tokens
 from chatbot.server.app import create_app
+from chatbot.server.callers import Tokens
 from chatbot.server.doors import LONGEST_HEAD, is_loopback
 from chatbot.server.identities import Identities
 

@@ -15,8 +15,7 @@ import pytest
 
 from chatbot.cli.doctor import Finding, examine
 from chatbot.runtime import Options
-from chatbot.server.access_tokens import Tokens
-from chatbot.server.callers import Grant
+from chatbot.server.callers import Grant, Tokens
 from chatbot.stores import files
 from tests import disk, process
 from tests.command import fill, from_json, ok, run

@@ -21,8 +21,7 @@ from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, PromptReference, ResourceT
 from chatbot.chat.memory_tools import FRAME, agent_context, agent_tools
 from chatbot.mcp.surface import UNAVAILABLE, server_for
 from chatbot.memory import MemorySystem
-from chatbot.server.access_tokens import Tokens
-from chatbot.server.callers import Grant
+from chatbot.server.callers import Grant, Tokens
 from chatbot.stores.access import Clearance
 from tests import command, process
 from tests.patience import PATIENCE_S

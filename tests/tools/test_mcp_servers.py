@@ -23,8 +23,7 @@ from chatbot.errors import ConfigError
 from chatbot.messages import ToolCall, ToolSpec
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime, Setup
-from chatbot.server.access_tokens import Tokens
-from chatbot.server.callers import Grant
+from chatbot.server.callers import Grant, Tokens
 from chatbot.tools import Tool, Toolbox, ToolResult
 from chatbot.tools.function import FunctionTool
 from chatbot.tools.mcp.server import LONGEST_ANSWER, LONGEST_DESCRIPTION, McpServers
