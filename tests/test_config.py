@@ -181,8 +181,6 @@ def in_force(config: Config) -> dict[tuple[str, ...], Any]:
 
 
 DEFAULTS = in_force(Config())
-
-
 WILD = (math.inf, -math.inf, math.nan, 1e23, -1e23, 10**23, -(10**23))
 
 

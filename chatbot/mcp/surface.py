@@ -28,7 +28,6 @@ from chatbot.errors import ChatbotError, DamagedSession, SessionError, ToolError
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.operation import Operation
 from chatbot.operations import OPERATIONS
-from chatbot.server.callers import ServerCaller
 from chatbot.stores import errors
 from chatbot.stores.access import TOOL_RIGHTS
 from chatbot.stores.observation import Observation
@@ -250,7 +249,10 @@ def server_for(memory: MemorySystem, agent: str) -> Server[Any]:
 class _Handlers:
     def __init__(self, memory: MemorySystem, agent: str) -> None:
         self._operations = {each.tool: each for each in OPERATIONS if each.tool}
-        self._surface_of = lru_cache(_MOST_CALLERS)(lambda caller: _CallerSurface(_memory_for(memory, caller), agent))
+        own = memory.cleared_for(rights=TOOL_RIGHTS)
+        self._surface_of = lru_cache(_MOST_CALLERS)(
+            lambda caller: _CallerSurface(caller.memory_of(memory, TOOL_RIGHTS) if caller else own, agent)
+        )
 
     def _for(self, context: _Request) -> _CallerSurface:
         """Return the caller's surface: over HTTP the request has a caller; on a pipe it is the user of this process."""
@@ -295,10 +297,6 @@ class _Handlers:
 
     async def complete(self, context: _Request, asked: types.CompleteRequestParams) -> types.CompleteResult:
         return types.CompleteResult(completion=await _or_mcp_error(self._for(context).complete(asked)))
-
-
-def _memory_for(memory: MemorySystem, caller: ServerCaller | None) -> MemorySystem:
-    return memory.cleared_for(rights=TOOL_RIGHTS) if caller is None else caller.memory_of(memory, TOOL_RIGHTS)
 
 
 def _mcp_tool(tool: Tool, operation: Operation) -> types.Tool:

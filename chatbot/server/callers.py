@@ -139,11 +139,9 @@ class ServerCaller(Grant, frozen=True, kw_only=True):
 OWNER = ServerCaller((), "full", rights=EVERY_RIGHT, opens_all=True)
 """The caller on this machine while no tokens exist."""
 
-_TOKENS = "tokens.json"
 _VERSION = 1
 _FORM = re.compile(r"cbt_[A-Za-z0-9_-]{43}")
 _MOST_TOKENS = 10_000
-_QUOTAS = "quotas.json"
 _MOST_QUOTAS = 100_000
 
 
@@ -179,7 +177,7 @@ class Tokens:
     """The tokens in a home. A change by any process applies from the next request."""
 
     def __init__(self, home: Home) -> None:
-        self._document = open_place(home).document(_TOKENS)
+        self._document = open_place(home).document("tokens.json")
         self._parsed = lru_cache(maxsize=1)(partial(_parse_tokens, path=self._document.name))
 
     def all(self) -> tuple[Token, ...]:
@@ -208,7 +206,14 @@ class Tokens:
             label=one_line(label, "the label"),
             created_at=utc_now(),
         )
-        return text, self._change(lambda tokens: _add(tokens, token))
+
+        def added(tokens: list[Token]) -> Token:
+            if token.label in {each.label for each in tokens}:
+                raise InvalidValue(f"a token is called {token.label!r:.80}: choose another label, or revoke that one")
+            tokens.append(token)
+            return token
+
+        return text, self._change(added)
 
     def limit(self, text: str, change: Callable[[Token], Token]) -> Token:
         """Change the quotas of the token with that id or label, and return it. Durable on return.
@@ -260,7 +265,7 @@ class Accounts:
     def __init__(self, home: Home) -> None:
         place = open_place(home)
         self._ledger = Ledger(place, counts=False)
-        self._document = place.document(_QUOTAS)
+        self._document = place.document("quotas.json")
         self._parsed = lru_cache(maxsize=1)(partial(_parse_quotas, name=self._document.name))
 
     def payers(self, caller: ServerCaller) -> tuple[Payer, ...]:
@@ -333,13 +338,6 @@ def _place_of(tokens: list[Token], text: str) -> int:
         count = len(found) or "no"
         raise UnknownToken(f"{count} tokens are called {text!r:.80}: see `chatbot token list` for their ids")
     return found[0]
-
-
-def _add(tokens: list[Token], token: Token) -> Token:
-    if token.label in {each.label for each in tokens}:
-        raise InvalidValue(f"a token called {token.label!r:.80} already exists: choose another label, or revoke it")
-    tokens.append(token)
-    return token
 
 
 def _hash(text: str) -> str:

@@ -13,8 +13,6 @@ from tests.hooks.conftest import calls_of
 from tests.memory.test_episode import said
 
 END = datetime.max.replace(tzinfo=UTC)
-
-
 ENTRIES = [said(at, f"The colour of house {at} is number {at * 7}.") for at in range(40)]
 
 
