@@ -71,7 +71,6 @@ def decide(event: Event, view: View, known: PriorState) -> tuple[list[Event], Ou
 
 
 def _with_row(outcome: Outcome, kept: Iterable[Event], known: PriorState) -> Outcome:
-    """Return the outcome with its row as it is after the events."""
     row = known.observation(outcome.id)
     for event in kept:
         if event.row is not None:
@@ -147,7 +146,6 @@ def _replacement_events(event: Event, row: Observation, view: View, known: Prior
 
 
 def _implied_event(event: Event, kind: Kind, observation_id: str) -> Event:
-    """Return one of the events that an added row implies."""
     return structs.replace(event, kind=kind, ids=(observation_id,), row=None, supersedes=None, forgets=None, fields={})
 
 

@@ -102,7 +102,6 @@ def _session_of(head: re.Match[bytes]) -> str:
 
 
 def _first_line() -> bytes:
-    """Return the first line of the file."""
     return encode({"format": f"sessions 5.{VERSION}"})
 
 

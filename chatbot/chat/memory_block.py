@@ -223,7 +223,6 @@ def _note(row: Observation, verdict: Verdict) -> str:
 
 
 def _quotable(text: str) -> str:
-    """Return the text with its quotation marks escaped."""
     return text.replace('"', "&quot;")
 
 

@@ -452,7 +452,6 @@ class Turn:
             self.receipt.remembered = await self._memory.report_completed(result.outcomes[-1])
 
     async def _title_by_model(self) -> None:
-        """Ask the model for a title if that is configured."""
         wanted = self._chat.rules.settings.title_by_model and self.receipt.finish == "stop"
         if wanted and self._title.may_be_set(self._typed, by_model=True):
             self._emit(events.Phase("looking for a title"))

@@ -307,7 +307,6 @@ async def check_models(setup: Setup, *, network: bool) -> AsyncIterator[Finding]
 
 
 def _edit_command(setup: Setup, *place: str) -> str:
-    """Return the command that edits the source of a setting."""
     return _edit_source(setup.settings.source(*place), setup.settings.path)
 
 
@@ -399,7 +398,6 @@ async def _fix(finding: Finding) -> Finding:
 
 
 def _fix_command(error: ChatbotError, options: Options) -> str:
-    """Return the command that fixes an unreadable configuration."""
     try:
         file = find_file(options.config, os.environ)
     except ConfigError as unusable:

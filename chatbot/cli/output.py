@@ -400,7 +400,6 @@ SESSION_HEAD = ("session", "used", "agent", "title")
 
 
 def _terminal_width(to: TextIO) -> int | None:
-    """Return the width of the terminal; None without one."""
     return (os.get_terminal_size(to.fileno()).columns or 80) if to.isatty() else None
 
 

@@ -82,7 +82,6 @@ async def run_init(args: argparse.Namespace) -> None:
 async def _report_files(
     args: argparse.Namespace, wrote: list[Path], files: tuple[Path, Path], *, outline: Config, model: str | None
 ) -> None:
-    """Report the files written and kept, and the next command."""
     file, identity = files
     name = identity.parent.name
     command = "chatbot" if name == outline.identity else f"chatbot -i {name}"

@@ -61,7 +61,6 @@ async def _add(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
 
 
 def _access_text(token: Token) -> str:
-    """Return what the token opens, in words."""
     if token.metrics:
         return "/metrics"
     namespace = f" in the namespace {token.namespace}" if token.namespace else ""
@@ -146,7 +145,6 @@ def _rights(text: str) -> frozenset[Right]:
 
 
 def _without_digest(token: Token) -> dict[str, object]:
-    """Return the fields of a token except its digest."""
     return {name: value for name, value in token.as_json().items() if name != "sha256"}
 
 

@@ -154,7 +154,6 @@ async def run_prompt(args: argparse.Namespace) -> None:
 
 
 def _token_words(tokens: Mapping[str, int]) -> str:
-    """Return the tokens of each part of a prompt, in words."""
     return "tokens: " + " · ".join(f"{name} {count:,}" for name, count in tokens.items())
 
 

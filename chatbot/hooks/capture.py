@@ -106,7 +106,6 @@ async def _is_memorable(memory: Memory, run: ToolRun, gate: Memorability, before
 
 
 async def _mark_milestone(memory: Memory, run: ToolRun, sources: Sequence[str]) -> None:
-    """Remember the milestone that a run reaches, derived from `sources`."""
     if (milestone := run.milestone) is not None:
         kind, what = milestone
         await memory.remember(

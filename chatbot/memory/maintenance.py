@@ -66,7 +66,6 @@ def covered_types(rule: RetentionSettings) -> tuple[Type, ...]:
 
 
 def _covers_all(rule: RetentionSettings) -> bool:
-    """Return whether the rule covers all rows of its types."""
     return rule.agent is None and rule.namespace is None
 
 
@@ -293,7 +292,6 @@ class Run:
     async def _untouched_rows(
         self, days: float, rule: RetentionSettings, statuses: tuple[Status, ...]
     ) -> list[RowState]:
-        """Return the rows of the rule that were untouched for `days`."""
         policy = self._policy
         if not (types := types_of(policy, rule)):
             return []

@@ -287,7 +287,6 @@ def _ranges(line: str, asked: set[str]) -> Iterator[Range]:
 
 
 def _merge_ranges(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Return the ranges, with those that touch joined to one."""
     merged: list[Range] = []
     for begin, end in ranges:
         if merged and merged[-1][1] == begin:

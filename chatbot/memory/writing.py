@@ -315,7 +315,6 @@ def _within_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_expiry(expires: object, now: datetime) -> None:
-    """Refuse an expiry in the past."""
     if isinstance(expires, str):
         expires = parse_time(expires)
     if isinstance(expires, datetime) and check_time(expires) <= now:

@@ -93,7 +93,6 @@ def create_app(identities: Identities) -> FastAPI:
 
 @lru_cache(maxsize=2)  # making them takes longer than the rest of an app; they hold no state of it
 def _routes(operations: tuple[Operation, ...]) -> tuple[BaseRoute, ...]:
-    """Return the routes of every server with these operations."""
     every = APIRouter()
     for router in (models.router, completions.router, responses.router, *routers(operations)):
         every.include_router(router, dependencies=[Depends(known_parameters_only)])
@@ -129,7 +128,6 @@ async def ready(identities: IdentitiesHere) -> Health:
 
 
 def _metrics_router(telemetry: Telemetry) -> APIRouter:
-    """Return the route of these metrics."""
     router = APIRouter(tags=["server"], responses=EVERYWHERE)
 
     @router.get(

@@ -169,7 +169,6 @@ class Idempotency:
             logger.warning("the end of a request could not be recorded: %s", error)
 
     async def _repeat(self, scope: Scope, name: tuple[str, str], answer: _Answer, known: EarlierRequest) -> None:
-        """Answer a repeated request."""
         if known.request != answer.request:
             await _OTHER_REQUEST.response()(scope, _never, answer.add)
         elif known.status is None:

@@ -352,7 +352,6 @@ class Importer:
         )
 
     async def _flush(self) -> None:
-        """Remember the waiting memories."""
         waiting, self._waiting = self._waiting, []
         if waiting and not self.remembers:
             self._report.skipped += [Skip(each.key, "the agent keeps no memories") for each in waiting]
@@ -451,7 +450,6 @@ class Importer:
         return [("id", item.key), *marks_of(row)]
 
     def _with_origin(self, item: MemoryItem) -> Draft:
-        """Return the draft with its origin in the metadata."""
         origin = {FROM: self._report.kind, KEY: item.key, HASH: item.hash}
         return replace(
             item.draft,

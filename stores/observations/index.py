@@ -274,7 +274,6 @@ class TextIndex:
 
 
 def _may_hold(piece: Piece, segment: Segment | None, rows: Iterable[int]) -> bool:
-    """Return whether the segment may hold a text of one of the rows."""
     inside = (row - piece.start for row in rows if piece.start <= row < piece.end)
     return any(segment is None or segment.versions[row] > 0 for row in inside)
 

@@ -253,7 +253,6 @@ class Column(NamedTuple):
 
 
 def _column_of(field: Field, mark: InTable) -> Column:
-    """Return the column of a field of a row."""
     form, none = field.form or Form(), mark.none
     value_of, number, value = attrgetter(field.name), form.number, form.value
     if field.default is not None:

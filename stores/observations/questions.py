@@ -171,7 +171,6 @@ class Questions:
         return {word: weight for word, weight in weighed.items() if word in rarest}
 
     def _add_neighbours(self, wanted: Filter, question: Question, found: Candidates) -> None:
-        """Add the neighbours of the best rows by words and by meaning."""
         best = sorted([(-each.score, each.id) for each in found.rows.values()])[: question.spilling]
         alike = sorted([(-cosine, each) for each, cosine in found.similar.items()])[: question.spilling]
         asked = list(dict.fromkeys([each for _, each in (*best, *alike)]))
@@ -207,7 +206,6 @@ class Questions:
         return dict(earlier[::-1]) | {row: step for step, row in enumerate(after, 1)}
 
     def _matches(self, numbers: Sequence[int], scores: Iterable[float]) -> list[Match]:
-        """Return the rows as matches, each with its score."""
         known = [self._values(name, numbers) for name in Match.__struct_fields__[2:]]
         return list(map(Match, map(self._table.ids.__getitem__, numbers), scores, *known))
 

@@ -403,5 +403,4 @@ class Replica:
 
 
 def _for_row(row_id: str, event: Event) -> Event:
-    """Return the event as it applies to one row."""
     return next((each for each in implied_events(event) if row_id in each.ids), event)

@@ -125,7 +125,6 @@ def _changed_lines(subject: str, path: Path, lines: list[bytes], bad: set[int], 
 
 
 def _renew_checksums(path: Path, lock: str) -> str:
-    """Renew the checksums of readable lines."""
     with files.locked(path.parent, name=lock) as folder:
         lines = folder.read(path.name, most=files.LARGEST_JOURNAL).split(b"\n")
         aside = _put_lines(folder, path.name, [_seal(line) for line in lines if line])
@@ -231,7 +230,6 @@ def _strays(home: Path, found: _Found) -> Iterator[Flaw]:
 
 
 def _sessions(home: Path, sessions: FolderSessions, options: Examination) -> Iterator[Flaw]:
-    """Examine every session."""
     root = home / "sessions"
     if not root.is_dir():
         yield Flaw("sessions", "ok", "no sessions yet")

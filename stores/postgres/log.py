@@ -364,7 +364,6 @@ class PostgresWriting(_QueuedLines):
             self._transaction.run(statement, **values)
 
     def _unsent_statements(self) -> list[tuple[str, dict[str, Any]]]:
-        """Return the statements that write the appended lines."""
         if not self._added:
             return []
         starts, lines = zip(*self._added, strict=True)

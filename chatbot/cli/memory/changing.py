@@ -196,7 +196,6 @@ async def _session_id(run: VerbRun, text: str) -> str:
 
 
 def _show_erasure(erasure: Erasure) -> None:
-    """Show everything that would be deleted."""
     say_observations(erasure.observations)
     if erasure.derived:
         went = "goes too because it was" if len(erasure.derived) == 1 else "go too because they were"

@@ -208,7 +208,6 @@ def _say_tasks(found: Sequence[Task]) -> None:
 
 
 def _say_facts(found: Sequence[Triple]) -> None:
-    """Print a table of facts."""
     columns: Columns[Triple] = {
         "id": shortener(found),
         "confidence": lambda fact: f"{fact.confidence:.0%}",
@@ -227,7 +226,6 @@ def _say_found(hits: Sequence[SessionHit]) -> None:
 
 
 def _say_entries(read: Entries) -> None:
-    """Print the entries, each with its number."""
     marked = f" · {read.session.sensitivity}" if read.session.sensitivity != "public" else ""
     say(f"# {read.session.title or 'untitled'}\n{read.session.id}{marked}")
     for number, entry in enumerate(read.rows, read.first):

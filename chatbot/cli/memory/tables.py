@@ -94,7 +94,6 @@ def say_in_full(row: Observation) -> None:
 
 
 def _strength(row: Observation) -> str:
-    """Return the strength of a row as text, with its number of touches."""
     return f"strength of {row.current_strength:g} after {row.consolidated_touches} mentions, uses and confirmations"
 
 

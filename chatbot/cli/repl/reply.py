@@ -114,7 +114,6 @@ class LiveReply:
                 self._console.print()
 
     def _picture(self) -> RenderableType:
-        """Return the picture of one frame."""
         shown = self._pending if self._stream else ""
         return Group(self._render(shown), self._status) if shown else self._status
 

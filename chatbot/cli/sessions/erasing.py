@@ -134,7 +134,6 @@ def _warn_of(previews: Sequence[Erasure], *, keep_memory: bool) -> None:
 
 
 def _count(erased: Sequence[Erasure], *, keep_memory: bool) -> tuple[int, int, list[str]]:
-    """Count the memories and facts, and list the forks, each once."""
     rows = {row.id for each in erased for row in each.observations}
     facts = {fact.id for each in erased for fact in each.facts}
     forks = list(dict.fromkeys(fork for each in erased for fork in each.forks))

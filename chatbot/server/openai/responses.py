@@ -314,7 +314,6 @@ class _Response:
         return self._event(f"{_EVENTS[self._items[-1]['type']]}.delta", **self._place, delta=text, **more)
 
     def _end(self) -> Iterator[bytes]:
-        """End the open item, if there is one."""
         if self._open is None:
             return
         self._open = None

@@ -79,7 +79,6 @@ def _field_value(fields: Mapping[str, str], name: str) -> str:
 
 
 def _persona(access: IdentityAccess, fields: Mapping[str, str]) -> str:
-    """Return the text of the persona that a form names."""
     named = fields.get("persona", "")
     known = personas().get(named) if access.caller.is_owner else None  # some are the owner's own
     if named and known is None and named != _OTHER:
