@@ -52,9 +52,6 @@ TEMPERATURE = 0.05
 RATE = 1e-3
 WARM_UP = 10
 """Steps in which the rate rises to `RATE`; then it falls to zero."""
-SHARE = 0.75
-"""Share of the changes that is kept: they gain a little less, and cost other kinds of text much less (Wortsman et al.
-2022, "Robust fine-tuning of zero-shot models")."""
 LONGEST = 96
 """Tokens of a text."""
 _AT_ONCE = 16
@@ -171,7 +168,7 @@ def main() -> None:
     small = [tokenizer.encode(text[0]).ids for label, language, *text in lines if (label, language) == ("no", "en")]
     encoder = train([pairs for pairs in people if len(pairs) > 1], small)
     with torch.no_grad():
-        matrices = {name: product(SHARE * (down @ up).numpy(), RANK) for name, (down, up) in encoder.changes.items()}
+        matrices = {name: product((down @ up).numpy(), RANK) for name, (down, up) in encoder.changes.items()}
     kept = {"encoder": MINILM_NAME, "lines": digest([LINES, Path(__file__)]), "matrices": matrices}
     CHANGES.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     print(f"{CHANGES}: {CHANGES.stat().st_size:,} bytes")
