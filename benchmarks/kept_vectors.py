@@ -49,6 +49,10 @@ class KeptVectors(Embedder):
             found |= {text: self._kept(asked[text], each) for text, each in zip(missing, answer, strict=True)}
         return [found[text] for text in texts], Usage(0, cost_usd=0.0)
 
+    async def closeness(self, question: str, texts: Sequence[str]) -> dict[str, float]:
+        """Return how close the encoder finds the texts to a question."""
+        return await self._made_by.closeness(question, texts)
+
     async def judge(self, texts: Sequence[str]) -> list[Judgement]:
         """Return the judgements of the encoder's heads."""
         return await self._made_by.judge(texts)

@@ -67,7 +67,7 @@ class Embedder(AsyncResource):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for name in {"embed", "embed_questions", "judge", "ready", "check", "aclose"} & vars(cls).keys():
+        for name in {"embed", "embed_questions", "closeness", "judge", "ready", "check", "aclose"} & vars(cls).keys():
             setattr(cls, name, guard_method(vars(cls)[name]))
 
     name: str
@@ -116,6 +116,10 @@ class Embedder(AsyncResource):
         """
         found = self._checked(await self.embed(texts))
         return [[unit(vector)] for vector in found.vectors], found.usage
+
+    async def closeness(self, question: str, texts: Sequence[str]) -> dict[str, float]:  # noqa: ARG002 - as `judge`
+        """Return how close texts are to a question, word by word; without those that it cannot compare so."""
+        return {}
 
     async def judge(self, texts: Sequence[str]) -> list[Judgement]:  # noqa: ARG002 - for those that can
         """Return the judgement of each text; an empty list if nothing here can judge."""

@@ -160,6 +160,18 @@ class Meaning(AsyncResource):
         made = await self._make_each(texts, self._embed_questions)
         return [made.get(text, []) for text in texts]
 
+    async def closeness(self, question: str, rows: Sequence[Observation]) -> dict[str, float]:
+        """Return by id how close rows are to a question, word by word, without those that cannot be compared so now."""
+        if self._is_paused():
+            return {}
+        texts = {row.id: embedded_text(row) for row in rows}
+        try:
+            close = await self._within(self._embedder.closeness(question, list(dict.fromkeys(texts.values()))))
+        except ChatbotError as error:
+            self.pause(error)
+            return {}
+        return {each: close[text] for each, text in texts.items() if text in close}
+
     async def judge(self, texts: Sequence[str], *, sentences: bool = False) -> list[Judgement | None]:
         """Judge each text; None for one without words, and for all if nothing can judge now.
 

@@ -24,6 +24,7 @@ from chatbot.memory.scoring import (
     ROOM,
     RowScore,
     ScoringProfile,
+    by_closeness,
     least_best,
     least_share,
     likeness_to,
@@ -64,6 +65,8 @@ _BESIDE = 3
 """Number of best rows for which a later one is recalled."""
 _COMPARED = 8
 """Number of later rows among which the nearest has to stand out."""
+_CLOSELY = 12
+"""Number of best rows whose tokens are compared with those of the question."""
 _ENOUGH = 0.6
 """Share of the best evidence that a row must have for a prompt, if no head judges the question."""
 _APART, _CLEAR = 0.12, 0.35
@@ -137,8 +140,11 @@ async def recollect(
         found = await rows_then(scope, view, unread, past, asked.known_at)
         gone = set(unread).difference(found)
         ranked = [row for row in ranked if row.match.id not in gone]
-        read |= found
         left_out |= {each: why for why, holds in left_out_if.items() for each, row in found.items() if holds(row)}
+        if not read:  # the best rows, in the first portion
+            fit = {each: row for each, row in found.items() if each not in left_out}
+            ranked = await _by_tokens(scope, texts, ranked, fit, profile)
+        read |= found
         without = exclude.union(left_out)
         verdicts = verdicts_of(ranked, profile, limit, without, need=asked.need, is_calibrated=is_calibrated)
         best = [row for row, verdict in verdicts if verdict == RECALLED]
@@ -158,6 +164,16 @@ async def recollect(
     later = [RankedMemory(scores[match.id], stated[match.id], RECALLED, match.score) for match in nearest]
     hits = [*hits[: limit - len(later)], *later]
     return Recollection(tuple(hits), _all_considered(verdicts, hits, left_out))
+
+
+async def _by_tokens(
+    scope: Scope, texts: Sequence[str], rows: list[RowScore], read: Mapping[str, Observation], profile: ScoringProfile
+) -> list[RowScore]:
+    """Return all rows, best first, after the best of those read were compared with the last text token by token."""
+    best = [read[row.match.id] for row in rows if row.match.id in read][:_CLOSELY]
+    if scope.meaning is None or len(best) < 2 or not texts:
+        return rows
+    return by_closeness(rows, await scope.meaning.closeness(texts[-1], best), profile)
 
 
 def merely_asks(row: Observation) -> bool:

@@ -12,7 +12,8 @@ for one of ten rare words (at the weight `ROOM` words count half of their maximu
 length of rows: a long row needs no context and holds words and dates by chance. `density` is a row's mean cosine with
 its nearest candidates, beyond that of all: a row among many similar ones is near many questions by chance (Radovanović
 et al. 2010, "Hubs in space"; the remedy is that of Conneau et al. 2018, "Word translation without parallel data"). The
-match, scaled to between 0 and 1, is then weighed with the rest by a profile; age and mentions break ties:
+match of the best rows is corrected once more, by their tokens (`by_closeness`). Scaled to between 0 and 1, it is then
+weighed with the rest by a profile; age and mentions break ties:
 
     search   0.96 match, 0.02 recency by days, 0.02 mentions; without a text 0.7 recency, 0.3 mentions
     inject   0.90 match, 0.01 recency by half-lives, 0.06 importance, 0.03 credibility, and floors
@@ -31,7 +32,7 @@ from operator import mul
 from statistics import fmean
 
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from chatbot.stores.query import Candidates, Match
 
@@ -48,6 +49,8 @@ WINDOW = {1: 0.1, 2: 0.05}
 """Weight of the neighbouring rows in the meaning of a row."""
 DENSE = 0.25
 """Share of its density that is taken away from the cosine of a row."""
+CLOSER = 1.25
+"""Weight of closeness by tokens, relative to that of meaning."""
 SHORT = 60.0
 """The average length of rows, in terms, at which context counts half."""
 HALF_MATCH = 0.5
@@ -128,6 +131,8 @@ class RowScore(Struct, frozen=True):
     """The share of the asked dates that the row names."""
     meaning: float | None = None
     """The cosine, if meaning was searched."""
+    closeness: float | None = None
+    """How much closer the row is to the question than others among the best, if their tokens were compared."""
 
     @property
     def holds_words(self) -> bool:
@@ -142,7 +147,8 @@ class RowScore(Struct, frozen=True):
         parts["evidence"] = self.evidence
         if self.dated:
             parts["dates"] = self.dated
-        return parts if self.meaning is None else parts | {"meaning": self.meaning}
+        by_vectors = {"meaning": self.meaning, "closeness": self.closeness}
+        return parts | {name: part for name, part in by_vectors.items() if part is not None}
 
 
 def lexical_scores(
@@ -237,6 +243,22 @@ def score_rows(found: Candidates, profile: ScoringProfile, now: datetime, *, unk
         rows.append(RowScore(candidate, score, evidence, own, weighed, weights, dated, meaning))
     rows.sort(key=lambda each: (each.score, each.match.created_at, each.match.id), reverse=True)
     return rows
+
+
+def by_closeness(rows: list[RowScore], closeness: Mapping[str, float], profile: ScoringProfile) -> list[RowScore]:
+    """Return all rows, best first, the match of some raised by what they are closer to the question than their mean."""
+    mean, weight = fmean(closeness.values()) if closeness else 0.0, CLOSER * profile.meaning
+    known = {each: close - mean for each, close in closeness.items()}
+    closer = [_raised(row, known[row.match.id], weight) if row.match.id in known else row for row in rows]
+    return sorted(closer, key=lambda row: -row.score)
+
+
+def _raised(row: RowScore, closeness: float, weight: float) -> RowScore:
+    match, *rest = row.weighed
+    by = weight * closeness
+    weighed = (saturate(HALF_MATCH * match / (1 - match) + by), *rest)
+    score = sum(map(mul, row.weights, weighed))
+    return replace(row, evidence=row.evidence + by, closeness=closeness, weighed=weighed, score=score)
 
 
 def least_best(need: float) -> float:

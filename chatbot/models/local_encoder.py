@@ -11,7 +11,7 @@ import asyncio
 import math
 import threading
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,17 +72,28 @@ class MiniLMEmbedder(_WithMiniLM):
             return EmbeddingResult([], Usage(cost_usd=0.0))
         return await asyncio.to_thread(self._embed, list(texts))
 
+    async def closeness(self, question: str, texts: Sequence[str]) -> dict[str, float]:
+        """Compare tokens in a thread."""
+        return await asyncio.to_thread(self._closeness, question, list(texts))
+
     async def aclose(self) -> None:
         """Release the model."""
         self._network = None
 
     def _embed(self, texts: list[str]) -> EmbeddingResult:
+        with self._lock:
+            vectors, tokens = self._loaded().encode(texts)
+        return EmbeddingResult(vectors, Usage(input_tokens=tokens, cost_usd=0.0))
+
+    def _closeness(self, question: str, texts: list[str]) -> dict[str, float]:
+        with self._lock:
+            return self._loaded().closeness(question, texts)
+
+    def _loaded(self) -> Network:
         from chatbot.models.minilm import Network
 
-        with self._lock:
-            self._network = self._network or Network(find_minilm())
-            vectors, tokens = self._network.encode(texts)
-        return EmbeddingResult(vectors, Usage(input_tokens=tokens, cost_usd=0.0))
+        self._network = self._network or Network(find_minilm())
+        return self._network
 
 
 def find_minilm() -> Path:
@@ -96,6 +107,8 @@ def find_minilm() -> Path:
 NAME = "local/auto"
 ANY = 512
 """Numbers of a vector of the multilingual encoder."""
+_KNOWN = 2048
+"""Texts whose language stays known."""
 PARTS = (MINILM, MULTILINGUAL)
 PART_WEIGHTS = 0.83, 0.42
 """Weights of the parts of a question for English rows, MiniLM's and the multilingual one: MiniLM ranks them better, and
@@ -137,6 +150,11 @@ class LocalEmbedder(_WithMiniLM):
         asked = [_questions(english.get(text), part) for text, part in zip(texts, parts, strict=True)]
         return [[_multilingual().move_to_answers(each) for each in vectors] for vectors in asked], usage
 
+    async def closeness(self, question: str, texts: Sequence[str]) -> dict[str, float]:
+        """Compare an English question with the English ones of the texts."""
+        english = await asyncio.to_thread(lambda: [*filter(_is_english, (question, *texts))])
+        return await self._english.closeness(question, english[1:]) if english[:1] == [question] else {}
+
     async def aclose(self) -> None:
         """Free the memory of the English encoder."""
         await self._english.aclose()
@@ -159,6 +177,13 @@ def _multilingual() -> MultilingualEncoder:
     from chatbot.models.multilingual import MultilingualEncoder
 
     return MultilingualEncoder()
+
+
+@lru_cache(_KNOWN)
+def _is_english(text: str) -> bool:
+    """Return whether MiniLM understands a text."""
+    [part] = _multilingual().encode([text])
+    return _multilingual().is_english(text, part)
 
 
 def _row(english: Vector | None, part: Vector) -> Vector:

@@ -112,6 +112,12 @@ _IN_LAYERS = tuple(f"encoder.layer.{number}.{part}.weight" for number in range(_
 """The names of the matrices of all layers, in the same order."""
 HEADS = 12
 EPSILON = 1e-12
+_COMPARED = 96
+"""Tokens of a text that are compared with those of a question."""
+_BEST = 8
+"""Tokens of a text that count twice, those nearest to the question: the rest of a long text may be about anything."""
+_KEPT = 256
+"""Texts whose tokens stay in memory, of about 50 kB each: rows are recalled again and again."""
 _BATCH_TOKENS = 1024
 _BLOCK = 32
 """Columns of a matrix that are stored as one block: with few tokens OpenBLAS multiplies a block in place, in half the
@@ -126,16 +132,38 @@ class Network:
     def __init__(self, path: Path) -> None:
         self._weights = MINILM.map_arrays(path, lambda: _changed_weights(path), changes_mark())
         self._tokenizer = tokenizer()
+        self._tokens: dict[str, Matrix] = {}
+        """The vectors of the tokens of recent texts."""
 
     def encode(self, texts: list[str]) -> tuple[list[Vector], int]:
-        """Return the texts' vectors, and how many tokens were read."""
+        """Return the texts' vectors, each of length 1, by the mean of their tokens, and how many tokens were read."""
         tokens = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
         with one_core():
-            vectors = [array("f", row.tobytes()) for batch in _batches(tokens) for row in self.forward(batch)]
+            means = [each.mean(axis=0) for batch in _batches(tokens) for each in self._forward(batch)]
+        vectors = [array("f", _of_length_1(mean).tobytes()) for mean in means]
         return vectors, sum(map(len, tokens))
 
-    def forward(self, texts: Sequence[Sequence[int]]) -> Matrix:
-        """Return the texts' vectors, each of length 1, by the mean of their tokens."""
+    def closeness(self, question: str, texts: Sequence[str]) -> dict[str, float]:
+        """Return how close each text is to a question, from -1 to 1, by the vectors of their tokens.
+
+        It is the mean of two means: of each token of the question the cosine with the nearest of the text (Khattab and
+        Zaharia 2020, "ColBERT: efficient and effective passage search via contextualized late interaction over BERT"),
+        and of the `_BEST` tokens of the text the cosine with the nearest of the question.
+        """
+        every = [question, *texts]
+        self._tokens |= self._tokens_of([each for each in dict.fromkeys(every) if each not in self._tokens])
+        known = {each: self._tokens[each] for each in every}
+        self._tokens = dict([*(self._tokens | known).items()][-_KEPT:])
+        return {each: _closeness(known[question], known[each]) for each in texts}
+
+    def _tokens_of(self, texts: list[str]) -> dict[str, Matrix]:
+        tokens = [encoding.ids[:_COMPARED] for encoding in self._tokenizer.encode_batch(texts)]
+        with one_core():
+            found = [_of_length_1(each[1:-1]) for batch in _batches(tokens) for each in self._forward(batch)]
+        return dict(zip(texts, found, strict=True))
+
+    def _forward(self, texts: Sequence[Sequence[int]]) -> list[Matrix]:
+        """Return the vectors of each text's tokens."""
         ends = np.cumsum([len(tokens) for tokens in texts])
         spans = [slice(end - len(tokens), end) for tokens, end in zip(texts, ends, strict=True)]
         x = self._embeddings(texts)
@@ -148,9 +176,7 @@ class Network:
             narrowed = self._linear(widened, f"{layer}output.dense")
             narrowed += x
             x = self._normal(narrowed, f"{layer}output.LayerNorm")
-        means = np.stack([x[span].mean(axis=0) for span in spans])
-        unit: Matrix = means / np.maximum(np.linalg.norm(means, axis=1, keepdims=True), EPSILON)
-        return unit
+        return [x[span] for span in spans]
 
     def _embeddings(self, texts: Sequence[Sequence[int]]) -> Matrix:
         ids = np.concatenate([np.array(each) for each in texts])
@@ -192,6 +218,19 @@ class Network:
         x *= self._weights[f"{name}.weight"]
         x += self._weights[f"{name}.bias"]
         return x
+
+
+def _of_length_1(vectors: Matrix) -> Matrix:
+    unit: Matrix = vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), EPSILON)
+    return unit
+
+
+def _closeness(question: Matrix, text: Matrix) -> float:
+    cosines = question @ text.T
+    if not cosines.size:
+        return 0.0
+    best = np.sort(cosines.max(axis=0))[-_BEST:]
+    return float(cosines.max(axis=1).mean() + best.mean()) / 2
 
 
 def _gelu(x: Matrix) -> Matrix:

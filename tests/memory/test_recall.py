@@ -204,6 +204,18 @@ async def test_a_question_that_was_asked_before_is_answered_again(memory_home: P
         assert [hit.observation.user_text[:10] for hit in found.hits if hit.observation] == ["The doctor"]
 
 
+async def test_the_best_rows_are_compared_with_the_question_word_by_word_and_say_so(memory_home: Path) -> None:
+    async with MemorySystem(memory_home, embedder=MiniLMEmbedder()) as memory:
+        await told(
+            memory, *(f"We spoke of {what}." for what in ("rain", "bread", "trains")), "I am allergic to walnuts."
+        )
+        considered = (await memory.memory().recall("Which nuts may I not eat?")).considered
+        parts = [each.parts["closeness"] for each in considered]
+        assert sum(parts) == pytest.approx(0, abs=1e-6)
+        assert max(parts) == parts[0] > 0
+        assert [each.score for each in considered] == sorted((each.score for each in considered), reverse=True)
+
+
 async def test_of_many_notes_of_one_form_the_one_about_both_comes_first(memory: MemorySystem) -> None:
     """Neighbours and the session raise talk; they must not put a note about somebody else before the exact one."""
     people = ("Ann", "Bob", "Cleo", "Dan", "Eve", "Finn", "Gil")

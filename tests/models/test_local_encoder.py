@@ -75,6 +75,18 @@ async def test_a_question_is_moved_towards_the_statements_that_answer_it() -> No
     assert (moved.diagonal() - moved.mean(axis=1) > alike.diagonal() - alike.mean(axis=1)).all()
 
 
+async def test_an_english_question_is_compared_with_english_texts_word_by_word() -> None:
+    said = ["My sister Ida turned forty on Sunday", "The boiler leaks again", "Meine Schwester ist vierzig", ""]
+    async with LocalEmbedder() as embedder:
+        close = await embedder.closeness("How old is Ida?", said)
+        assert close.keys() == {*said} - {"Meine Schwester ist vierzig"}
+        assert 1 > close[said[0]] > close[said[1]] > -1
+        assert await embedder.closeness("How old is Ida?", said[1::-1]) == pytest.approx(
+            {each: close[each] for each in said[:2]}
+        )
+        assert await embedder.closeness("Wie alt ist Ida?", said) == {}
+
+
 EXAMPLES = ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]
 
 
@@ -83,12 +95,8 @@ async def vectors_of(*texts: str) -> list[Vector]:
         return (await embedder.embed(texts)).vectors
 
 
-async def test_without_the_trained_changes_similarities_are_those_that_were_published_but_for_rounding(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for module in ("weights", "minilm"):
-        monkeypatch.setattr(f"chatbot.models.{module}.read_changes", lambda: b'{"matrices": {}}')
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+@pytest.mark.usefixtures("published_minilm")
+async def test_without_the_trained_changes_similarities_are_those_that_were_published_but_for_rounding() -> None:
     weather, sunny, stadium = await vectors_of(*EXAMPLES)
     found = [product(weather, sunny), product(weather, stadium), product(sunny, stadium)]
     assert found == pytest.approx([0.6660, 0.1046, 0.1411], abs=5e-3)

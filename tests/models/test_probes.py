@@ -43,6 +43,7 @@ def test_what_is_trained_is_that_of_the_lines_in_the_repository(
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(900)
 async def test_training_the_map_again_gives_the_same_and_finds_more() -> None:
     mapping = script("train_questions.py")
     lines = mapping["read"](TRAINING / "held_out" / "questions.tsv")
@@ -55,14 +56,12 @@ async def test_training_the_map_again_gives_the_same_and_finds_more() -> None:
 
 @pytest.mark.nightly
 async def test_the_changes_of_the_encoder_find_more_of_lines_that_nobody_trained_on(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    request: pytest.FixtureRequest,
 ) -> None:
     mapping = script("train_questions.py")
     lines = mapping["read"](TRAINING / "held_out" / "questions.tsv")
     changed = np.array(mapping["places"](await mapping["embed"](lines), None))
-    for module in ("weights", "minilm"):
-        monkeypatch.setattr(f"chatbot.models.{module}.read_changes", lambda: b'{"matrices": {}}')
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    request.getfixturevalue("published_minilm")
     published = np.array(mapping["places"](await mapping["embed"](lines), None))
     assert (changed < 3).sum() > (published < 3).sum()
 
