@@ -28,7 +28,7 @@ from chatbot.embedding import Embedder, Judgement, is_finite
 from chatbot.errors import ChatbotError, ModelError, ModelTimeout
 from chatbot.memory.episode import QUESTION
 from chatbot.memory.scope import utc_now
-from chatbot.messages import Usage, is_question, sentences_of
+from chatbot.messages import Usage, ends_of, is_question, sentences_of
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import AsyncResource, ObservationStore
 from chatbot.stores.errors import OtherEmbedder, StoreError
@@ -54,6 +54,8 @@ _GAPS, _GAPS_S = 16, 5.0
 """Rows without a vector that a search embeds first with a local embedder, and the most seconds for it."""
 
 _MOST_ASKED = 64
+_MOST_COMPARED = 400
+"""Characters of a text that are compared word by word."""
 _POLITE_S = 0.05
 """Seconds between checks for a waiting question in the background."""
 T = TypeVar("T")
@@ -164,9 +166,10 @@ class Meaning(AsyncResource):
         """Return by id how close rows are to a question, word by word, without those that cannot be compared so now."""
         if self._is_paused():
             return {}
-        texts = {row.id: embedded_text(row) for row in rows}
+        asked = ends_of(question, _MOST_COMPARED // 2)
+        texts = {row.id: embedded_text(row)[:_MOST_COMPARED] for row in rows}
         try:
-            close = await self._within(self._embedder.closeness(question, list(dict.fromkeys(texts.values()))))
+            close = await self._within(self._embedder.closeness(asked, list(dict.fromkeys(texts.values()))))
         except ChatbotError as error:
             self.pause(error)
             return {}

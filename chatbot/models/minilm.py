@@ -112,8 +112,6 @@ _IN_LAYERS = tuple(f"encoder.layer.{number}.{part}.weight" for number in range(_
 """The names of the matrices of all layers, in the same order."""
 HEADS = 12
 EPSILON = 1e-12
-_COMPARED = 96
-"""Tokens of a text that are compared with those of a question."""
 _BEST = 8
 """Tokens of a text that count twice, those nearest to the question: the rest of a long text may be about anything."""
 _KEPT = 256
@@ -157,7 +155,7 @@ class Network:
         return {each: _closeness(known[question], known[each]) for each in texts}
 
     def _tokens_of(self, texts: list[str]) -> dict[str, Matrix]:
-        tokens = [encoding.ids[:_COMPARED] for encoding in self._tokenizer.encode_batch(texts)]
+        tokens = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
         with one_core():
             found = [_of_length_1(each[1:-1]) for batch in _batches(tokens) for each in self._forward(batch)]
         return dict(zip(texts, found, strict=True))
