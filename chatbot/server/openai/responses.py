@@ -17,8 +17,8 @@ from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.errors import OF_IDENTITY, OF_MODELS, Problem, TurnGone
 from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.openai import wire
+from chatbot.server.openai.completions import PendingReply, answer_to, answered_before
 from chatbot.server.openai.places import parse_response_id, response_id, unknown_response
-from chatbot.server.openai.replies import PendingReply, answer_to, answered_before
 from chatbot.server.request_values import Flag, Tokens
 
 router = APIRouter(prefix="/v1/responses", tags=["openai"], responses=OF_IDENTITY)
