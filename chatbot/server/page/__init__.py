@@ -14,7 +14,7 @@ from chatbot.operations import OPERATIONS
 from chatbot.server.bind import check_value
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.doors import COOKIE, LOGIN
-from chatbot.server.page import chat, memories, rendering, saying, sessions, settings
+from chatbot.server.page import chat, memories, rendering, sessions, settings
 from chatbot.server.page.rendering import PATH, AccessHere, Assets, Fields, PageRoute, base, goto, is_part, render_part
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue
@@ -66,7 +66,7 @@ FORMS = {
 
 def add_page(app: APIRouter) -> None:
     """Serve the page at `/`. Its routes are not part of the documented API."""
-    for routes in (_entrance, *(part.router for part in (chat, saying, sessions, memories, settings))):
+    for routes in (_entrance, *(part.router for part in (chat, sessions, memories, settings))):
         app.include_router(routes, include_in_schema=False)
     forms = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
     for path, form in FORMS.items():
