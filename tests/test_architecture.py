@@ -167,7 +167,7 @@ MAY_TOUCH_FILES = {
     "server/page/settings.py": "the configuration, which its owner changes there",
     "transfer/sync_place.py": "the folder that the user names",
     "transfer/backups.py": "the file that the user names, and the identity's own",
-    "server/native/machines.py": "a backup on its way",
+    "server/native/administration.py": "a backup on its way",
     "cli/storage.py": "configuration: identity.toml, and the backup that the user names",
     "tools/file_tools.py": "the folder that the user names for the model",
     "cli/sessions/moving.py": "export and import of files that the user names",
@@ -222,7 +222,7 @@ ONE_THING = {
         "backend.py", "embedding.py", "log.py", "place.py", "sessions.py",
     },
     "a part of the core, and the doors' files about it": {
-        "chat.py", "config.py", "models.py", "options.py", "serve.py", "users.py",
+        "chat.py", "config.py", "models.py", "options.py", "serve.py",
     },
     "the binder of the table of operations, one for each door": {"bind.py"},
     "errors of a layer": {"errors.py"},

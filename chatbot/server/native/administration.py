@@ -1,16 +1,22 @@
-"""`/v1/users`: the end users that requests have named: their data, its deletion, and their quotas."""
+"""`/v1/users`: the end users that requests have named, and their quotas; `/v1/backup`, `/v1/sync`: a whole identity."""
 
 from __future__ import annotations
 
 import asyncio
+import tempfile
+from base64 import b64decode
+from collections.abc import AsyncIterator
 from datetime import datetime
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, BinaryIO, Self
 
-from fastapi import APIRouter, Body, Query
+import msgspec
+from fastapi import APIRouter, Body, Query, Response
 from msgspec.structs import replace
 from pydantic import Field
+from starlette.responses import StreamingResponse
 
 from chatbot.chat.ledger import Quota
+from chatbot.errors import ConfigError
 from chatbot.memory.scope import LONGEST_LABEL, utc_now
 from chatbot.memory.users_and_projects import export_user, users_in
 from chatbot.server.callers import Account, ServerCaller, forget_user
@@ -20,11 +26,19 @@ from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.request_values import TokensOrNone
 from chatbot.server.shapes import RequestBody, Shape, User
+from chatbot.stores.access import RIGHTS
+from chatbot.stores.errors import AccessDenied, InvalidValue, UnsupportedOperation
+from chatbot.transfer.backups import BACKUP_NAME, backup
+from chatbot.transfer.sync import exchange
+from chatbot.transfer.sync_place import Visitor
 
-router = APIRouter(prefix="/v1/users", tags=["users"], responses=OF_MEMORY)
-
+users_router = APIRouter(prefix="/v1/users", tags=["users"], responses=OF_MEMORY)
 usage_router = APIRouter()
+machines_router = APIRouter(prefix="/v1", tags=["machines"], responses=OF_MEMORY)
 
+_CHUNK = 1 << 20
+_Id = Annotated[str, Field(max_length=40, pattern="^[0-9a-f]*$")]
+_Name = Annotated[str, Field(max_length=100)]
 UserName = Annotated[
     str, Query(min_length=1, max_length=LONGEST_LABEL, description="Name of the user, as in requests.")
 ]
@@ -102,19 +116,19 @@ class UsageToday(Shape):
     """Usage of the user that the request names; null if it names none."""
 
 
-@router.get("", summary="List users", response_model=Page[User])
+@users_router.get("", summary="List users", response_model=Page[User])
 async def list_users(access: AccessHere) -> Page[Any]:
     """List the users in your token's namespace. Needs the right `curate`."""
     return Page(data=[User.of(each) for each in await users_in(access.memory)])
 
 
-@router.get("/export", summary="Export one user")
+@users_router.get("/export", summary="Export one user")
 async def get_export(access: AccessHere, user: UserName) -> Export:
     """Export memories, facts and sessions as one document."""
     return Export.model_validate(await export_user(_of_user(access, user).memory))
 
 
-@router.delete("", summary="Delete one user permanently")
+@users_router.delete("", summary="Delete one user permanently")
 async def delete_user(access: AccessHere, identities: IdentitiesHere, user: UserName) -> UserErasure:
     """Delete memories, facts, sessions, records of requests and the quota. Needs the right `erase`."""
     theirs = _of_user(access, user)
@@ -123,13 +137,13 @@ async def delete_user(access: AccessHere, identities: IdentitiesHere, user: User
     return UserErasure(memories=erased.memories, sessions=list(erased.sessions), requests=requests)
 
 
-@router.get("/quota", summary="Get the quota of a user")
+@users_router.get("/quota", summary="Get the quota of a user")
 async def get_quota(access: AccessHere, identities: IdentitiesHere, user: UserName) -> AccountReport:
     """Return the user's own quota, or else the token's quota per user, with today's usage. Needs `curate`."""
     return await _account(identities, _as_caller(access, user))
 
 
-@router.put("/quota", summary="Set the quota of a user")
+@users_router.put("/quota", summary="Set the quota of a user")
 async def set_quota(
     access: AccessHere, identities: IdentitiesHere, user: UserName, quota: Annotated[QuotaLimits, Body()]
 ) -> AccountReport:
@@ -139,7 +153,7 @@ async def set_quota(
     return await _account(identities, theirs)
 
 
-@router.delete("/quota", summary="Remove a user's own quota")
+@users_router.delete("/quota", summary="Remove a user's own quota")
 async def delete_quota(access: AccessHere, identities: IdentitiesHere, user: UserName) -> AccountReport:
     """Remove the user's own quota: the token's quota per user applies again. Needs `curate`."""
     theirs = _as_caller(access, user)
@@ -176,3 +190,95 @@ def _of_user(access: IdentityAccess, user: str) -> IdentityAccess:
     if theirs.caller.user is None:
         raise Problem(409, "users_shared", "all users of this server share one memory: do not name a user")
     return theirs
+
+
+class SyncRequest(RequestBody):
+    """New files of another machine; without files, a request for those that are new here."""
+
+    identity: _Id = ""
+    """Id of the sender's identity; empty if it has none yet and takes over this one."""
+    machine: Annotated[str, Field(min_length=1, max_length=40, pattern="^[0-9a-f]+$")]
+    taken: list[_Name] = Field(default=[], max_length=10_000)
+    """Names of the files of the last answer that the sender has merged."""
+    is_trial: bool = False
+    """True to change nothing."""
+    files: dict[_Name, str] = Field(default={}, max_length=1_000)
+    """Its files by name, in base64."""
+
+
+class SyncAside(Shape):
+    """A file that was refused."""
+
+    file: str
+    why: str
+
+
+class SyncAnswer(Shape):
+    """Files that are new to the other machine."""
+
+    identity: str
+    """Id of this identity."""
+    files: dict[str, str]
+    """Files by name, in base64."""
+    taken: list[str]
+    """Names of the other machine's files that were merged."""
+    aside: list[SyncAside]
+    """Refused files."""
+
+
+@machines_router.get(
+    "/backup",
+    summary="Back up an identity",
+    response_class=Response,
+    responses={200: {"content": {"application/zip": {}}, "description": "The file that `chatbot restore` reads."}},
+)
+async def get_backup(access: AccessHere) -> StreamingResponse:
+    """Return the whole identity in one file. Needs every right, with full clearance."""
+    check_whole(access)
+    setup = access.runtime.setup
+    file = await asyncio.to_thread(tempfile.TemporaryFile)
+    try:  # it is whole before its first byte is sent
+        await backup(setup.home, file, name=access.identity, settings=setup.identity.file)
+        size = await asyncio.to_thread(file.seek, 0, 2)
+    except BaseException:
+        file.close()
+        raise
+    headers = {
+        "content-disposition": f'attachment; filename="{BACKUP_NAME.format(access.identity, utc_now())}"',
+        "content-length": str(size),
+        "x-content-type-options": "nosniff",
+        "cache-control": "no-store",
+    }
+    return StreamingResponse(_chunks(file), media_type="application/zip", headers=headers)
+
+
+@machines_router.post("/sync", summary="Sync with another machine")
+async def sync(given: Annotated[SyncRequest, Body()], access: AccessHere) -> SyncAnswer:
+    """Exchange files with `chatbot sync ADDRESS`: it first asks for new files, then sends its own. Needs all rights."""
+    check_whole(access)
+    try:
+        files = {name: b64decode(each, validate=True) for name, each in given.files.items()}
+    except ValueError as error:
+        raise InvalidValue(f"files: {error}") from error
+    visitor = Visitor(given.identity, given.machine, given.taken, is_trial=given.is_trial)
+    try:
+        done = await exchange(access.runtime.memory, visitor, files, now=utc_now)
+    except ConfigError as error:  # the client's: it has another identity
+        raise UnsupportedOperation(str(error)) from error
+    return SyncAnswer.model_validate(msgspec.to_builtins(done))
+
+
+def check_whole(access: IdentityAccess) -> None:
+    """Raise `MissingRight` or `AccessDenied` unless the caller may see and change all of an identity."""
+    memory = access.memory
+    for right in RIGHTS:
+        memory.caller.check(right)
+    if not access.caller.sees_all or memory.caller.namespace:
+        raise AccessDenied("a part of the memory cannot be synced or backed up: use a token for all of it")
+
+
+async def _chunks(file: BinaryIO) -> AsyncIterator[bytes]:
+    with file:
+        await asyncio.to_thread(file.seek, 0)
+        while chunk := await asyncio.to_thread(file.read, _CHUNK):
+            yield chunk
