@@ -91,7 +91,6 @@ class SessionTerms:
 
 
 def _lines(data: bytes) -> Iterator[tuple[re.Match[bytes], bytes]]:
-    """Yield the sound lines, each with the match of its beginning."""
     first, *lines = data.split(b"\n")
     if first + b"\n" == _first_line():
         yield from ((head, line) for line in lines if (head := _SESSION.match(line)) and not damage_of(line))

@@ -134,7 +134,6 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
 
 @contextmanager
 def _as_tool_errors(path: PurePosixPath) -> Iterator[None]:
-    """Raise a `ToolError` if the file was created or changed meanwhile."""
     try:
         yield
     except ChangedMeanwhile:

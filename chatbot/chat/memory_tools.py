@@ -272,7 +272,6 @@ def _changed_rows(operation: Operation, rows: Sequence[Observation], given: Mapp
 
 
 def _as_answer(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one for each type
-    """Return the result of an operation as an answer, by its type."""
     match result:
         case ListPage(rows, next_cursor, total):
             is_paged = "cursor" in operation.at("tool") and next_cursor

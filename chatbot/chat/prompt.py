@@ -361,7 +361,6 @@ def _unmarked(message: Message) -> Message:
 
 
 async def _attached_tokens(model: Model, message: Message) -> int:
-    """Return the tokens of a file's text, or of a message's pictures."""
     if message.source:
         return await model.count_tokens([message])
     if not message.images:

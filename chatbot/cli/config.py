@@ -304,7 +304,6 @@ def _masked(value: Any, *, is_secret: bool) -> Any:
 
 
 def _lines(table: dict[str, Any], prefix: str = "") -> list[str]:
-    """Render `section.key = value` lines, which can be grepped."""
     lines = []
     for key, value in table.items():
         if isinstance(value, dict) and value:

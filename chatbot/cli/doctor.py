@@ -149,7 +149,6 @@ def _places(setup: Setup) -> Iterator[Finding]:
 
 
 def _programs(setup: Setup) -> Iterator[Finding]:
-    """Check that the programs of MCP servers exist."""
     for name, server in setup.config.mcp.servers.items():
         program = Path(server.command).expanduser()
         path = setup.settings.folder / program if len(program.parts) > 1 else program
@@ -245,7 +244,6 @@ async def check_memories(setup: Setup, *, verify: bool = False) -> AsyncIterator
 
 
 def _hooks(failures: Failures) -> Iterator[Finding]:
-    """Report the last failure of each hook."""
     last = {failure.hook: failure for failure in failures.read()}
 
     async def acknowledge() -> str:

@@ -104,7 +104,6 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
 
 
 def _reading_words(attachment: dict[str, Any]) -> str:
-    """Describe how much of an attachment was read, and what was removed."""
     read = f" · {attachment['characters']:,} characters" if "characters" in attachment else ""
     redacted = f" · redacted: {', '.join(attachment['redacted'])}" if attachment.get("redacted") else ""
     return read + redacted

@@ -284,7 +284,6 @@ class Run:
         )
 
     async def _retire(self, rule: RetentionSettings) -> None:
-        """Delete and archive rows past the retention of a rule."""
         for removal, days, statuses in removals(rule):
             rows = await self._untouched_rows(days, rule, statuses)
             await self._carry_out(removal, overdue([row for row in rows if row.id not in self._gone], removal, days))

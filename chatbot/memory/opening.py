@@ -265,7 +265,6 @@ class SessionOpening(AsyncResource, Observable):
         return await self._catalog.find(lambda record: is_open(record) and wanted(record), limit, after_id=after_id)
 
     def _open_test(self) -> Callable[[SessionRecord], bool]:
-        """Return a test for sessions that are now open to the caller."""
         now, own = self._clock(), self.caller
         return lambda record: (
             not record.is_expired(now) and record.is_open_to(own.clearance, own.namespace, own.project)

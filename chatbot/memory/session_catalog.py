@@ -247,7 +247,6 @@ class SessionCatalog(Closable):
 
 @contextmanager
 def _translated() -> Iterator[None]:
-    """Translate the errors of the engine."""
     try:
         yield
     except errors.MissingFolder as error:

@@ -136,7 +136,6 @@ def check_erases(caller: Caller) -> None:
 
 
 async def _rows_by_namespace(memory: MemorySystem) -> Counter[str]:
-    """Count the rows and facts that an erasure would find, by namespace."""
     try:
         scope = memory.memory().scope
     except UnsupportedOperation:

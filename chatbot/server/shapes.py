@@ -135,7 +135,6 @@ def _shape_of(hint: Any) -> Any:
 
 
 def _docstrings(kind: type) -> Mapping[str, str]:
-    """Return the docstrings of a type's fields, with inherited ones."""
     ours = (each for each in kind.__mro__ if each.__module__.startswith("chatbot."))
     return ChainMap(*(_docstrings_in(each.__module__)[each.__name__] for each in ours))
 

@@ -314,7 +314,6 @@ class Sync:
         state.facts = [*dict.fromkeys([*facts, *filter(journal.has_fact, new)])]
 
     async def _take_sessions(self, batch: untrusted.Delivery) -> None:
-        """Unite sessions with the copies of other machines."""
         done, total = 0, len([*chain(*batch.sessions.values())])
         for name in batch.sessions:
             try:

@@ -269,7 +269,6 @@ class SessionUnion:
         return content
 
     async def _note_merged(self, session_id: str) -> None:
-        """Note the state of a session that the sync has changed."""
         await self._note(await self._record(session_id), is_merged=True)
 
     async def take(self, machine: str, given: SessionLine, known: union.PlaceState, *, saves: bool) -> bool | None:

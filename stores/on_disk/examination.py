@@ -112,7 +112,6 @@ def bad_lines(
 
 
 def _changed_lines(subject: str, path: Path, lines: list[bytes], bad: set[int], lock: str) -> Iterator[Flaw]:
-    """Report lines that differ from their checksums."""
     changed = [
         f"line {number}: {damage}{' (it cannot be read)' if number in bad else ''}"
         for number, line in enumerate(lines, 1)
@@ -161,7 +160,6 @@ def _is_good(line: bytes, check: LineCheck) -> bool:
 
 
 def _folders(home: Path) -> Iterator[Flaw]:
-    """Examine every file and folder below `home`."""
     found = dict(_there([home, *sorted(below(home))]))
     open_ones = list(_modes(found))
     whole = how_many(len(found), "file or folder", "files and folders")

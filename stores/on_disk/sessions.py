@@ -254,7 +254,6 @@ class FolderSessions(Sessions):
 
 @contextmanager
 def _named(session_id: str) -> Iterator[None]:
-    """Name the session in the error about its missing folder."""
     try:
         yield
     except MissingFolder as error:

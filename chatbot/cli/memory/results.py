@@ -220,7 +220,6 @@ def _say_facts(found: Sequence[Triple]) -> None:
 
 
 def _say_found(hits: Sequence[SessionHit]) -> None:
-    """Print found sessions, each with the command that resumes it."""
     for hit in hits:
         say_hit(hit, f"chatbot -r {hit.record.id}")
 

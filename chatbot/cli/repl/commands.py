@@ -289,7 +289,6 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         return None
 
     async def _start_session(self, former: SessionHandle | None) -> None:
-        """Start a session in the project of the former one."""
         session = await self._runtime.new_session()
         if session and former and former.record.project != session.record.project:
             await session.move(former.record.project)

@@ -273,7 +273,6 @@ class SlashCompleter(Completer):
 
 
 def _actions_of(command: str) -> list[tuple[str, str]]:
-    """Return the actions of a command, each with its help."""
     parser = build_parser([command]).actions[command]
     [actions] = [each for each in parser._actions if isinstance(each, argparse._SubParsersAction)]  # noqa: SLF001
     return [(each.dest, each.help or "") for each in actions._choices_actions]  # noqa: SLF001 - argparse has no other way

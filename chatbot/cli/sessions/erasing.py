@@ -123,7 +123,6 @@ def _keeps_memory(args: argparse.Namespace) -> bool:
 
 
 def _warn_of(previews: Sequence[Erasure], *, keep_memory: bool) -> None:
-    """Report the memories of the sessions, and what forks keep."""
     memories, facts, forks = _count(previews, keep_memory=False)
     if memories or facts:
         stay, are = ("stays", "is") if memories + facts == 1 else ("stay", "are")

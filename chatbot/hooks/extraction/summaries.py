@@ -141,7 +141,6 @@ async def sum_up(answer: StandingAnswer, memory: Memory, calls: Calls) -> list[s
 async def _messages(
     calls: Calls, instructions: str, entries: Sequence[TranscriptEntry], earlier: str = ""
 ) -> list[Message]:
-    """Return the prompt, with as many of the last entries as fit."""
     parts = [with_bars("earlier", redact(earlier)[0])] if earlier else []
     said = [with_bars(entry.role, redact(entry.content)[0][:_LONGEST_MESSAGE]) for entry in entries]
     room = await calls.room()

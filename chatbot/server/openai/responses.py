@@ -292,7 +292,6 @@ class _Response:
         return place | ({f"{_PARTS[item['type']][0]}_index": 0} if item["type"] in _PARTS else {})
 
     def _begin(self, kind: str, part: dict[str, Any] | None, call: int = 0, **fields: str) -> Iterator[bytes]:
-        """Begin an item, unless it is open."""
         if self._open == (kind, call):
             return
         yield from self._end()
@@ -309,7 +308,6 @@ class _Response:
             yield self._event(f"{events}.added", **self._place, part=part)
 
     def _more(self, field: str, text: str, **more: Any) -> bytes:
-        """Add to the text of the open item."""
         self._part[field] += text
         return self._event(f"{_EVENTS[self._items[-1]['type']]}.delta", **self._place, delta=text, **more)
 

@@ -282,7 +282,6 @@ def _command(settings: McpServerSettings, folder: Path) -> Sequence[str]:
 
 
 def _innermost(error: BaseException) -> str:
-    """Return the innermost error of exception groups in one line."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     named = f"{error.strerror}: {error.filename}" if isinstance(error, OSError) and error.filename else str(error)
