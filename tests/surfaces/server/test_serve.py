@@ -111,7 +111,7 @@ def test_what_is_wrong_with_a_token_is_told() -> None:
     command.fails(2, "--clearance", "token", "add", "phone")
     command.fails(4, "identity", "token", "add", "phone", "--clearance", "full", "--for", "nobody")
     command.fails(4, "no tokens are called", "token", "revoke", "nothing")
-    command.fails(2, "already", "token", "add", "twin", "--clearance", "public")
+    command.fails(2, "choose another label", "token", "add", "twin", "--clearance", "public")
 
 
 WITHOUT_EXTRA = """
