@@ -164,16 +164,15 @@ class Meaning(AsyncResource):
 
     async def closeness(self, question: str, rows: Sequence[Observation]) -> dict[str, float]:
         """Return by id how close rows are to a question, word by word, without those that cannot be compared so now."""
-        if self._is_paused():
-            return {}
         asked = ends_of(question, _MOST_COMPARED // 2)
         texts = {row.id: embedded_text(row)[:_MOST_COMPARED] for row in rows}
-        try:
-            close = await self._within(self._embedder.closeness(asked, list(dict.fromkeys(texts.values()))))
-        except ChatbotError as error:
-            self.pause(error)
-            return {}
-        return {each: close[text] for each, text in texts.items() if text in close}
+
+        async def compare(some: Sequence[str]) -> list[float | None]:
+            close = await self._within(self._embedder.closeness(asked, some))
+            return [close.get(text) for text in some]
+
+        made = await self._make_each(list(texts.values()), compare)
+        return {each: close for each, text in texts.items() if (close := made.get(text)) is not None}
 
     async def judge(self, texts: Sequence[str], *, sentences: bool = False) -> list[Judgement | None]:
         """Judge each text; None for one without words, and for all if nothing can judge now.

@@ -171,7 +171,7 @@ async def _by_tokens(
 ) -> list[RowScore]:
     """Return all rows, best first, after the best of those read were compared with the last text token by token."""
     best = [read[row.match.id] for row in rows if row.match.id in read][:_CLOSELY]
-    if len(best) < 2 or not texts or scope.meaning is None:
+    if len(best) < 2 or not texts or not profile.meaning or scope.meaning is None:
         return rows
     return by_closeness(rows, await scope.meaning.closeness(texts[-1], best), profile)
 

@@ -102,13 +102,13 @@ POSITIONS = "embeddings.position_embeddings.weight"
 TYPES = "embeddings.token_type_embeddings.weight"
 _WINDOW = 256
 """Maximum tokens of a text, as the model was published."""
-_LAYERS = 6
+LAYERS = 6
 MATRICES = (
     *("attention.self.query", "attention.self.key", "attention.self.value", "attention.output.dense"),
     *("intermediate.dense", "output.dense"),
 )
 """The matrices of a layer, in the order of the file."""
-_IN_LAYERS = tuple(f"encoder.layer.{number}.{part}.weight" for number in range(_LAYERS) for part in MATRICES)
+_IN_LAYERS = tuple(f"encoder.layer.{number}.{part}.weight" for number in range(LAYERS) for part in MATRICES)
 """The names of the matrices of all layers, in the same order."""
 HEADS = 12
 EPSILON = 1e-12
@@ -148,10 +148,9 @@ class Network:
         Zaharia 2020, "ColBERT: efficient and effective passage search via contextualized late interaction over BERT"),
         and of the `_BEST` tokens of the text the cosine with the nearest of the question.
         """
-        every = [question, *texts]
-        self._tokens |= self._tokens_of([each for each in dict.fromkeys(every) if each not in self._tokens])
-        known = {each: self._tokens[each] for each in every}
-        self._tokens = dict([*(self._tokens | known).items()][-_KEPT:])
+        new = [each for each in dict.fromkeys([question, *texts]) if each not in self._tokens]
+        known = self._tokens | self._tokens_of(new)
+        self._tokens = dict([*known.items()][-_KEPT:])
         return {each: _closeness(known[question], known[each]) for each in texts}
 
     def _tokens_of(self, texts: list[str]) -> dict[str, Matrix]:
@@ -165,7 +164,7 @@ class Network:
         ends = np.cumsum([len(tokens) for tokens in texts])
         spans = [slice(end - len(tokens), end) for tokens, end in zip(texts, ends, strict=True)]
         x = self._embeddings(texts)
-        for number in range(_LAYERS):
+        for number in range(LAYERS):
             layer = f"encoder.layer.{number}."
             attended = self._linear(self._attend(x, spans, f"{layer}attention.self."), f"{layer}attention.output.dense")
             attended += x
