@@ -67,12 +67,14 @@ class Encoder:
         self._weights = {name: torch.tensor(each.astype("f4")) for name, each in published.items()}
         self._weights[minilm.WORDS] *= self._weights.pop(minilm.WORDS_SCALE)
         self.changes: dict[str, tuple[Tensor, Tensor]] = {}
-        for name in (f"encoder.layer.{layer}.{each}.weight" for layer in range(FIRST, 6) for each in minilm.MATRICES):
+        for name in (
+            f"encoder.layer.{layer}.{each}.weight" for layer in range(FIRST, minilm.LAYERS) for each in minilm.MATRICES
+        ):
             inputs, outputs = self._weights[name].shape
             down, up = torch.randn(inputs, RANK) / math.sqrt(inputs), torch.zeros(RANK, outputs)
             self.changes[name] = down.requires_grad_(), up.requires_grad_()
         self._before: dict[tuple[int, ...], Tensor] = {}
-        """What the layers before `FIRST` make of a text."""
+        """Texts as the layers before `FIRST` leave them."""
 
     def vectors(self, texts: Sequence[Tokens]) -> Tensor:
         """Return a vector of length 1 for each text."""
@@ -82,7 +84,7 @@ class Encoder:
             some = order[start : start + _AT_ONCE]
             x = torch.nn.utils.rnn.pad_sequence([self._unchanged(texts[at]) for at in some], batch_first=True)
             there = torch.arange(x.shape[1]) < torch.tensor([[min(len(texts[at]), LONGEST)] for at in some])
-            for layer in range(FIRST, 6):
+            for layer in range(FIRST, minilm.LAYERS):
                 x = self._layer(x, layer, there)
             means = (x * there[:, :, None]).sum(dim=1) / there.sum(dim=1, keepdim=True)
             found |= zip(some, functional.normalize(means, dim=-1), strict=True)

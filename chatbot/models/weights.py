@@ -90,8 +90,8 @@ def read_changes() -> bytes:
 
 
 def changes_mark() -> str:
-    """Return a mark of the trained changes: what was made with others is made again."""
-    return hashlib.sha256(read_changes()).hexdigest()[:12]
+    """Return a mark of the trained matrices, however they were made: vectors of others are made again."""
+    return hashlib.sha256(read_changes().partition(b'"matrices"')[2]).hexdigest()[:12]
 
 
 def missing_engine() -> MissingModel:

@@ -1,4 +1,4 @@
-"""What is trained: kept with the mark of its lines, small, and right about lines that nobody trained on."""
+"""Trained heads, matrices and changes: marked with their lines, small, and right about lines that nobody trained on."""
 
 import json
 import runpy
@@ -12,7 +12,7 @@ import pytest
 from chatbot.models.local_encoder import MINILM_NAME, LocalEmbedder
 from chatbot.models.minilm import low_rank
 from chatbot.models.multilingual import ENCODER, PATH, QUESTIONS, question_map
-from chatbot.models.weights import CHANGES
+from chatbot.models.weights import CHANGES, changes_mark
 
 ROOT = Path(__file__).parents[2]
 TRAINING = ROOT / "training"
@@ -40,6 +40,14 @@ def test_what_is_trained_is_that_of_the_lines_in_the_repository(
     made_of = [*(TRAINING / f"{each}.tsv" for each in lines), TRAINING / name]
     assert kept["encoder"] == encoder
     assert kept["lines"] == script("kept.py")["digest"](made_of), f"the lines changed: run `uv run training/{name}`"
+
+
+def test_a_script_in_other_words_makes_no_vector_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    marks = []
+    for changes in (b'{"lines": "1", "matrices": {}}', b'{"lines": "2", "matrices": {}}', b'{"matrices": {"a": {}}}'):
+        monkeypatch.setattr("chatbot.models.weights.read_changes", lambda changes=changes: changes)
+        marks.append(changes_mark())
+    assert marks[0] == marks[1] != marks[2]
 
 
 @pytest.mark.nightly
