@@ -1,4 +1,4 @@
-"""What is left to the night: each command of benchmarks/README.md, with its smallest size, and a small year."""
+"""Benchmarks at night: each command of benchmarks/README.md, with its smallest size, and a small year."""
 
 import json
 import os

@@ -249,7 +249,7 @@ class ConversationMemory:
         meaning = self._memory.scope.meaning
         if meaning is not None and text != self._judgement[0]:
             ends = ends_of(without_blocks(text), _MOST_ASKED)
-            self._judgement = text, (await meaning.judge([ends], sentences=True))[0] if ends else None
+            self._judgement = text, (await meaning.judge([ends], sentences=True))[0]
         return None if meaning is None else self._judgement[1]
 
     async def _orders(self, rows: Sequence[Observation], view: View) -> dict[str, int]:

@@ -1,4 +1,4 @@
-"""What the window left out is told in short: by rule, at a bounded cost, or by a model, which is not trusted."""
+"""Summaries of what left the window: by rule, at a bounded cost, or by a model, which is not trusted."""
 
 from datetime import UTC, datetime, timedelta
 from itertools import product
