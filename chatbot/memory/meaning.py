@@ -54,7 +54,7 @@ _GAPS, _GAPS_S = 16, 5.0
 """Rows without a vector that a search embeds first with a local embedder, and the most seconds for it."""
 
 _MOST_ASKED = 64
-_MOST_COMPARED = 400
+_MOST_COMPARED = 250
 """Characters of a text that are compared word by word."""
 _POLITE_S = 0.05
 """Seconds between checks for a waiting question in the background."""

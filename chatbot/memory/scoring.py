@@ -47,7 +47,7 @@ SESSION_SHARE = 1.5
 """Share of its session's score that each row gets."""
 WINDOW = {1: 0.1, 2: 0.05}
 """Weight of the neighbouring rows in the meaning of a row."""
-DENSE = 0.25
+DENSE = 0.45
 """Share of its density that is taken away from the cosine of a row."""
 CLOSER = 1.25
 """Weight of closeness by tokens, relative to that of meaning."""
@@ -62,7 +62,7 @@ _LEAST_NEAR, _AHEAD = 0.4, 0.05
 """Minimum likeness of an outstanding row, and its minimum lead over the next."""
 _NEEDED, _DOUBT = 0.62, 0.45
 """A row belongs in a prompt if its evidence plus `_DOUBT` times its share of the best evidence reaches `_NEEDED`."""
-_CHANCE, _LESS_A_POINT = 0.38, 0.2
+_CHANCE, _LESS_A_POINT = 0.45, 0.2
 """The best evidence that small talk has by chance, and how much less suffices for each point of `needs_memory`."""
 _UNSURE, _MORE_A_POINT = 0.5, 0.3
 """The score of `needs_memory` below which rows need more than `_NEEDED`, and how much more for each point."""
