@@ -461,6 +461,18 @@ def translated(path: Path) -> Iterator[None]:
         raise StoreFailed(f"{path / (error.filename or '')}: {error.strerror or error}{remedy}") from error
 
 
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Convert an operating-system error that keeps the file at `path` from being written into a `StoreFailed`."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, StoreError):
+            raise
+        remedy = _REMEDIES.get(error.errno or 0, "")
+        raise StoreFailed(f"{path} cannot be written: {error.strerror or error}{remedy}") from error
+
+
 def _read_only(path: Path, error: OSError) -> ReadOnlyFolder:
     return ReadOnlyFolder(f"{path} cannot be written ({error.strerror}): make it writable, or change a copy of it")
 

@@ -28,7 +28,7 @@ from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file,
 from chatbot.errors import ConfigError
 from chatbot.identity import trust_identity
 from chatbot.options import Options, Setup
-from chatbot.stores.files import make_folder, open_folder
+from chatbot.stores.files import make_folder, open_folder, writing
 from chatbot.stores.home import without_password
 from chatbot.stores.records import check_text
 
@@ -77,7 +77,7 @@ def set_values(path: Path, values: Mapping[SettingPath, Any]) -> str:
 @contextmanager
 def _alone(path: Path) -> Iterator[None]:
     """Keep other processes from changing a file of this folder meanwhile: one of the changes would be lost."""
-    with _as_config_errors(path):
+    with writing(path):
         make_folder(path.parent)
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -143,9 +143,9 @@ def _checked(path: Path, text: str) -> Settings:
 
 
 def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
-    """Replace or create a file; a new or secret one gets mode 0600. Links are followed. Raises `ConfigError`."""
+    """Replace or create a file; a new or secret one gets mode 0600. Links are followed."""
     target = path.resolve()
-    with _as_config_errors(path):
+    with writing(path):
         make_folder(target.parent)
         mode = target.stat().st_mode & 0o777 if target.exists() else _PRIVATE
         if is_secret and mode & ~_PRIVATE:
@@ -153,15 +153,6 @@ def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
             mode = _PRIVATE
         with closing(open_folder(target.parent)) as folder:
             folder.put(target.name, text.encode(), mode)
-
-
-@contextmanager
-def _as_config_errors(path: Path) -> Iterator[None]:
-    """Raise a `ConfigError` that names the file if it cannot be written."""
-    try:
-        yield
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be written: {error.strerror or error}", at=path) from error
 
 
 def toml_text(text: str) -> str:

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from chatbot.memory.scope import utc_now
 from chatbot.messages import TextDelta, Usage
 from chatbot.models import provider as keys
 from tests.command import fails, from_json, ok, project, run
+from tests.disk import fill
 from tests.patience import PATIENCE_S
 from tests.surfaces.test_repl import ENDLESS
 
@@ -214,6 +216,18 @@ def test_a_configuration_that_gets_a_key_is_readable_by_its_owner_alone() -> Non
     assert told.returncode == 0
     assert "only you may read it" in told.stderr
     assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_full_disk_keeps_the_configuration_and_exports_and_says_what_helps(small_disk: Path) -> None:
+    ok("ask", "hello")
+    [session] = from_json("sessions", "list")
+    path = Path(shutil.copy("config.toml", small_disk))
+    before = path.read_bytes()
+    fill(small_disk)
+    helps = "cannot be written: No space left on device: free some space, then try again"
+    fails(7, helps, "config", "set", "model.max_output_tokens", "77", "--config", str(path))
+    fails(7, helps, "sessions", "export", session["id"], "-o", str(small_disk / "session.md"))
+    assert path.read_bytes() == before
 
 
 def test_keys_that_are_set_at_once_are_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,9 +20,9 @@ from chatbot.cli.verbs import chosen_sessions
 from chatbot.hooks.capture import exchange_gate
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.stores.access import SENSITIVITIES
-from chatbot.stores.errors import InvalidValue, StoreFailed, UnsupportedOperation
+from chatbot.stores.errors import InvalidValue, UnsupportedOperation
 from chatbot.stores.fields import how_many
-from chatbot.stores.files import FILE_MODE, FOLDER_MODE
+from chatbot.stores.files import FILE_MODE, FOLDER_MODE, writing
 from chatbot.transfer import Importer, ImportReport, export_memories, export_session, open_source
 from chatbot.transfer.exports import SUFFIXES, SessionExport, export_loose, render_memories, render_session
 
@@ -119,17 +119,13 @@ def new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
         raise InvalidValue(f"{path} already exists: name another file, or overwrite it with --force")
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-    except OSError as error:
-        raise StoreFailed(f"{path} cannot be written: {error.strerror or error}") from error
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
-    except OSError as error:
-        raise StoreFailed(f"{path} cannot be written: {error.strerror or error}") from error
+        with writing(path):
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+            with os.fdopen(descriptor, "wb") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
 
@@ -138,10 +134,8 @@ def _targets(records: Sequence[SessionRecord], output: Path, suffix: str) -> lis
     """Return a file for each session: `output`, or files in it if it is or becomes a folder."""
     if len(records) == 1 and not output.is_dir() and output.suffix.lower() in _FORMS:
         return [output]
-    try:
+    with writing(output):
         output.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
-    except OSError as error:
-        raise StoreFailed(f"the folder {output} cannot be created: {error.strerror}") from error
     return [output / _file_name(record, suffix) for record in records]
 
 
