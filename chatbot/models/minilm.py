@@ -150,8 +150,9 @@ class Network:
         """
         new = [each for each in dict.fromkeys([question, *texts]) if each not in self._tokens]
         known = self._tokens | self._tokens_of(new)
-        self._tokens = dict([*known.items()][-_KEPT:])
-        return {each: _closeness(known[question], known[each]) for each in texts}
+        used = {each: known.pop(each) for each in dict.fromkeys([question, *texts])}
+        self._tokens = dict([*(known | used).items()][-_KEPT:])  # those that were used last
+        return {each: _closeness(used[question], used[each]) for each in texts}
 
     def _tokens_of(self, texts: list[str]) -> dict[str, Matrix]:
         tokens = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]

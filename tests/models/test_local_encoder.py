@@ -9,7 +9,8 @@ from msgspec.structs import replace
 
 from chatbot.errors import MissingModel
 from chatbot.models.local_encoder import ENGLISH as DIMENSION
-from chatbot.models.local_encoder import LocalEmbedder, MiniLMEmbedder
+from chatbot.models.local_encoder import LocalEmbedder, MiniLMEmbedder, find_minilm
+from chatbot.models.minilm import Network
 from chatbot.models.multilingual import MultilingualEncoder
 from chatbot.models.weights import MINILM
 from chatbot.stores.records import Vector
@@ -85,6 +86,15 @@ async def test_an_english_question_is_compared_with_english_texts_word_by_word()
             {each: close[each] for each in said[:2]}
         )
         assert await embedder.closeness("Wie alt ist Ida?", said) == {}
+
+
+async def test_tokens_of_the_texts_that_were_compared_last_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("chatbot.models.minilm._KEPT", 3)
+    network = Network(find_minilm())
+    network.closeness("Who bakes?", ["Ada bakes", "Ida bakes"])
+    network.closeness("Who swims?", ["Ada bakes"])
+    network.closeness("Who sings?", [])
+    assert [*network._tokens] == ["Who swims?", "Ada bakes", "Who sings?"]
 
 
 EXAMPLES = ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]
