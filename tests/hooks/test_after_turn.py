@@ -19,10 +19,7 @@ from tests.servers.providers import requests_at
 from tests.talk import sent, talking
 
 pytest_plugins = ["tests.servers.openai_server"]
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning"),
-    pytest.mark.usefixtures("config_is_asked_for"),
-]
+pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
 MOVED = "Sam lives in Lisbon since the second of May"
 AGAIN = "Sam lives in Porto since the third of June"

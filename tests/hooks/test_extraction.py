@@ -20,7 +20,6 @@ from tests.servers.extraction_replies import FACT, LOCKER, REPLIES, SECRET
 from tests.servers.providers import model_at, requests_at
 
 pytest_plugins = ["tests.servers.openai_server"]
-pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
 
 REPLY = "How nice for you."
 SAID = "I moved to Porto last week, and my locker has the number 4711."

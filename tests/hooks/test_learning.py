@@ -19,7 +19,6 @@ from tests.hooks.conftest import calls_of, settings_of
 from tests.memory.test_meaning import LetterEmbedder
 
 pytest_plugins = ["tests.servers.openai_server"]
-pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
 
 OWN = Guard("private", "public", "public", "", "")
 TEA = "Sam likes green tea"

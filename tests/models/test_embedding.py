@@ -15,7 +15,6 @@ from chatbot.models.weights import Weights
 from tests.servers.providers import KEY, providers_at, requests_at
 
 pytest_plugins = ["tests.servers.openai_server"]
-pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
 
 
 def embedder_at(

@@ -25,7 +25,6 @@ from chatbot.runtime import Options
 from tests.servers.providers import requests_at
 
 pytest_plugins = ["tests.servers.openai_server"]
-pytestmark = pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
 
 OTHERS = sorted(known_providers() - OURS)
 Configured = dict[str, ProviderSettings]

@@ -491,7 +491,6 @@ PROVIDERS = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning")
 @pytest.mark.usefixtures("with_encoders")
 @pytest.mark.parametrize(
     "name", ["openai", *(pytest.param(each, marks=pytest.mark.nightly) for each in PROVIDERS if each != "openai")]

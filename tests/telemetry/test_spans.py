@@ -26,10 +26,7 @@ from tests.talk import begun
 from tests.telemetry.conftest import Talking, Watched
 
 pytest_plugins = ["tests.servers.openai_server"]
-pytestmark = [
-    pytest.mark.filterwarnings("ignore:Accessing the 'model_:DeprecationWarning"),
-    pytest.mark.usefixtures("config_is_asked_for"),
-]
+pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
 TURN = "invoke_agent chat"
 FACTS = json.dumps({"facts": [{"content": "Sam lives in Porto", "subject": "Sam", "category": "home"}]})
