@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from chatbot.chat.chat import Chat
-from chatbot.memory import SessionHandle
+from chatbot.memory import Memory
 from chatbot.memory.episode import KEY, MODEL_KEY, summarize_episode, without_forgotten
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
@@ -28,20 +28,12 @@ SAID = [
     "The harbour master keeps three geese behind the crane",
 ]
 configure = partial(talk.configure, agent="window_entries = 4")
-Away = Callable[[SessionHandle, str], Awaitable[object]]
+Away = Callable[[Memory, str], Awaitable[object]]
 
 
 @pytest.fixture(autouse=True)
 def _configured() -> None:
     configure()
-
-
-async def purge(session: SessionHandle, observation_id: str) -> None:
-    await session.memory.purge(observation_id)
-
-
-async def forget(session: SessionHandle, observation_id: str) -> None:
-    await session.memory.forget(observation_id)
 
 
 async def say_all(chat: Chat, away: Away) -> str:
@@ -50,11 +42,11 @@ async def say_all(chat: Chat, away: Away) -> str:
     assert chat.session is not None
     assert ids[0] is not None
     assert WORD in (await chat.session.kv_get(KEY) or "")
-    await away(chat.session, ids[0])
+    await away(chat.session.memory, ids[0])
     return ids[0]
 
 
-@pytest.mark.parametrize("away", [purge, forget])
+@pytest.mark.parametrize("away", [Memory.purge, Memory.forget])
 async def test_the_summary_of_what_left_the_window_is_made_anew_without_it(away: Away) -> None:
     model = ScriptedModel(["Noted."])
     async with talking(model=model) as (_, session, chat):
@@ -115,7 +107,7 @@ async def test_what_was_said_again_in_another_session_goes_from_there_too() -> N
 async def test_what_is_only_forgotten_stands_in_its_receipt_still() -> None:
     async with talking("Noted.") as (runtime, session, chat):
         turn = await chat.turn(GONE)
-        await forget(session, turn.remembered or "")
+        await session.memory.forget(turn.remembered or "")
         assert WORD in str(await session.receipts())
         assert WORD in (await runtime.memory.load_session(session.id, "chat")).record.title
 
@@ -127,7 +119,7 @@ async def test_a_receipt_holds_no_secret() -> None:
         assert "hunter2" not in session.record.title
 
 
-@pytest.mark.parametrize("away", [purge, forget])
+@pytest.mark.parametrize("away", [Memory.purge, Memory.forget])
 async def test_no_model_is_shown_it_again(away: Away) -> None:
     configure("[extraction]\nsummaries = true\n[hooks.summarize]\nevery = 6\n")
     model = ScriptedModel(["Noted."])
@@ -142,15 +134,15 @@ async def test_no_model_is_shown_it_again(away: Away) -> None:
         assert not [each for each in shown if WORD in each]
 
 
-@pytest.mark.parametrize("away", [purge, forget])
+@pytest.mark.parametrize("away", [Memory.purge, Memory.forget])
 async def test_the_summary_of_a_session_that_went_along_is_made_anew_without_it(away: Away) -> None:
     configure("[hooks.summarize]\nevery = 5\n")
     async with talking("Noted.") as (runtime, session, chat):
         exchange = await say_all(chat, _nothing)
         await runtime.hooks.settle()
         assert WORD in str((await session.memory.session_summaries())[0].metadata)
-        await away(session, exchange)
-        if away is forget:
+        await away(session.memory, exchange)
+        if away is Memory.forget:
             [summary] = await session.memory.session_summaries()
             await session.memory.purge(summary.id)
         assert await session.memory.session_summaries() == []
@@ -219,7 +211,7 @@ async def test_a_fork_of_the_beginning_knows_nothing_of_what_came_later() -> Non
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
-@pytest.mark.parametrize("away", [purge, forget])
+@pytest.mark.parametrize("away", [Memory.purge, Memory.forget])
 async def test_a_fork_tells_nothing_in_short_of_what_went_away_from_its_source(away: Away, when: str) -> None:
     configure("[hooks.summarize]\nevery = 2\nleast = 2\n")
     model = ScriptedModel([*["Noted."] * len(SAID), "The harbour crane is green."])
@@ -232,8 +224,8 @@ async def test_a_fork_tells_nothing_in_short_of_what_went_away_from_its_source(a
             await runtime.chat(fork).turn("How many geese are there at the harbour?")
             await runtime.hooks.settle()
             assert WORD in str([each.metadata for each in await fork.memory.session_summaries(session_id=fork.id)])
-            await away(session, exchange)
-            for summary in await fork.memory.session_summaries(session_id=fork.id) if away is forget else []:
+            await away(session.memory, exchange)
+            for summary in await fork.memory.session_summaries(session_id=fork.id) if away is Memory.forget else []:
                 await fork.memory.purge(summary.id)
             assert (await fork.kv_get(KEY), await fork.memory.session_summaries(session_id=fork.id)) == (None, [])
         await runtime.chat(fork).turn("And what else is there to say of the harbour?")
@@ -259,5 +251,5 @@ async def test_a_fork_whose_source_is_gone_goes_on() -> None:
         assert (await fork.memory.session_summaries(session_id=fork.id))[0].metadata["request"] == GONE
 
 
-async def _nothing(_session: SessionHandle, _id: str) -> None:
+async def _nothing(_memory: Memory, _id: str) -> None:
     """Leave it."""
