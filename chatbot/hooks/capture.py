@@ -26,7 +26,7 @@ from chatbot.config import Config
 from chatbot.errors import SessionError
 from chatbot.hooks.hook import Hook, HookContext, PassiveHook, per_session, plan_hook
 from chatbot.memory import Memory, MemorySystem, SessionHandle
-from chatbot.memory.memorability import GATE, OTHER_TYPE, TYPE_WEIGHTS, Memorability
+from chatbot.memory.memorability import GATE, OTHER_WEIGHT, TYPE_WEIGHTS, Memorability
 from chatbot.memory.scope import utc_now
 from chatbot.messages import json_in, without_blocks
 from chatbot.redaction import redact
@@ -288,8 +288,8 @@ class ToolRun(Struct, frozen=True):
 
     @property
     def importance(self) -> float:
-        """Return the importance: the weight of its type, more if it changed files or failed."""
-        weight = TYPE_WEIGHTS.get(self.type, OTHER_TYPE)
+        """The weight of its type, more if it changed files or failed."""
+        weight = TYPE_WEIGHTS.get(self.type, OTHER_WEIGHT)
         return round(min(1.0, 0.2 + 0.5 * weight + 0.1 * bool(self.writes and self.files) + 0.1 * self.is_error), 2)
 
     @property

@@ -29,7 +29,7 @@ TYPE_WEIGHTS: Mapping[str, float] = {
     "refactor": 0.3,
     "change": 0.3,
 }
-OTHER_TYPE = 0.5
+OTHER_WEIGHT = 0.5
 _WORDS = 6
 """Number of content words that make a substance of one half."""
 _LEAST_NEW = 0.2
@@ -51,11 +51,11 @@ class Memorability(Struct, frozen=True):
         """Return the memorability of a text of that type, from 0 to 1."""
         words = content(text)
         new = min((_share_unknown(words, [each]) for each in known), default=1.0)
-        weight = TYPE_WEIGHTS.get(type_, OTHER_TYPE)
-        return saturate(len(words) / _WORDS) * math.sqrt(new) * (1.5 + weight) / 3
+        weight = TYPE_WEIGHTS.get(type_, OTHER_WEIGHT)
+        return _toward_one(len(words) / _WORDS) * math.sqrt(new) * (1.5 + weight) / 3
 
 
-def saturate(measure: float) -> float:
+def _toward_one(measure: float) -> float:
     """Return a share that grows with the measure: 0.5 at 1, approaching 1."""
     return 1 - math.exp2(-max(0.0, measure))
 
@@ -98,7 +98,7 @@ def rarity(texts: Sequence[str]) -> list[float]:
 def _rare(words: Iterable[str], holders: Counter[str], n: int) -> float:
     """Return the mean rarity of the words of a text, times a factor that grows with their number up to 1."""
     shares = [math.log((1 + n) / holders[word]) for word in words]
-    return math.fsum(shares) / len(shares) * (1 - math.exp2(-len(shares) / 3)) if shares else 0.0
+    return math.fsum(shares) / len(shares) * _toward_one(len(shares) / 3) if shares else 0.0
 
 
 def _share_unknown(words: AbstractSet[str], known: Iterable[str]) -> float:
