@@ -25,12 +25,12 @@ from msgspec import Struct
 from chatbot.embedding import SURE
 from chatbot.memory.episode import QUESTION
 from chatbot.memory.orders import form_in, skeleton, visible
-from chatbot.memory.people import KIND, task_of
+from chatbot.memory.people import TASK, task_of
 from chatbot.memory.profile_lines import CATEGORY
 from chatbot.messages import FENCE, ToolSpec
 from chatbot.stores.access import View, may_see
 from chatbot.stores.fields import texts_in
-from chatbot.stores.observation import CONTENT, FIELDS, SPOKEN, Observation
+from chatbot.stores.observation import CONTENT, FIELDS, KIND, SPOKEN, Observation
 
 FILE = "attached-file"
 BREAK = "·"
@@ -215,7 +215,7 @@ def labelled_texts(row: Observation) -> Iterator[tuple[Label, str]]:
     yield "person said", row.user_text
     yield "bot asked", str(row.metadata.get(QUESTION, ""))
     yield "bot replied", row.assistant_text
-    if row.metadata.get("kind") == KIND:
+    if row.metadata.get(KIND) == TASK:
         yield "task", task_of(row).details()
 
 

@@ -23,13 +23,14 @@ from chatbot.hooks.hook import Hook, HookContext, per_session
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import READ_AT_ONCE, exchanges_in, without_forgotten
 from chatbot.memory.memorability import content
-from chatbot.memory.people import KIND, OPEN, task_of
+from chatbot.memory.people import OPEN, TASK, task_of
 from chatbot.messages import sentences_of, without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import KeyValueStore, ObservationStore, TranscriptStore
 from chatbot.stores.errors import MissingFolder
 from chatbot.stores.loops import to_its_end
+from chatbot.stores.observation import KIND
 from chatbot.stores.records import TranscriptEntry
 
 if TYPE_CHECKING:
@@ -156,7 +157,7 @@ async def _decisions_in(session: SessionHandle) -> list[str]:
 
 async def _open_tasks_in(session: SessionHandle) -> list[str]:
     """Return the last tasks that were written in the session and are open, in their order."""
-    rows = await session.memory.every(session_id=session.id, metadata={"kind": KIND}, sensitivities=SENSITIVITIES)
+    rows = await session.memory.every(session_id=session.id, metadata={KIND: TASK}, sensitivities=SENSITIVITIES)
     tasks = [task for task in map(task_of, rows) if task.status in OPEN]
     return [_line(task.title) for task in reversed(tasks[:_MOST_ITEMS])]
 

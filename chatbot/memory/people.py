@@ -26,7 +26,7 @@ from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, Visibility, default_visibility, fold
 from chatbot.stores.errors import InvalidValue, UnknownObservation, did_you_mean
 from chatbot.stores.fields import one_line
-from chatbot.stores.observation import Observation, Triple
+from chatbot.stores.observation import KIND, Observation, Triple
 from chatbot.stores.query import EVERY, Facet, FactFilter, Filter, check_facts, check_limit
 from chatbot.stores.records import format_time
 from chatbot.stores.row_events import Event
@@ -196,7 +196,8 @@ def _groups(facts: Iterable[Triple]) -> dict[str, dict[str, str]]:
     return groups
 
 
-KIND = "task"
+TASK = "task"
+"""The value under the metadata key `KIND` of a row that is a task."""
 STARTUP = "startup"
 
 OPEN: tuple[TaskStatus, ...] = ("pending", "in_progress")
@@ -206,7 +207,6 @@ _WORDS: dict[str, tuple[str, ...]] = {
     "priority": get_args(Priority),
 }
 _DEFAULTS = {"status": "pending", "scope": "collaborative", "priority": "normal", "surface": STARTUP}
-"""Defaults of a task."""
 _PLAIN = frozenset({"note", DEFAULT_TYPE})
 """Generic types: a row of one gets the type `task` when it becomes a task; others keep theirs."""
 
@@ -266,7 +266,7 @@ class Tasks(MemoryWrites):
             type="task",
             subject="todo",
             project=project,
-            metadata={"kind": KIND, "status": "pending", **given},
+            metadata={KIND: TASK, "status": "pending", **given},
             source=source,
         )
         if remembered.outcome == "exact_dup":
@@ -305,7 +305,7 @@ class Tasks(MemoryWrites):
         for status in [statuses] if isinstance(statuses, str) else statuses:
             words = {**asked, "status": status}
             _check(words)
-            chosen = Filter(metadata={"kind": KIND, **words}, project=project)
+            chosen = Filter(metadata={KIND: TASK, **words}, project=project)
             rows += await bound.rows(chosen, view=bound.view(sensitivities))
         found = [task_of(row) for row in sorted(rows, key=lambda row: (row.created_at, row.id))]
         if surface is not None:
@@ -316,20 +316,20 @@ class Tasks(MemoryWrites):
         """Turn the memory with these words into an open task; if it is one already, update its `given` fields."""
         scope = self.scope
         [known] = await scope.store.get(scope.write_view(SENSITIVITIES), [known_id])
-        if known.metadata.get("kind") == KIND and known.metadata.get("status") in OPEN:
+        if known.metadata.get(KIND) == TASK and known.metadata.get("status") in OPEN:
             if said := {name: value for name, value in given.items() if value != _DEFAULTS.get(name, "")}:
                 await self.update_task(known_id, **said)
             return
         plain: dict[str, Any] = {"type": "task", "subject": "todo"} if known.type in _PLAIN else {}
         plain |= {"project": given["project"]} if given["project"] else {}
         rest = {name: value for name, value in given.items() if name != "project"}
-        details = {"kind": KIND, "status": "pending", **_as_metadata(rest)}  # None drops the details of its completion
+        details = {KIND: TASK, "status": "pending", **_as_metadata(rest)}  # None drops the details of its completion
         await self.update(known_id, metadata=details, **plain)
 
     async def _task(self, task_id: str) -> Task:
         scope = self.scope
         rows = await scope.store.get(scope.write_view(SENSITIVITIES), [task_id])
-        if not rows or rows[0].metadata.get("kind") != KIND:
+        if not rows or rows[0].metadata.get(KIND) != TASK:
             raise UnknownObservation(f"no task has the id {task_id}")
         return task_of(rows[0])
 
