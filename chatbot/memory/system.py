@@ -338,8 +338,3 @@ class MemorySystem(SessionOpening):
             closing.push_async_callback(self._catalog.aclose)
             for store in stores:
                 closing.push_async_callback(store.aclose)
-
-
-def is_same(left: TranscriptEntry, right: TranscriptEntry) -> bool:
-    """Return whether both entries have the same role and text, at any time."""
-    return (left.role, left.content) == (right.role, right.content)

@@ -37,7 +37,6 @@ from chatbot.memory.handle import CHOICES, Choices
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import utc_now
-from chatbot.memory.system import is_same
 from chatbot.memory.writing import AddResult, Draft
 from chatbot.messages import without_blocks
 from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visibility, default_visibility
@@ -171,7 +170,7 @@ class Importer:
         origin = f"{self._report.kind}:{item.key}"
         known = self._origins.get(origin)
         said = await self._transcript_of(known) if known else ()
-        if known and (len(said) >= len(item.entries) or not all(map(is_same, said, item.entries))):
+        if known and (len(said) >= len(item.entries) or not all(map(_is_same, said, item.entries))):
             self._report.already += 1
         elif not known and self._is_barred([("origin", origin)]):
             self._report.skip(item.key, DELETED)
@@ -217,7 +216,7 @@ class Importer:
         here = self._origins.get(origin)
         if here is None and (known := self._here.get(item.record.id)) is not None:
             said = await self._transcript_of(known)
-            is_contained = len(said) >= len(item.entries) and all(map(is_same, said, item.entries))
+            is_contained = len(said) >= len(item.entries) and all(map(_is_same, said, item.entries))
             here = known if is_contained else None
         if here is None and self._is_barred([("origin", origin), ("session", item.record.id)]):
             self._report.skip(item.record.id, DELETED)
@@ -474,3 +473,8 @@ def _without_model_and_persona(entry: KeyValue) -> KeyValue:
     if entry.key != CHOICES:
         return entry
     return structs.replace(entry, value=Choices(memory=Choices.parse(entry.value).memory).as_text())
+
+
+def _is_same(left: TranscriptEntry, right: TranscriptEntry) -> bool:
+    """Return whether both entries have the same role and text, at any time."""
+    return (left.role, left.content) == (right.role, right.content)
