@@ -29,7 +29,7 @@ from chatbot.stores.fields import how_many
 
 
 async def run_token(args: argparse.Namespace) -> None:
-    """Run one action. Needs neither a model nor a running server."""
+    """Run one action of `chatbot token`. Needs neither a model nor a running server."""
     setup = setup_of(args)
     await _TOKEN_ACTIONS[args.action](setup, Tokens(setup.server_home), args)
 
@@ -157,7 +157,7 @@ _TOKEN_ACTIONS: dict[str, Callable[[Setup, Tokens, argparse.Namespace], Awaitabl
 
 
 async def run(args: argparse.Namespace) -> None:
-    """Run one action. Needs neither a model nor a running server."""
+    """Run one action of `chatbot users`. Needs neither a model nor a running server."""
     setup = setup_of(args)
     async with setup.open_memory(observations=setup.observations) as memory:
         await _ACTIONS[args.action](setup, memory, args)
@@ -212,16 +212,16 @@ async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -
 
 
 async def _limit(setup: Setup, _: MemorySystem, args: argparse.Namespace) -> None:
-    name, accounts = _namespace_of(args), Accounts(setup.server_home)
+    namespace, accounts = _namespace_of(args), Accounts(setup.server_home)
     if args.default:
-        await asyncio.to_thread(accounts.set_quota, name, None)
+        await asyncio.to_thread(accounts.set_quota, namespace, None)
     elif not (args.day_usd is None and args.day_tokens is None):
-        before = (await asyncio.to_thread(accounts.of_user, name)).quota
-        await asyncio.to_thread(accounts.set_quota, name, changed_quota(before, args.day_usd, args.day_tokens))
-    account = await accounts.account(await asyncio.to_thread(accounts.of_user, name), utc_now())
-    value = {"namespace": name, **structs.asdict(account.quota), "spent": account.spent.as_json()}
+        before = (await asyncio.to_thread(accounts.of_user, namespace)).quota
+        await asyncio.to_thread(accounts.set_quota, namespace, changed_quota(before, args.day_usd, args.day_tokens))
+    account = await accounts.account(await asyncio.to_thread(accounts.of_user, namespace), utc_now())
+    value = {"namespace": namespace, **structs.asdict(account.quota), "spent": account.spent.as_json()}
     or_else = " (or the limit of their token)" if account.quota == NO_QUOTA else ""
-    say_result(args, value, f"{args.user or name}: {today(account)}{or_else}")
+    say_result(args, value, f"{args.user or namespace}: {today(account)}{or_else}")
 
 
 def _namespace_of(args: argparse.Namespace) -> str:
@@ -234,10 +234,10 @@ def _namespace_of(args: argparse.Namespace) -> str:
 
 async def _memory_of_user(memory: MemorySystem, args: argparse.Namespace) -> MemorySystem:
     """Return the memory in the given namespace. Raises `UnknownObservation` if it is empty."""
-    name = _namespace_of(args)
-    if name not in {each.namespace for each in await users_in(memory)}:
-        raise UnknownObservation(f"no data for {args.user or name!r:.80}: see `chatbot users list`")
-    return memory.cleared_for(namespace=name)
+    namespace = _namespace_of(args)
+    if namespace not in {each.namespace for each in await users_in(memory)}:
+        raise UnknownObservation(f"no data for {args.user or namespace!r:.80}: see `chatbot users list`")
+    return memory.cleared_for(namespace=namespace)
 
 
 _ACTIONS: dict[str, Callable[[Setup, MemorySystem, argparse.Namespace], Awaitable[None]]] = {
