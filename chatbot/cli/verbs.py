@@ -26,10 +26,10 @@ EXPORTS = ("markdown", "jsonl")
 def add_sessions(sessions: argparse.ArgumentParser, only: str | None = None) -> None:
     """Fill in `chatbot sessions`."""
     sessions.set_defaults(namespace=None, all_namespaces=False, sensitivities=[])
-    grammar = Verbs(sessions, "sessions", dest="action", required=True, only=only)
-    add_operations(grammar)
-    _add_moving(grammar)
-    _add_erasing(grammar)
+    verbs = Verbs(sessions, "sessions", dest="action", required=True, only=only)
+    add_operations(verbs)
+    _add_moving(verbs)
+    _add_erasing(verbs)
 
 
 def add_projects(projects: argparse.ArgumentParser, only: str | None = None) -> None:
@@ -103,10 +103,10 @@ def _add_bulk(parser: argparse.ArgumentParser) -> None:
     flag(parser, "--yes", "-y", "do not ask for confirmation")
 
 
-def _add_moving(grammar: Verbs) -> None:
-    files = ("export 0195a1b2 > talk.md", "export 0195a1b2 -o talk.md")
-    many = ("export --before 30d -o old.jsonl", "export --title tax -o folder")
-    export = grammar.add("export", "export sessions: Markdown, or a bundle of JSON lines", *files, *many, agent=False)
+def _add_moving(verbs: Verbs) -> None:
+    examples = ["export 0195a1b2 > talk.md", "export 0195a1b2 -o talk.md"]
+    examples += ["export --before 30d -o old.jsonl", "export --title tax -o folder"]
+    export = verbs.add("export", "export sessions: Markdown, or a bundle of JSON lines", *examples, agent=False)
     _add_selection(export)
     where = "file; a folder for several, or FILE.jsonl (default -: standard output)"
     option(export, "-o", "--output", "PATH", where, type=Path)
@@ -116,17 +116,17 @@ def _add_moving(grammar: Verbs) -> None:
     flag(export, "--dry-run", "list what would be exported, write nothing")
     summary = "import a bundle, a ChatGPT or Claude export, or notes"
     examples = ["import chatgpt-export.zip --dry-run", "import old.jsonl", "import ~/notes"]
-    _add_import(grammar.add("import", summary, *examples))
+    _add_import(verbs.add("import", summary, *examples))
 
 
-def _add_erasing(grammar: Verbs) -> None:
+def _add_erasing(verbs: Verbs) -> None:
     examples = ["archive --before 90d", "archive 0195a1b2 --undo"]
-    archive = grammar.add("archive", "archive sessions: hide them from lists", *examples, agent=False)
+    archive = verbs.add("archive", "archive sessions: hide them from lists", *examples, agent=False)
     _add_selection(archive)
     flag(archive, "--undo", "restore archived sessions")
     _add_bulk(archive)
     examples = ["delete 0195a1b2", "delete 0195a1b2 --keep-memory --yes", "delete --empty --before 7d --yes"]
-    delete = grammar.add("delete", "delete sessions permanently, with their memories", *examples, agent=False)
+    delete = verbs.add("delete", "delete sessions permanently, with their memories", *examples, agent=False)
     _add_selection(delete)
     flag(delete, "--empty", "only sessions without messages")
     which = delete.add_mutually_exclusive_group()
@@ -134,7 +134,7 @@ def _add_erasing(grammar: Verbs) -> None:
     flag(which, "--with-memory", words, dest="keep_memory", action="store_false", default=None)
     flag(which, "--keep-memory", "keep their memories", default=None)
     _add_bulk(delete)
-    prune = grammar.add("prune", "delete expired sessions", "prune --dry-run")
+    prune = verbs.add("prune", "delete expired sessions", "prune --dry-run")
     flag(prune, "--dry-run", "list what would be deleted, delete nothing")
 
 
