@@ -177,7 +177,7 @@ class Temporal(PassiveHook):
         self,
         context: HookContext,
         *,
-        places: Annotated[tuple[int, ...], Meta(min_length=4, max_length=4)] = (1, 2, 1, 1),
+        places: Annotated[tuple[int, ...], Meta(min_length=4, max_length=4)] = tuple(PLACES.values()),
         margin: Annotated[float, Meta(ge=0, le=1)] = MARGIN,
     ) -> None:
         super().__init__(context)
