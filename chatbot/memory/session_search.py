@@ -11,7 +11,7 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -227,7 +227,7 @@ def _rank(best: Sequence[_Candidate], asked: Sequence[str], rows: Mapping[str, O
 def _searched_texts(candidate: _Candidate) -> Iterable[tuple[int, str, str]]:
     """Yield the searchable texts of a session: its title as number 0, then its entries; with the field of each."""
     if candidate.session.record.title:
-        yield 0, "title", candidate.session.record.title
+        yield 0, TITLE, candidate.session.record.title
     for number, entry in enumerate(candidate.entries, 1):
         if entry.role in MESSAGES:
             yield number, entry.role, entry.content
@@ -255,7 +255,7 @@ def _hit(
 
 
 def _matching_line(text: str, wanted: set[str]) -> tuple[str, tuple[Range, ...]]:
-    """Return the matching line; secrets are removed before it is cut, so that no part of one remains."""
+    """Return the best line of a text; secrets are removed before it is cut, so that no part of one remains."""
     return snippet(redact(text)[0], wanted)
 
 
@@ -267,19 +267,18 @@ _WORD = re.compile(r"\w+(?:['’.:/\\@&_-]+\w+)*(?:\+\+|#)?|[^\w\s\x00-\x7f]+")
 _LINES_LOOKED_AT = 2_000
 
 
-def snippet(text: str, wanted: Collection[str]) -> tuple[str, tuple[Range, ...]]:
+def snippet(text: str, wanted: set[str]) -> tuple[str, tuple[Range, ...]]:
     """Return the first line with the most wanted terms, cut to `LONGEST`, and the ranges of the terms in it."""
-    asked = set(wanted)
     lines = [line.strip() for line in text.splitlines()[:_LINES_LOOKED_AT] if line.strip()]
-    line = max(lines, key=lambda line: len(asked & set(terms(line))), default="")
-    return _cut(line, _merge_ranges(_ranges(line, asked)))
+    line = max(lines, key=lambda line: len(wanted & set(terms(line))), default="")
+    return _cut(line, _merge_ranges(_ranges(line, wanted)))
 
 
-def _ranges(line: str, asked: set[str]) -> Iterator[Range]:
+def _ranges(line: str, wanted: set[str]) -> Iterator[Range]:
     for word in _WORD.finditer(line):
-        if asked.isdisjoint(terms(word[0])):
+        if wanted.isdisjoint(terms(word[0])):
             continue
-        signs = [place for place, char in enumerate(word[0], word.start()) if not char.isascii() and char in asked]
+        signs = [place for place, char in enumerate(word[0], word.start()) if not char.isascii() and char in wanted]
         if signs:  # in a script without spaces, the whole sentence is one match
             yield from ((place, place + 1) for place in signs)
         else:
