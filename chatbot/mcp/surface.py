@@ -159,7 +159,7 @@ class _CallerSurface:
         shown = records[:PAGE]
         last = shown[-1]
         following = ["sessions", last.used_at.isoformat(), last.id] if len(records) > PAGE else ["memories"]
-        return [_session(record) for record in shown], _cursor(following)
+        return [_session_resource(record) for record in shown], _cursor(following)
 
     async def read(self, address: str) -> str:
         """Return the JSON at an address."""
@@ -176,10 +176,10 @@ class _CallerSurface:
 
     async def _memories_from(self, cursor: str | None) -> tuple[list[types.Resource], str | None]:
         page = await self._context.memories.list_observations(order="created", limit=PAGE, cursor=cursor)
-        return [_memory(row) for row in page.rows], _cursor(["memories", page.after]) if page.after else None
+        return [_memory_resource(row) for row in page.rows], _cursor(["memories", page.after]) if page.after else None
 
 
-def _session(record: SessionRecord) -> types.Resource:
+def _session_resource(record: SessionRecord) -> types.Resource:
     return types.Resource(
         uri=f"chatbot://sessions/{record.id}",
         name=record.title or record.id,
@@ -188,7 +188,7 @@ def _session(record: SessionRecord) -> types.Resource:
     )
 
 
-def _memory(row: Observation) -> types.Resource:
+def _memory_resource(row: Observation) -> types.Resource:
     return types.Resource(
         uri=f"chatbot://memories/{row.id}",
         name=row.brief()["title"] or row.id,
@@ -352,13 +352,17 @@ Schema = dict[str, Any]
 _TEXT: Schema = {"type": "string"}
 _COUNT: Schema = {"type": "integer"}
 _ANY: Schema = {"type": "object"}
-_TEXTS: Schema = {"type": "array", "items": _TEXT}
+
+
+def _list_of(item: Schema) -> Schema:
+    return {"type": "array", "items": item}
 
 
 def _object(*required: str, **properties: Schema) -> Schema:
     return {"type": "object", "properties": dict.fromkeys(required, _TEXT) | properties, "required": [*required]}
 
 
+_TEXTS = _list_of(_TEXT)
 _NAMED = _object("id", "title")
 _ROW = _object("id", "type", "title", "created_at", token_count=_COUNT)
 _ITEMS = {
@@ -368,7 +372,7 @@ _ITEMS = {
     "SessionHit": _object("session_id", "title", "used_at", "line"),
     "Task": _object("id"),
     "Triple": _object("subject", "predicate", "object", confidence={"type": "number"}),
-    "Version": _object("id", "status", events={"type": "array", "items": {"type": "object"}}),
+    "Version": _object("id", "status", events=_list_of(_ANY)),
 }
 """Schemas of the items in answers; more fields are allowed."""
 
@@ -405,7 +409,3 @@ def _result_of(operation: Operation) -> tuple[str, str]:
     written = inspect.signature(operation.function).return_annotation
     kind, _, item = str(getattr(written, "__name__", written)).removesuffix("]").partition("[")
     return kind.rpartition(".")[2], item.rpartition(".")[2]
-
-
-def _list_of(item: Schema) -> Schema:
-    return {"type": "array", "items": item}
