@@ -26,7 +26,7 @@ from chatbot.chat.ledger import Ledger
 from chatbot.config import Config, ModelSettings, Table
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import MemorySystem
-from chatbot.memory.session_catalog import FAILURES as LINES
+from chatbot.memory.session_catalog import FAILURES
 from chatbot.models import open_model
 from chatbot.models.model import Model
 from chatbot.stores.backend import Place
@@ -144,7 +144,7 @@ class Failures:
     """The last failures of an identity's hooks; `place` may be a folder or an address, None keeps them in memory."""
 
     def __init__(self, place: Place | Home | None) -> None:
-        self._lines = open_place(place).lines(LINES)
+        self._lines = open_place(place).lines(FAILURES)
 
     def acknowledge(self) -> None:
         """Delete all failures."""
@@ -157,8 +157,8 @@ class Failures:
             writer.append([asdict(failure) | {"message": failure.message[:_LONGEST_MESSAGE]}])
             surplus = sum(1 for _ in self._lines.newest_first()) - _MOST_KEPT
             if surplus > _SLACK:
-                place = count()
-                writer.rewrite(lambda line: line if next(place) >= surplus else None)
+                number = count()
+                writer.rewrite(lambda line: line if next(number) >= surplus else None)
 
     def read(self) -> list[Failure]:
         """Return the last failures, oldest first. Unreadable lines are left out."""
