@@ -152,9 +152,9 @@ async def plan(
 async def apply(steps: Sequence[FactStep], memories: Memory, origin: Origin) -> list[FactOutcome]:
     """Make the planned changes; return the outcome for each fact, in order. Asks no model."""
     targets = [step.target.id for step in steps if step.target]
-    now = {row.id: row.hash for row in await memories.get(targets, count_use=False)} if targets else {}
+    hashes = {row.id: row.hash for row in await memories.get(targets, count_use=False)} if targets else {}
     steps = [
-        step if step.target is None or now.get(step.target.id) == step.target.hash else FactStep(step.fact)
+        step if step.target is None or hashes.get(step.target.id) == step.target.hash else FactStep(step.fact)
         for step in steps
     ]
     kept = iter(
@@ -207,6 +207,7 @@ async def _is_known(fact: ExtractedFact, memories: Memory, origin: Origin) -> bo
 
 
 def _comparable(steps: Sequence[FactStep], origin: Origin) -> list[int]:
+    """Return the positions of the steps whose facts are new and may change others."""
     return [at for at, step in enumerate(steps) if step.action == "add" and not origin.is_of_bot(step.fact)]
 
 
