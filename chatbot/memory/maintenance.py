@@ -366,7 +366,7 @@ class Run:
         return RowChange(kind, row.derived_from, why, by=None if self._dry_run else new_id), event
 
     async def _erase(self) -> None:
-        """Erase up to 2,000 deleted or expired rows together, once the oldest has waited long enough."""
+        """Erase up to `_ERASED_AT_ONCE` deleted or expired rows together, once the oldest has waited long enough."""
         days = self._policy.erase_after_days
         if not days or self._is_late():
             return

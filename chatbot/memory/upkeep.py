@@ -107,24 +107,24 @@ class Upkeep:
         after = None if options.whole else self._last_run(options.part).place
         run = Run(scope, policy, dry_run=options.dry_run, whole=options.whole, erased_at=self._erased_at)
         while True:
-            done, last = len(run.changes), await run.do_round(after)
+            before, last = len(run.changes), await run.do_round(after)
             self._erased_at = run.erased_at
             if not options.dry_run:
                 await self._keep(options.part, RunPosition(scope.clock(), last))
-            is_stuck = last == after and (options.dry_run or len(run.changes) == done)
+            is_stuck = last == after and (options.dry_run or len(run.changes) == before)
             if run.is_finished or is_stuck or not options.whole:
                 return run.report()
             after = last
 
-    async def _keep(self, part: Part, run: RunPosition) -> None:
-        """Record the state for the next run; a run of all parts counts for each part."""
-        runs: dict[str, RunPosition] = dict.fromkeys(_parts(part), run)
-        self._known = replace(self._known, **runs)
+    async def _keep(self, part: Part, position: RunPosition) -> None:
+        """Record the position for the next run; a run of all parts counts for each part."""
+        positions: dict[str, RunPosition] = dict.fromkeys(_parts(part), position)
+        self._known = replace(self._known, **positions)
         written = msgspec.json.encode(self._known)
         await asyncio.to_thread(self._document.change, lambda _: written, durable=False)
 
     def _last_run(self, part: Part) -> RunPosition:
-        """Return the known state of a part, or of all parts if they were run together."""
+        """Return the known position of a part, or of all parts if they were run together."""
         known: list[RunPosition] = [getattr(self._known, each) for each in _parts(part)]
         return known[0] if known[0] == known[-1] else RunPosition()
 
