@@ -109,12 +109,12 @@ class Turn:
 
     @property
     def _text(self) -> str:
-        """User's text with the names of attachments: for memory and hooks."""
+        """The user's text with the names of attachments: for memory and hooks."""
         return readable(self._transcript.asked)
 
     @property
     def _typed(self) -> str:
-        """User's text, for titles; the names of attachments if there is no text."""
+        """The user's text, for titles; the names of attachments if there is no text."""
         return split(self._transcript.asked)[0] or self._text
 
     async def run(self) -> Receipt:

@@ -52,7 +52,7 @@ def receipt_of_turn(receipts: Sequence[dict[str, Any]], turn: str | None) -> dic
     """
     if turn is None:
         found = list(receipts[-1:])
-    elif turn.isdecimal() and len(turn) < 8:
+    elif turn.isdecimal() and len(turn) < 8:  # a longer one may begin an id
         found = list(receipts[int(turn) - 1 : int(turn)]) if int(turn) else []
     else:
         named = ((str(receipt.get("turn", "")), receipt) for receipt in receipts)

@@ -199,7 +199,7 @@ async def erase(scope: Scope, target: Target) -> Erasure:
 
 
 def _check_expected(scope: Scope, rows: Iterable[Observation]) -> None:
-    """Raise `ChangedMeanwhile` before anything is written; the store checks again when it erases."""
+    """Raise `ChangedMeanwhile` for a row in an unexpected version; the store checks again when it erases."""
     for row in rows:
         if scope.expects is not None and scope.expects.isdisjoint({version_of(row), "*"}):
             raise ChangedMeanwhile(f"{row.id} was changed since it was read: nothing was deleted; read it again")

@@ -201,7 +201,7 @@ class SessionHandle:
 
     @property
     def saves_trips(self) -> bool:
-        """Return whether `write_turn` saves round trips."""
+        """True if `write_turn` saves round trips."""
         return self._catalog.backend.saves_trips
 
     async def write_turn(

@@ -73,7 +73,7 @@ class SessionOpening(AsyncResource, Observable):
         self._named_stores = {*self._settings}
         """Stores that this program named. No other `module:Class` is loaded: a session's record could name any code."""
         for name in self._settings:
-            STORES.find(name)
+            STORES.find(name)  # raises `UnknownStore`
         self.backend: Backend = open_backend(self.where)
         self.tombstones = Tombstones(self.backend)
         self._keyed_order = TurnOrder(self.backend.lease("keyed"), work="opening a session by its key")
@@ -182,7 +182,7 @@ class SessionOpening(AsyncResource, Observable):
         for record in records:
             if wanted.limit is not None and len(chosen) >= wanted.limit:
                 break
-            if await self._is_filled_as(record, wanted):
+            if await self._has_wanted_messages(record, wanted):
                 chosen.append(record)
         return chosen
 
@@ -280,7 +280,7 @@ class SessionOpening(AsyncResource, Observable):
             return True  # a damaged session
         return True
 
-    async def _is_filled_as(self, record: SessionRecord, wanted: SessionFilter) -> bool:
+    async def _has_wanted_messages(self, record: SessionRecord, wanted: SessionFilter) -> bool:
         """Return whether the number of messages matches; False for an unreadable session."""
         try:
             session = self._handle(record, self._stores_of(record))

@@ -208,7 +208,7 @@ STRUCTURE = {
         r"\]\(\s{0,9}(?:javascript|data|vbscript):",
     ),
 }
-"""Patterns by name, the reason if one matches. `plain` has turned `…` into `...`."""
+"""Patterns by the name that `form_in` returns if one matches. `plain` has turned `…` into `...`."""
 
 
 def form_in(texts: Iterable[str]) -> str | None:

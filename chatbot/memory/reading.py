@@ -46,7 +46,7 @@ class Hit(Struct, frozen=True):
 
 
 class Every(query.Filter, frozen=True, kw_only=True):
-    """Filter of rows without a limit."""
+    """Filter of rows, and the sensitivities asked for."""
 
     sensitivities: Sensitivities = PUBLIC
 

@@ -125,6 +125,7 @@ def digest_of(namespace: str) -> str:
 
 PUBLIC: tuple[Sensitivity, ...] = ("public",)
 _NEW = frozenset({"add", "triple"})
+"""Kinds of events that make new rows or facts."""
 Sensitivities: TypeAlias = "tuple[Sensitivity, ...] | Collection[Sensitivity]"
 """Sensitivities asked for. The tuple type is for mypy, which otherwise infers `("private",)` as a tuple of `str`."""
 EraseQuotes = Callable[[Collection[str], Collection[str], Collection[str]], Awaitable[None]]
@@ -493,5 +494,5 @@ class ScopedOperations(Observable):
 
     @property
     def caller(self) -> Caller:
-        """The caller."""
+        """The caller in whose scope the operations run."""
         return self._own.caller

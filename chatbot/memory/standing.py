@@ -49,7 +49,7 @@ class StandingAnswer(Struct, frozen=True):
 
     @property
     def made_of(self) -> list[str]:
-        """Return id and content hash of each row."""
+        """Id and content hash of each row."""
         return [f"{row.id} {row.hash}" for row in self.rows]
 
     def as_json(self) -> dict[str, Any]:

@@ -314,7 +314,7 @@ class MemorySystem(SessionOpening):
 
     @property
     def is_embedding(self) -> bool:
-        """Return whether memories are being embedded in the background."""
+        """True while memories are embedded in the background."""
         return any(meaning.is_under_way for meaning in self._meanings.values())
 
     async def aclose(self) -> None:

@@ -79,7 +79,7 @@ _PURPOSES: tuple[Purpose, ...] = ("extract", "reconcile", "summarize", "standing
 
 
 def own_model_settings(chat: ModelSettings, settings: ExtractionSettings) -> ModelSettings | None:
-    """Return the model that `[extraction]` names, with temperature 0; None if it is the chat's."""
+    """Return the settings of the model that `[extraction]` names, with temperature 0; None if it is the chat's."""
     if not settings.model:
         return None
     return ModelSettings(
