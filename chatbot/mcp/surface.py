@@ -65,7 +65,6 @@ PROMPTS = [
     ),
 ]
 
-
 TEMPLATES = [
     types.ResourceTemplate(
         name="session",

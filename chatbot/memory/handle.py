@@ -228,7 +228,7 @@ class SessionHandle:
         if receipt is not None:
             writes.append(("receipt", partial(self._catalog.receipts(self._ref).append, [receipt])))
         if self.saves_trips and not any(iscoroutinefunction(write) for _, write in writes):
-            ending = [] if receipt is None else [self.turn_order.release_lease]
+            ending = [] if receipt is None else [self.turn_order.release_lease]  # its failure is not reported
             failed = await asyncio.to_thread(
                 self._catalog.backend.write_together, [*(each for _, each in writes), *ending]
             )

@@ -45,7 +45,6 @@ _ERASED_AT_ONCE = 2_000
 _DAYS_TO_GATHER = (7, 30)
 """Bounds of the days that rows are collected before erasing, which rewrites the journal."""
 
-
 Removal = Literal["archive", "delete"]
 RESTING: tuple[Status, ...] = ("archived", "superseded", "compressed", "expired")
 Part = Literal["", "consolidation", "compression"]
