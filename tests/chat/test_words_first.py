@@ -220,14 +220,6 @@ async def test_the_reply_completes_the_row_and_a_retry_adds_no_second_one(runtim
         assert await exchanges(runtime) == []
 
 
-async def test_a_long_message_is_remembered_whole(runtime_of: Callable[..., Runtime]) -> None:
-    said = f"{SAID}{' and a hen' * 11_000}"
-    async with runtime_of("How nice.") as runtime:
-        chat = (await begun(runtime))[1]
-        await chat.turn(said)
-        assert await exchanges(runtime) == [(said, "How nice.")]
-
-
 async def test_a_retry_at_a_door_takes_the_failed_turn_back_first(runtime_of: Callable[..., Runtime]) -> None:
     async with runtime_of(ProviderFailed("broken"), "How nice.") as runtime:
         chat = (await begun(runtime))[1]
@@ -304,11 +296,13 @@ class Judge(Embedder):
         return [Judgement(not text.startswith("My"), text.startswith("My"), 0, {"needs_memory": 0.5}) for text in texts]
 
 
-async def test_of_a_very_long_message_the_ends_are_judged(memory_home: Path) -> None:
-    judge = Judge()
+async def test_of_a_very_long_message_the_ends_are_judged_and_all_is_remembered(memory_home: Path) -> None:
+    judge, said = Judge(), f"My hens: {'y ' * 50_000} Why not?"
     async with MemorySystem(memory_home, embedder=judge) as memory:
         session = await memory.create_session(["basic_session", "observations"], "chat")
-        await chat_of(ScriptedModel(["Nice."]), session, memory_home).turn(f"Why? {'y ' * 50_000} Why not?")
+        await chat_of(ScriptedModel(["Nice."]), session, memory_home).turn(said)
+        [row] = await session.memory.every(types=["exchange"])
+        assert (row.user_text, row.assistant_text) == (said, "Nice.")
     assert max(map(len, judge.judged)) < 50_000
 
 
