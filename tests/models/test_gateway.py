@@ -42,7 +42,6 @@ from tests.patience import PATIENCE_S
 from tests.servers.providers import KEY, model_at, providers_at, requests_at
 
 pytest_plugins = ["tests.servers.openai_server"]
-# LiteLLM uses pydantic in a way that pydantic deprecates; it hides that itself, which pytest undoes for each test.
 
 REPLY = "Hello, wörld 🎉."
 
