@@ -457,8 +457,7 @@ def translated(path: Path) -> Iterator[None]:
             raise _read_only(path, error) from error
         if error.errno == errno.ELOOP:
             raise UnsafePath(f"{path / (error.filename or '')} is a link, which could lead anywhere") from error
-        remedy = _REMEDIES.get(error.errno or 0, "")
-        raise StoreFailed(f"{path / (error.filename or '')}: {error.strerror or error}{remedy}") from error
+        raise StoreFailed(f"{path / (error.filename or '')}: {_reason_and_remedy(error)}") from error
 
 
 @contextmanager
@@ -469,8 +468,11 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, StoreError):
             raise
-        remedy = _REMEDIES.get(error.errno or 0, "")
-        raise StoreFailed(f"{path} cannot be written: {error.strerror or error}{remedy}") from error
+        raise StoreFailed(f"{path} cannot be written: {_reason_and_remedy(error)}") from error
+
+
+def _reason_and_remedy(error: OSError) -> str:
+    return f"{error.strerror or error}{_REMEDIES.get(error.errno or 0, '')}"
 
 
 def _read_only(path: Path, error: OSError) -> ReadOnlyFolder:

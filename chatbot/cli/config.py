@@ -143,7 +143,7 @@ def _checked(path: Path, text: str) -> Settings:
 
 
 def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
-    """Replace or create a file; a new or secret one gets mode 0600. Links are followed."""
+    """Replace or create a file; a new or secret one gets mode 0600. Links are followed. Raises `StoreFailed`."""
     target = path.resolve()
     with writing(path):
         make_folder(target.parent)
