@@ -21,8 +21,8 @@ from chatbot.stores.base import KeyValueStore, TranscriptStore, check_caps
 from chatbot.stores.errors import MISFITS, DamagedFile, InvalidValue
 from chatbot.stores.files import Folder, locked, opened
 from chatbot.stores.loops import GroupCommit
-from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, format_time, parse_time
-from chatbot.stores.transcript import LONGEST_CONTENT, TranscriptFile, transcript_stamp
+from chatbot.stores.records import LONGEST_CONTENT, KeyValue, SessionRef, TranscriptEntry, format_time, parse_time
+from chatbot.stores.transcript import TranscriptFile, transcript_stamp
 
 _MOST_CACHED = 256
 

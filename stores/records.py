@@ -175,6 +175,8 @@ class TranscriptEntry(Struct, frozen=True):
 
 VERSION = 1
 LONGEST_TITLE = 200
+LONGEST_CONTENT = 15_000_000
+"""Characters of an entry, which then takes less than `LONGEST_ENTRY` bytes and is found from the end of its file."""
 CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 _INVISIBLE = CONTROLS | dict.fromkeys((8206, 8207, *range(8234, 8239), *range(8294, 8298)))
 ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u2028\u2029]|\s\s|^\s|\s$")

@@ -46,8 +46,6 @@ _TORN_HEADER = re.compile(
     rb"(?:^|\n)(#{1,3}|### ?|### " + _ROLE + rb" ?|"
     rb"### " + _ROLE + rb" \xe2(?:\x80(?:\x94(?: [0-9T:.-]*Z?(?: (?:\([0-9]*(?: [bytes]*\)?)?)?)?)?)?)?)\Z"
 )
-LONGEST_CONTENT = 15_000_000
-"""Characters of an entry, which then takes less than `LONGEST_ENTRY` bytes and is found from the end of the file."""
 _BLANK = b"\n\n"
 _BARE_HEADER = b" bytes)" + _BLANK
 _PAGE_BYTES = 4096

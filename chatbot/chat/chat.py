@@ -27,7 +27,7 @@ from chatbot.models.model import Model
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
 from chatbot.stores.loops import LoopsLock
-from chatbot.stores.records import TranscriptEntry, check_text, check_type, format_time, parse_time
+from chatbot.stores.records import LONGEST_CONTENT, TranscriptEntry, check_text, check_type, format_time, parse_time
 from chatbot.stores.span import Observer, count, observed, span
 from chatbot.tools import Toolbox
 
@@ -307,3 +307,5 @@ class Chat:
 def _check_message(text: str) -> None:
     if not check_text(text, "the message").strip():
         raise InvalidValue("the message is empty")
+    if len(text) > LONGEST_CONTENT:
+        raise InvalidValue(f"the message is {len(text):,} characters long: at most {LONGEST_CONTENT:,} can be kept")

@@ -23,6 +23,7 @@ from chatbot.stores import (
 )
 from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.files import LONGEST_ENTRY, locked
+from chatbot.stores.records import LONGEST_CONTENT
 from chatbot.stores.testing.session_contract import HARD_TEXTS, entry
 from chatbot.stores.transcript import TranscriptFile
 
@@ -146,7 +147,7 @@ def test_a_transcript_without_an_entry_within_reach_is_named_before_it_is_read_w
 
 @pytest.mark.nightly
 async def test_the_longest_entry_is_read_and_longer_ones_refused(store: BasicSessionStore, session: SessionRef) -> None:
-    longest = "🦜" * transcript.LONGEST_CONTENT
+    longest = "🦜" * LONGEST_CONTENT
     await store.transcript_append(session, [entry("first"), entry(longest)])
     with pytest.raises(InvalidValue, match="15,000,001 characters long"):
         await store.transcript_append(session, [entry("next"), entry(f"{longest}x")])

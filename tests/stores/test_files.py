@@ -18,9 +18,8 @@ from chatbot.stores.backend import ATTACHMENTS, Examination, below
 from chatbot.stores.errors import DamagedFile, MissingFolder, StoreBusy, StoreError, StoreFailed, UnsafePath
 from chatbot.stores.files import locked, make_folder, opened, path_inside, stamp
 from chatbot.stores.on_disk.place import FileBackend
-from chatbot.stores.records import SessionRecord
+from chatbot.stores.records import LONGEST_CONTENT, SessionRecord
 from chatbot.stores.testing.backend_contract import record
-from chatbot.stores.transcript import LONGEST_CONTENT
 from tests.effort import rounds
 
 WISH = Examination(lambda each, made, used: SessionRecord(each, "chat", (), made, used))

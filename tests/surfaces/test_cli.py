@@ -196,6 +196,7 @@ def test_ctrl_c_and_sigterm_keep_what_was_said(number: int, code: int) -> None:
     [
         (["ask", "-"], b"g\xc3\xb6od and \xff bad", "standard input is not valid UTF-8 (character 10)"),
         (["-m", "local/./missing.gguf", "ask", "hi"], b"", "missing.gguf"),
+        pytest.param(["ask", "-"], b"x" * 15_000_001, "at most 15,000,000 can be kept", id="longer than an entry"),
     ],
 )
 def test_a_question_that_was_not_put_leaves_no_empty_session(arguments: list[str], stdin: bytes, named: str) -> None:
