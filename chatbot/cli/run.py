@@ -129,6 +129,7 @@ def run(args: argparse.Namespace) -> int:
         return exit_code(error)
     except OSError as error:
         sys.stdout = None  # it may be what failed
+        error.filename = error.filename or "standard output"
         say_error(error, as_json=args.json)
         return Exit.STORAGE
     else:

@@ -150,7 +150,7 @@ def test_control_characters_never_reach_the_terminal() -> None:
 
 @pytest.mark.parametrize(
     ("plumbing", "code", "told"),
-    [("| head -n 1", 0, ""), ("> /dev/full", 7, "No space left on device"), ("<&- >&- 2>&-", 0, "")],
+    [("| head -n 1", 0, ""), ("> /dev/full", 7, "standard output: No space left"), ("<&- >&- 2>&-", 0, "")],
 )
 def test_a_reader_that_leaves_or_none_is_no_error_and_a_full_disk_is_one(plumbing: str, code: int, told: str) -> None:
     ok("ask", "hello " * 12_000, CHATBOT_MODEL__CONTEXT_WINDOW="1000000")
