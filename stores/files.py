@@ -56,11 +56,13 @@ _PAUSE_S = 0.0005  # constant: a waiter whose pauses grew might never get the lo
 _SETTLED_NS = 50_000_000
 """File systems have coarse clocks: a file that changed less than this ago may change again and keep its stamp."""
 
+_IF_READ_ONLY = ": make it writable, or change a copy of it"
 _REMEDIES = {
     errno.EACCES: ": run `chatbot doctor`, which checks the permissions",
     errno.EDQUOT: ": free some space, then try again",
     errno.EMFILE: ": raise the limit of open files, as with `ulimit -n`",
     errno.ENOSPC: ": free some space, then try again",
+    errno.EROFS: _IF_READ_ONLY,
 }
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
 
@@ -476,7 +478,7 @@ def _reason_and_remedy(error: OSError) -> str:
 
 
 def _read_only(path: Path, error: OSError) -> ReadOnlyFolder:
-    return ReadOnlyFolder(f"{path} cannot be written ({error.strerror}): make it writable, or change a copy of it")
+    return ReadOnlyFolder(f"{path} cannot be written: {error.strerror}{_IF_READ_ONLY}")
 
 
 def _plain(name: str) -> str:

@@ -219,7 +219,7 @@ def test_a_configuration_that_gets_a_key_is_readable_by_its_owner_alone() -> Non
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_full_disk_keeps_the_configuration_and_exports_and_says_what_helps(small_disk: Path) -> None:
+def test_a_disk_without_room_or_that_is_read_only_keeps_what_it_has_and_says_what_helps(small_disk: Path) -> None:
     ok("ask", "hello")
     [session] = from_json("sessions", "list")
     path = Path(shutil.copy("config.toml", small_disk))
@@ -228,6 +228,9 @@ def test_a_full_disk_keeps_the_configuration_and_exports_and_says_what_helps(sma
     helps = "cannot be written: No space left on device: free some space, then try again"
     fails(7, helps, "config", "set", "model.max_output_tokens", "77", "--config", str(path))
     fails(7, helps, "sessions", "export", session["id"], "-o", str(small_disk / "session.md"))
+    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
+    helps = "cannot be written: Read-only file system: make it writable, or change a copy of it"
+    fails(7, helps, "config", "set", "model.max_output_tokens", "77", "--config", str(path))
     assert path.read_bytes() == before
 
 

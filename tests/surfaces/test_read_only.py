@@ -108,11 +108,11 @@ def test_every_read_answers_on_a_read_only_mount_as_on_a_writable_one(names: dic
 def test_every_write_on_a_read_only_mount_names_the_folder(names: dict[str, str]) -> None:
     with read_only(Path(names["folder"])):
         for line in WRITES:
-            fails(7, "cannot be written (Read-only file system)", *line.format(**names).split())
+            fails(7, "cannot be written: Read-only file system", *line.format(**names).split())
             assert f"{Path(names['folder']) / HOME}" in run(*line.format(**names).split()).stderr
         said = run("ask", "--json", "-r", names["first"], "hello")
         assert "\nYou said: hello\nchatbot: " in Terminal("ask", "-c", "hello", columns=200).ended(7)
-        assert "cannot be written (Read-only file system)" in Terminal(columns=200).ended(7)
+        assert "cannot be written: Read-only file system" in Terminal(columns=200).ended(7)
     receipt = json.loads(said.stdout)
     assert (said.returncode, receipt["reply"], receipt["kept"]) == (7, "You said: hello", False)
 
