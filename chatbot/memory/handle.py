@@ -465,6 +465,7 @@ class SessionHandle:
 
         Copies only the first `entries` of the transcript, if given. Raises `InvalidValue` if it has fewer.
         """
+        blobs = self._blobs("read")
         kept = await self._store(KeyValueStore).kv_entries(self._ref) if self.supports(KeyValueStore) else []
         said: list[TranscriptEntry] = []
         if self.supports(TranscriptStore):
@@ -472,7 +473,6 @@ class SessionHandle:
             if entries is not None and not 0 <= entries <= len(said):
                 raise errors.InvalidValue(f"entry {entries} does not exist: the session has {len(said)}")
             said = said[:entries]
-        blobs = self._catalog.place_of(self._ref).blobs(ATTACHMENTS)
         named = [name for name in await asyncio.to_thread(blobs.sizes) if any(name in each.content for each in said)]
         files = ((data, suffix_of(name)) for name in named if (data := blobs.read(name)) is not None)
         key_values = [each for each in kept if entries is None or each.key not in SUMMARY_KEYS]

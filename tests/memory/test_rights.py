@@ -32,6 +32,7 @@ class Place:
     memory: MemorySystem
     memories: Memory
     session: SessionHandle
+    author: SessionHandle
     row: str
     task: str
     fact: str
@@ -162,14 +163,10 @@ SESSIONS: dict[str, tuple[str, str, Do]] = {
     "remembered_since": ("read", "read", lambda p: p.session.remembered_since(p.record.created_at)),
     "list_files": ("read", "read", lambda p: p.session.list_files()),
     "stream_file": ("read", "read", _stream),
-    "copy_to": (
-        "",
-        "",
-        lambda p: p.session.list_files() if "read" in p.session.caller.rights else p.memory.is_taken(""),
-    ),
+    "copy_to": ("read", "read", lambda p: p.session.copy_to(p.author)),
     "take_in": ("write", "curate", lambda p: p.session.take_in([])),
 }
-"""The same for what is done with a session by its handle. `copy_to` is a part of `fork_session`, which see."""
+"""The same for what is done with a session by its handle."""
 
 SYSTEM: dict[str, tuple[str, str, Do]] = {
     "create_session": ("chat", "chat", lambda p: p.memory.create_session(STORES, "chat")),
@@ -202,7 +199,7 @@ BESIDE: dict[str, set[Right]] = {
     "summarize_session": {"read"}, "mark": {"read"}, "users_in": {"read"}, "maintain": {"read"},
     "profile_set": {"read"}, "profile_accept": {"read", "write"}, "profile_reject": {"read"},
     "profile_pin": {"read", "chat"}, "profile_forget": {"read", "chat"}, "profile_learn": {"read"}, "sum_up": {"read"},
-    "upsert": {"read"}, "preview_purge": {"read"}, "preview_delete": {"read"},
+    "upsert": {"read"}, "fork_session": {"read"}, "preview_purge": {"read"}, "preview_delete": {"read"},
 }  # fmt: skip
 EVERY = MEMORIES | SESSIONS | SYSTEM
 
@@ -242,7 +239,7 @@ async def _place(system: MemorySystem, principal: str) -> Callable[[Collection[R
     async def used(rights: Collection[Right]) -> Place:
         actor = system.cleared_for(principal=ACTOR, rights=rights)
         held = await actor.load_session(session.id, any_agent=True)
-        return Place(actor, actor.memory("chat"), held, row, task, fact, proposal)
+        return Place(actor, actor.memory("chat"), held, session, row, task, fact, proposal)
 
     return used
 
