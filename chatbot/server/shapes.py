@@ -34,6 +34,7 @@ from chatbot.stores import query
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import Observation, Triple
+from chatbot.transfer.sync_place import RefusedFile, ServerAnswer
 
 Made = Mapping[str, str]
 _LIST: Any = list
@@ -180,6 +181,8 @@ _derive(
 _derive(standing.StandingAnswer, "StandingAnswer", "question pinned rows sentence")
 _derive(standing.Profile, "Profile", "standing proposals", data="lines")
 _derive(reading.Hit, "Hit", "score", memory="observation")
+_derive(RefusedFile, "SyncAside", "file why")
+SyncAnswer: Any = _derive(ServerAnswer, "SyncAnswer", "identity files taken aside")
 _derive(session_search.SessionHit, "SessionHit", "score role line ranges at number observation", session="record")
 
 

@@ -102,12 +102,16 @@ def counts_text(counts: Mapping[str, int]) -> str:
 
 
 class ServerAnswer(msgspec.Struct):
-    """Answer of a server: its identity, its new files, and the files that it has taken in and refused."""
+    """Answer of a server, which has the files that are new to the other machine."""
 
     identity: IdentityMark
+    """Id of the server's identity."""
     files: dict[str, bytes]
+    """Files by name; in base64 when sent."""
     taken: list[str]
+    """Names of the other machine's files that were merged."""
     aside: list[RefusedFile]
+    """Refused files."""
 
 
 class SyncPlace(ABC):

@@ -25,7 +25,7 @@ from chatbot.server.errors import EVERYWHERE, OF_MEMORY, Problem
 from chatbot.server.identities import Identities
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.request_values import TokensOrNone
-from chatbot.server.shapes import RequestBody, Shape, User
+from chatbot.server.shapes import RequestBody, Shape, SyncAnswer, User
 from chatbot.stores.access import RIGHTS
 from chatbot.stores.errors import AccessDenied, InvalidValue, UnsupportedOperation
 from chatbot.transfer.backups import BACKUP_NAME, backup
@@ -206,26 +206,6 @@ class SyncRequest(RequestBody):
     """Its files by name, in base64."""
 
 
-class SyncAside(Shape):
-    """A file that was refused."""
-
-    file: str
-    why: str
-
-
-class SyncAnswer(Shape):
-    """Files that are new to the other machine."""
-
-    identity: str
-    """Id of this identity."""
-    files: dict[str, str]
-    """Files by name, in base64."""
-    taken: list[str]
-    """Names of the other machine's files that were merged."""
-    aside: list[SyncAside]
-    """Refused files."""
-
-
 @machines_router.get(
     "/backup",
     summary="Back up an identity",
@@ -252,8 +232,8 @@ async def get_backup(access: AccessHere) -> StreamingResponse:
     return StreamingResponse(_chunks(file), media_type="application/zip", headers=headers)
 
 
-@machines_router.post("/sync", summary="Sync with another machine")
-async def sync(given: Annotated[SyncRequest, Body()], access: AccessHere) -> SyncAnswer:
+@machines_router.post("/sync", summary="Sync with another machine", response_model=SyncAnswer)
+async def sync(given: Annotated[SyncRequest, Body()], access: AccessHere) -> Shape:
     """Exchange files with `chatbot sync ADDRESS`: it first asks for new files, then sends its own. Needs all rights."""
     check_whole(access)
     try:
@@ -265,7 +245,8 @@ async def sync(given: Annotated[SyncRequest, Body()], access: AccessHere) -> Syn
         done = await exchange(access.runtime.memory, visitor, files, now=utc_now)
     except ConfigError as error:  # the client's: it has another identity
         raise UnsupportedOperation(str(error)) from error
-    return SyncAnswer.model_validate(msgspec.to_builtins(done))
+    answer: Shape = SyncAnswer.of(msgspec.to_builtins(done))
+    return answer
 
 
 def check_whole(access: IdentityAccess) -> None:

@@ -149,9 +149,7 @@ async def get_context(asked: Annotated[ContextRequest, Body()], access: AccessHe
     session = None if asked.session_id is None else await access.session(asked.session_id)
     messages = [each.model_dump() for each in asked.messages]
     found = await _memory(access).context(messages, tokens=asked.tokens, rows=asked.rows, session=session)
-    return ContextReport(
-        text=found.text, receipt=dict(found.receipt), memories=[MemoryRecord.of(row) for row in found.memories]
-    )
+    return ContextReport.model_validate(found)
 
 
 @router.post("/memories/batch", summary="Remember many things", tags=["memory"], responses=OF_MEMORY, status_code=201)
