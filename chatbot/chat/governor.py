@@ -148,7 +148,7 @@ class Verdict(Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Return whether the row may be shown."""
+        """True if the row may be shown."""
         return not self.reason
 
 

@@ -192,7 +192,7 @@ class Run:
         self._gone: set[str] = set()
         self._started = self._round_started = time.monotonic()
         self._looked_at = 0
-        self._is_first = self._is_done = True
+        self._is_first, self._has_rest = True, False
         self.is_finished = False
         """True if the last round left nothing to do."""
 
@@ -211,7 +211,7 @@ class Run:
 
         Changes of strength and erasing are bounded, retention is not; a dry run does these in its first round only.
         """
-        self._round_started, self._is_done = time.monotonic(), True
+        self._round_started, self._has_rest = time.monotonic(), False
         if self._is_first or not self._dry_run:
             await self._consolidate()
             for rule in self._policy.rules:
@@ -223,7 +223,7 @@ class Run:
             if rows and not self._is_late():
                 await step(rows)
         on_time = not self._is_late()
-        self._is_first, self.is_finished = False, on_time and self._is_done and last is None
+        self._is_first, self.is_finished = False, on_time and not self._has_rest and last is None
         return last if on_time else after
 
     async def _states(self, wanted: Filter, most: int | None = None) -> list[RowState]:
@@ -272,7 +272,7 @@ class Run:
         now = self._view.now
         most = None if self._dry_run and self._is_whole else self._policy.rows_per_run
         ids = [row.id for row in await self._states(Filter(fading=Decay(now, rate)), most)]
-        self._is_done = len(ids) != most  # the next run finds the rest
+        self._has_rest = len(ids) == most  # the next run finds it
         fading = {"decay_per_day": rate}
         await self._do(
             (
@@ -385,7 +385,7 @@ class Run:
             return
         why = f"deleted or expired for {days:g} days"
         if not self._dry_run:
-            self._is_done &= len(ids) <= _ERASED_AT_ONCE
+            self._has_rest |= len(ids) > _ERASED_AT_ONCE
             self.erased_at = self._view.now
             some = ids[:_ERASED_AT_ONCE]
             ids = tuple(await self._scope.store.purge(self._view, some, who=WHO, why=why, alone=True))

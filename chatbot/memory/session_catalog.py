@@ -64,12 +64,12 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
 
     @property
     def looks_inside(self) -> bool:
-        """Return whether sessions must be opened to decide."""
+        """True if sessions must be opened to decide."""
         return self.min_messages > 0 or self.is_empty is not None
 
     @property
     def fits_all(self) -> bool:
-        """Return whether every session fits; bulk changes are refused for such a filter."""
+        """True if every session fits; bulk changes are refused for such a filter."""
         return self == SessionFilter(is_archived=self.is_archived, limit=self.limit)
 
 

@@ -124,7 +124,7 @@ class ParsedRequest:
 
     @property
     def is_side_call(self) -> bool:
-        """Return whether a front end asks for its own use, such as a title, and quotes the whole conversation.
+        """True if a front end asks for its own use, such as a title, and quotes the whole conversation.
 
         It has a heading, and the quotation in `<chat_history>`. Such a request is answered and not remembered:
         the conversation is remembered already.
