@@ -24,16 +24,16 @@ EXPORTS = ("markdown", "jsonl")
 
 
 def add_sessions(sessions: argparse.ArgumentParser, only: str | None = None) -> None:
-    """Fill in `chatbot sessions`."""
+    """Add the verbs of `chatbot sessions`."""
     sessions.set_defaults(namespace=None, all_namespaces=False, sensitivities=[])
     verbs = Verbs(sessions, "sessions", dest="action", required=True, only=only)
     add_operations(verbs)
-    _add_moving(verbs)
+    _add_session_files(verbs)
     _add_erasing(verbs)
 
 
 def add_projects(projects: argparse.ArgumentParser, only: str | None = None) -> None:
-    """Fill in `chatbot projects`."""
+    """Add the verbs of `chatbot projects`."""
     projects.set_defaults(namespace=None, all_namespaces=False, sensitivities=[])
     verbs = Verbs(projects, "projects", dest="action", required=True, only=only)
     parsers = add_operations(verbs)
@@ -41,18 +41,18 @@ def add_projects(projects: argparse.ArgumentParser, only: str | None = None) -> 
 
 
 def add_memory(memory: argparse.ArgumentParser, only: str | None = None) -> None:
-    """Fill in `chatbot memory`."""
+    """Add the verbs of `chatbot memory`."""
     memory.set_defaults(namespace=None, all_namespaces=False)
     verbs = Verbs(memory, "memory", dest="action", required=True, only=only)
     parsers = add_operations(verbs)
-    words = "read the narrative from standard input"
-    parsers["remember"].add_argument("stdin", nargs="?", choices=["-"], metavar="-", help=words)
+    text = "read the narrative from standard input"
+    parsers["remember"].add_argument("stdin", nargs="?", choices=["-"], metavar="-", help=text)
     flag(parsers["list_tasks"], "--all", "also show completed and cancelled tasks")
     _add_bulk(parsers["forget_memory"])
     for name in ("purge_memories", "retract_fact"):
         flag(parsers[name], "--yes", "-y", "do not ask for confirmation")
     _add_extract(verbs)
-    _add_files(verbs)
+    _add_memory_files(verbs)
     _add_upkeep(verbs)
 
 
@@ -66,14 +66,14 @@ def _add_extract(verbs: Verbs) -> None:
     option(extract, "-m", "--model", "NAME", "model to use (default: from [extraction])", default=argparse.SUPPRESS)
 
 
-def _add_files(verbs: Verbs) -> None:
+def _add_memory_files(verbs: Verbs) -> None:
     examples = ["import CLAUDE.md --dry-run", "import ~/notes --sensitivity private", "import memories.jsonl"]
     _add_import(verbs.add("import", "import notes, a bundle, or a ChatGPT or Claude export", *examples))
     examples = ["export -o memories.jsonl", "export --type decision -o decisions.md"]
     export = verbs.add("export", "export memories as JSON lines (for `import`) or Markdown", *examples)
     add_parameters(export, fields_of(operations.MemoryFilter), title="filters")
     option(export, "-o", "--output", "PATH", "file (default -: standard output)", type=Path)
-    export.add_argument("--format", choices=("jsonl", "markdown"), help="default: by the file's extension, or jsonl")
+    export.add_argument("--format", choices=EXPORTS, help="default: by the file's extension, or jsonl")
     flag(export, "--force", "overwrite an existing file")
     flag(export, "--dry-run", "report the counts, write nothing")
 
@@ -89,10 +89,10 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
     """Add the options of an import, to `chatbot memory import` and to `chatbot sessions import`."""
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="a file or a folder")
     flag(parser, "--dry-run", "report what would be imported, write nothing")
-    least = "minimum sensitivity of imported memories and sessions"
-    parser.add_argument("--sensitivity", choices=("public", "private", "secret"), default="public", help=least)
-    words = "do not remember exchanges: they can be searched, and are not recalled"
-    flag(parser, "--no-exchanges", words, dest="exchanges", action="store_false")
+    text = "minimum sensitivity of imported memories and sessions"
+    parser.add_argument("--sensitivity", choices=("public", "private", "secret"), default="public", help=text)
+    text = "do not remember exchanges: they can be searched, and are not recalled"
+    flag(parser, "--no-exchanges", text, dest="exchanges", action="store_false")
     flag(parser, "--include-purged", "also import what was deleted permanently here")
     flag(parser, "--trust", "keep visibilities, models and personas that a bundle names")
 
@@ -103,13 +103,13 @@ def _add_bulk(parser: argparse.ArgumentParser) -> None:
     flag(parser, "--yes", "-y", "do not ask for confirmation")
 
 
-def _add_moving(verbs: Verbs) -> None:
+def _add_session_files(verbs: Verbs) -> None:
     examples = ["export 0195a1b2 > talk.md", "export 0195a1b2 -o talk.md"]
     examples += ["export --before 30d -o old.jsonl", "export --title tax -o folder"]
     export = verbs.add("export", "export sessions: Markdown, or a bundle of JSON lines", *examples, agent=False)
     _add_selection(export)
-    where = "file; a folder for several, or FILE.jsonl (default -: standard output)"
-    option(export, "-o", "--output", "PATH", where, type=Path)
+    text = "file; a folder for several, or FILE.jsonl (default -: standard output)"
+    option(export, "-o", "--output", "PATH", text, type=Path)
     export.add_argument("--format", choices=EXPORTS, help="default: by the file's extension, or markdown")
     flag(export, "--no-memories", "leave out the memories of these sessions", dest="memories", action="store_false")
     flag(export, "--force", "overwrite an existing file")
@@ -130,8 +130,8 @@ def _add_erasing(verbs: Verbs) -> None:
     _add_selection(delete)
     flag(delete, "--empty", "only sessions without messages")
     which = delete.add_mutually_exclusive_group()
-    words = "delete their memories too (default on a terminal)"
-    flag(which, "--with-memory", words, dest="keep_memory", action="store_false", default=None)
+    text = "delete their memories too (default on a terminal)"
+    flag(which, "--with-memory", text, dest="keep_memory", action="store_false", default=None)
     flag(which, "--keep-memory", "keep their memories", default=None)
     _add_bulk(delete)
     prune = verbs.add("prune", "delete expired sessions", "prune --dry-run")
@@ -139,8 +139,8 @@ def _add_erasing(verbs: Verbs) -> None:
 
 
 def _add_selection(parser: argparse.ArgumentParser) -> None:
-    words = "id, its beginning, or title; none: all that match the filters"
-    parser.add_argument("sessions", nargs="*", metavar="ID|TITLE", help=words)
+    text = "id, its beginning, or title; none: all that match the filters"
+    parser.add_argument("sessions", nargs="*", metavar="ID|TITLE", help=text)
     add_parameters(parser, fields_of(operations.WantedSessions), title="filters")
     option(parser, "--limit", "N", "maximum sessions (default all)", type=count)
 

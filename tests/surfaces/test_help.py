@@ -13,6 +13,7 @@ import pytest
 from chatbot.cli.arguments import COMMANDS, build_parser
 from chatbot.cli.main import with_question
 from chatbot.cli.run import Exit
+from chatbot.transfer.exports import SUFFIXES
 from tests.command import from_json, ok
 from tests.effort import by_day
 from tests.patience import PATIENCE_S
@@ -67,6 +68,11 @@ def test_every_option_and_command_is_explained() -> None:
         assert len(named) == len({*named}), f"{parser.prog}: {named}"
         for action in parser._actions:
             assert action.help or isinstance(action, argparse._SubParsersAction), (parser.prog, action)
+
+
+def test_every_format_option_offers_what_there_is_in_the_same_order() -> None:
+    actions = [action for parser in parsers(build_parser()) for action in parser._actions]
+    assert {tuple(action.choices or ()) for action in actions if action.dest == "format"} == {tuple(SUFFIXES)}
 
 
 def test_no_line_of_help_is_wider_than_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

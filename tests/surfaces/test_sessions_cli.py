@@ -11,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.cli import verbs
 from chatbot.memory import MemorySystem
-from chatbot.transfer.exports import SUFFIXES
 from tests import command
 from tests.effort import by_day
 from tests.terminal import Terminal
@@ -257,10 +255,6 @@ def test_a_table_fits_the_terminal_with_wide_characters_too(columns: int) -> Non
     assert max(cell_len(line) for line in lines) <= columns
     lines = terminal("search", "税务申报", columns=columns).ended().splitlines()
     assert max(cell_len(line) for line in lines if "chatbot -r" not in line) <= columns
-
-
-def test_what_the_grammar_offers_is_what_there_is() -> None:
-    assert tuple(SUFFIXES) == verbs.EXPORTS
 
 
 def test_what_the_grammar_refuses_is_told_in_json_where_that_is_asked_for() -> None:
