@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 TINY = "this model is tiny and knows little: {} finds keys and model servers, and offers better ones"
-"""The first line about the embedded model, with the command that helps."""
+"""Hint about the embedded model; `{}` is the command that helps."""
 _UNSEEN_S = 1.0
-"""Seconds of work without a bar."""
+"""Seconds of work before a bar is shown."""
 _LONGEST_LINE, _ENDS = 600, 200
 """Characters of a line in an error, and of each end of a longer one."""
 _BELOW_NAME = " " * len("chatbot: ")
@@ -48,10 +48,10 @@ _SHORTEST_SESSION_ID = 18
 
 def say(text: str) -> None:
     """Print a line for the user, or for the next program in the pipe."""
-    say_as_it_is(printable(text))
+    say_unchanged(printable(text))
 
 
-def say_as_it_is(text: str) -> None:
+def say_unchanged(text: str) -> None:
     """Print a line unchanged."""
     print(text)  # noqa: T201 - the one place that prints
 
@@ -179,19 +179,19 @@ def _escape(char: str) -> str:
     return "".join(f"\\u{unit}" for unit in units)
 
 
-def check_can_ask(what: str, instead: str = "") -> None:
-    """Raise `InvalidValue` without a terminal for `what`, such as "deleting"; `instead` is a command that works."""
+def check_can_ask(doing: str, instead: str = "") -> None:
+    """Raise `InvalidValue` if `doing`, such as "deleting", has no terminal to ask on; name the command `instead`."""
     if not sys.stdin.isatty():
         remedy = f"a terminal: use {instead}" if instead else "--yes without a terminal to confirm on"
-        raise InvalidValue(f"{what} needs {remedy}")
+        raise InvalidValue(f"{doing} needs {remedy}")
 
 
-def confirm(doing: str, question: str, otherwise: str, show: Callable[[], None] = lambda: None) -> None:
-    """Have the user confirm what `show` prints. Raises `InvalidValue`: `otherwise` for a no, or without a terminal."""
+def confirm(doing: str, question: str, refusal: str, show: Callable[[], None] = lambda: None) -> None:
+    """Have the user confirm what `show` prints. Raises `InvalidValue` without a terminal, or with `refusal`."""
     check_can_ask(doing)
     show()
     if not ask_for_yes(question):
-        raise InvalidValue(otherwise)
+        raise InvalidValue(refusal)
 
 
 def ask_for_yes(question: str) -> bool:
@@ -404,8 +404,8 @@ def _terminal_width(to: TextIO) -> int | None:
 
 
 _GAP = "  "
-_LEAST_OF_LAST = 12
-_LEAST_KEPT = 2
+_NARROWEST_LAST = 12
+_KEPT_FIRST = 2
 _CUT = "…"
 
 
@@ -418,7 +418,7 @@ def table_lines(head: Sequence[str], rows: Iterable[Sequence[str]], width: int |
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
     if width is not None:
         while (
-            len(widths) > _LEAST_KEPT + 1 and sum(widths[:-1]) + len(_GAP) * (len(widths) - 1) + _room(widths) > width
+            len(widths) > _KEPT_FIRST + 1 and sum(widths[:-1]) + len(_GAP) * (len(widths) - 1) + _least(widths) > width
         ):
             cells = [[*row[:-2], row[-1]] for row in cells]
             widths = [*widths[:-2], widths[-1]]
@@ -426,15 +426,15 @@ def table_lines(head: Sequence[str], rows: Iterable[Sequence[str]], width: int |
     return [_GAP.join(map(_fitted, row, widths)).rstrip() for row in cells]
 
 
-def _room(widths: list[int]) -> int:
-    """Minimum width of the last column."""
-    return min(widths[-1], _LEAST_OF_LAST)
+def _least(widths: list[int]) -> int:
+    """Return the minimum width of the last column."""
+    return min(widths[-1], _NARROWEST_LAST)
 
 
 def _narrowed(widths: list[int], room: int) -> list[int]:
     """Return the widths, no more than `room` together: the last column shrinks first, then the widest."""
     *others, last = widths
-    narrowed = [*others, min(last, max(room - sum(others), _room(widths)))]
+    narrowed = [*others, min(last, max(room - sum(others), _least(widths)))]
     while sum(narrowed) > room and max(narrowed) > 1:
         narrowed[narrowed.index(max(narrowed))] -= 1
     return narrowed

@@ -43,7 +43,7 @@ async def remember(run: VerbRun) -> None:
     is_piped = "-" in {args.title, args.stdin}
     if is_piped and args.narrative is not None:
         raise InvalidValue("--narrative and - are both given: use one")
-    _read_narrative(run, is_asked=is_piped)
+    _read_narrative(run, is_piped=is_piped)
     args.title = "" if args.title == "-" else args.title
     operation = OPERATIONS["remember"]
     given = await given_of(run, operation.at("cli").values())
@@ -148,8 +148,8 @@ async def reindex(run: VerbRun) -> None:
     run.say_result(done, said)
 
 
-def _read_narrative(run: VerbRun, *, is_asked: bool = False) -> None:
-    if is_asked or run.args.narrative == "-":
+def _read_narrative(run: VerbRun, *, is_piped: bool = False) -> None:
+    if is_piped or run.args.narrative == "-":
         run.args.narrative = read_input(sys.stdin.read).strip("\n")
 
 
@@ -209,7 +209,7 @@ _LONGEST = 1_000_000
 
 async def extract(run: VerbRun) -> None:
     """Show the facts in a text, or remember them; facts found before a failure are shown."""
-    text = _read(run.args.file)
+    text = _read_text(run.args.file)
     config = run.setup.config
     if run.args.model is not None:
         config = replace(config, extraction=replace(config.extraction, model=""))  # `--model` wins
@@ -250,7 +250,7 @@ def _show_facts(run: VerbRun, facts: Sequence[dict[str, Any]], dropped: Sequence
     for each in dropped:
         warn(f"left out ({each['reason']}): {each['content']}")
     if facts:
-        say_table(("type", "became", "subject", "fact"), map(_row, facts))
+        say_table(("type", "outcome", "subject", "fact"), map(_row, facts))
     else:
         say("the model found no facts")
     cost_known = not bill.calls_of_unknown_cost
@@ -258,11 +258,11 @@ def _show_facts(run: VerbRun, facts: Sequence[dict[str, Any]], dropped: Sequence
 
 
 def _row(fact: dict[str, Any]) -> list[str]:
-    became = " ".join(filter(None, (fact.get("outcome", "not kept"), fact.get("id"), fact.get("reason"))))
-    return [fact["type"], became, fact["subject"] or "–", fact["content"]]
+    outcome = " ".join(filter(None, (fact.get("outcome", "not kept"), fact.get("id"), fact.get("reason"))))
+    return [fact["type"], outcome, fact["subject"] or "–", fact["content"]]
 
 
-def _read(name: str) -> str:
+def _read_text(name: str) -> str:
     """Return the text of a file, or of standard input. Raises `InvalidValue` if it is not text, or too long."""
     try:
         if name == "-":

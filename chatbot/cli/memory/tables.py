@@ -47,8 +47,8 @@ def _say_columns(rows: Sequence[Observation], *names: str, **given: list[str]) -
     cells = {
         "id": short_ids([row.id for row in rows]),
         "type": [row.type for row in rows],
-        "status": _unless("active", [status_now(row, datetime.now(UTC)) for row in rows]),
-        "sensitivity": _unless("public", [row.sensitivity for row in rows]),
+        "status": _unless_all("active", [status_now(row, datetime.now(UTC)) for row in rows]),
+        "sensitivity": _unless_all("public", [row.sensitivity for row in rows]),
         "updated": [age(row.updated_at) for row in rows],
         "created": [age(row.created_at) for row in rows],
         "title": [row.headline for row in rows],
@@ -57,7 +57,7 @@ def _say_columns(rows: Sequence[Observation], *names: str, **given: list[str]) -
     say_table(shown, list(zip(*(cells[name] for name in shown), strict=True)))
 
 
-def _unless(usual: str, values: list[str]) -> list[str]:
+def _unless_all(usual: str, values: list[str]) -> list[str]:
     """Return the cells of a column; none if all are the usual value."""
     return values if any(each != usual for each in values) else []
 
@@ -89,7 +89,7 @@ def say_in_full(row: Observation) -> None:
     """Print all texts and properties of an observation."""
     parts = [f"# {row.headline}", row.subtitle, row.narrative, "\n".join(f"- {fact}" for fact in row.facts)]
     parts += [f"{who}: {text}" for who, text in (("user", row.user_text), ("assistant", row.assistant_text)) if text]
-    parts.append("\n".join(f"{name + ':':<13} {value}" for name, value in _about(row) if value))
+    parts.append("\n".join(f"{name + ':':<13} {value}" for name, value in _properties(row) if value))
     say("\n\n".join(filter(None, parts)))
 
 
@@ -102,7 +102,7 @@ def minute(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M}"
 
 
-def _about(row: Observation) -> Iterable[tuple[str, str]]:
+def _properties(row: Observation) -> Iterable[tuple[str, str]]:
     yield "id", row.id
     yield "type", row.type
     yield "status", status_now(row, datetime.now(UTC)) + (f" by {row.superseded_by}" if row.superseded_by else "")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from chatbot.cli.memory.command import VerbRun
-from chatbot.cli.output import progress, reporting, say, say_as_it_is, say_json, say_results, warn
+from chatbot.cli.output import progress, reporting, say, say_json, say_results, say_unchanged, warn
 from chatbot.cli.verbs import chosen_sessions
 from chatbot.hooks.capture import exchange_gate
 from chatbot.memory import MemorySystem, SessionRecord
@@ -27,7 +27,7 @@ from chatbot.transfer import Importer, ImportReport, export_memories, export_ses
 from chatbot.transfer.exports import SUFFIXES, SessionExport, export_loose, render_memories, render_session
 
 _FORMS = {suffix: form for form, suffix in SUFFIXES.items()} | {".markdown": "markdown"}
-_SHOWN = 20
+_MOST_SHOWN = 20
 _NON_WORDS = re.compile(r"[^\w]+")
 
 
@@ -150,7 +150,7 @@ def _say_content(render: Callable[[str], str], form: str, args: argparse.Namespa
     if args.json:
         say_json([json.loads(line) for line in render("jsonl").split("\n") if line])
     else:
-        (say if sys.stdout.isatty() else say_as_it_is)(render(form).removesuffix("\n"))
+        (say if sys.stdout.isatty() else say_unchanged)(render(form).removesuffix("\n"))
 
 
 def _report_files(records: Sequence[SessionRecord], paths: Sequence[Path], form: str, args: argparse.Namespace) -> None:
@@ -172,13 +172,13 @@ async def _export(memory: MemorySystem, record: SessionRecord, args: argparse.Na
 
 
 def _say_imported(report: ImportReport) -> None:
-    would = "would be imported" if report.dry_run else "imported"
+    imported = "would be imported" if report.dry_run else "imported"
     say(f"{report.path}: {report.kind}")
     for count, what, done in (
-        (len(report.sessions), "session", would),
-        (report.memories, "memory", would),
+        (len(report.sessions), "session", imported),
+        (report.memories, "memory", imported),
         (report.exchanges, "exchange", "would be remembered" if report.dry_run else "remembered"),
-        (report.facts, "fact", would),
+        (report.facts, "fact", imported),
         (report.changed, "memory", "changed"),
     ):
         if count:
@@ -188,10 +188,10 @@ def _say_imported(report: ImportReport) -> None:
     for kinds, what in ((report.left_out, "left out of conversations"), (report.redacted, "secrets removed")):
         if kinds:
             say(f"  {what}: " + ", ".join(f"{kind} ({count:,})" for kind, count in kinds.items()))
-    for each in report.skipped[:_SHOWN]:
+    for each in report.skipped[:_MOST_SHOWN]:
         say(f"  skipped {each.what}: {each.why}")
-    if len(report.skipped) > _SHOWN:
-        say(f"  and {len(report.skipped) - _SHOWN:,} more: list all with --json")
+    if len(report.skipped) > _MOST_SHOWN:
+        say(f"  and {len(report.skipped) - _MOST_SHOWN:,} more: list all with --json")
 
 
 async def export_memory(run: VerbRun) -> None:
