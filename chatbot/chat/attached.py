@@ -30,7 +30,7 @@ class Attachments:
     def __init__(self, session: SessionHandle | None, notice: Callable[[str], None]) -> None:
         self._session = session
         self._notice = notice
-        self._here: dict[str, bytes] = {}
+        self._in_memory: dict[str, bytes] = {}
 
     async def store(self, attachments: Sequence[Attachment]) -> list[tuple[Link, dict[str, Any]]]:
         """Store the attachments; return the link of each, and its line in the receipt."""
@@ -39,7 +39,7 @@ class Attachments:
     async def _store(self, attachment: Attachment) -> tuple[Link, dict[str, Any]]:
         if self._session is None:
             kept = {blob_name(data, suffix): data for data, suffix in attachment.blobs}
-            self._here |= kept
+            self._in_memory |= kept
             names = [*kept]
         else:
             names = await self._session.attach(attachment.blobs)
@@ -91,7 +91,7 @@ class Attachments:
     async def _read(self, link: Link) -> bytes | None:
         name = link.blob if is_image(link.media) else link.text or link.blob
         try:
-            found = self._here.get(name)
+            found = self._in_memory.get(name)
             return found if found is not None or self._session is None else await self._session.attachment(name)
         except StoreError as error:
             self._notice(f"{link.name} cannot be read: {error}")

@@ -41,7 +41,7 @@ STOPPED = "stopped before the reply was complete"
 _ENTRIES_AT_FIRST = 32
 _WITHHELD = '{"withheld": "this answer is not sent to this provider"}'
 
-_ASIDE = re.compile(r"reply-([1-9]\d{0,5})-(.+)")
+_OTHER_REPLY = re.compile(r"reply-([1-9]\d{0,5})-(.+)")
 
 DialogueLine = tuple[str, str]
 """A role and a content, as a transcript entry holds them."""
@@ -73,7 +73,7 @@ def messages_of(said: Sequence[DialogueLine]) -> list[Message]:
 
 
 async def last_exchange(session: SessionHandle | None) -> list[TranscriptEntry]:
-    """Return the entries from the user's last one on; empty if there is none, or no transcript."""
+    """Return the user's last entry and all after it; empty if there is none, or no transcript."""
     n = _ENTRIES_AT_FIRST
     while session is not None and session.supports(TranscriptStore):
         entries = await session.transcript_read_last(n)
@@ -89,8 +89,8 @@ def replies_of(entries: Iterable[TranscriptEntry]) -> tuple[dict[int, list[Dialo
     found: dict[int, list[DialogueLine]] = {}
     current: list[DialogueLine] = []
     for entry in entries:
-        if aside := _ASIDE.fullmatch(entry.role):
-            found.setdefault(int(aside[1]), []).append((aside[2], entry.content))
+        if other := _OTHER_REPLY.fullmatch(entry.role):
+            found.setdefault(int(other[1]), []).append((other[2], entry.content))
         else:
             current.append((entry.role, entry.content))
     number = next(number for number in count(1) if number not in found)
@@ -179,7 +179,7 @@ class TurnTranscript:
 
     Entries that cannot be saved are kept for this turn only; `notice` gets each failure. Without a session, or a store
     for transcripts, nothing is read or saved. `unbilled` are writes of bill lines, made with the next entries.
-    `shows_window` is false if a client shows the model the whole conversation, and the transcript only this turn.
+    `shows_window` is false if a client sends the whole conversation: then only this turn is read.
     """
 
     def __init__(
@@ -346,13 +346,13 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
     payers: tuple[Payer, ...] = ()
     """Payers of the calls of the turn, besides the identity."""
 
-    def own(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
+    def own_calls(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
         """Return the calls that the client runs."""
         names = {tool.name for tool in self.tools}
         return [call for call in calls if call.name in names]
 
-    def beside(self, specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
-        """Return which of these tools are offered besides the client's."""
+    def tools_beside(self, specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
+        """Return those of these tools that are offered besides the client's."""
         names = {tool.name for tool in self.tools}
         is_forced = self.options is not None and self.options.is_forced  # then nothing may be added to the reply
         return () if is_forced else tuple(each for each in specs if each.name not in names)

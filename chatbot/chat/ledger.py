@@ -158,7 +158,7 @@ class Limit(Struct, frozen=True):
         return max(0.0, self.allowed - self.spent)
 
     def room(self, amount: float, prompt_tokens: int, price: Price | None) -> float:
-        """Return the tokens that a reply may have after that prompt for this amount; below 0: not even the prompt."""
+        """Return how many tokens a reply may have after that prompt for this amount; below 0 if that does not fit."""
         if self.unit == "tokens":
             return amount - prompt_tokens
         if price is None:
@@ -170,7 +170,7 @@ class Limit(Struct, frozen=True):
         return -1 if left < 0 else left / price.output_usd if price.output_usd else math.inf
 
     def refusal(self, *, fits_alone: bool = True) -> BudgetExceeded:
-        """Return the error for a call that does not fit, or not even if nothing had been spent."""
+        """Return the error for a call that does not fit; with `fits_alone`, it would if nothing had been spent."""
         remedy = self.remedy if fits_alone else "it exceeds the whole limit: raise that, or shorten the message"
         message = (
             f"this call could exceed {self.setting} = {self.allowed:g} {self.unit} ({self.spent:g} used): {remedy}"
@@ -188,11 +188,11 @@ class Quota(Struct, frozen=True):
 
     def limits(self, spent: Bill, whose: str, now: datetime) -> list[Limit]:
         """Return the limits that it sets, tokens first; `whose` is for messages."""
-        free = next_day(now)
-        remedy = f"it resets at {free:%Y-%m-%d %H:%M} UTC"
+        resets_at = next_day(now)
+        remedy = f"it resets at {resets_at:%Y-%m-%d %H:%M} UTC"
         limits = [
-            Limit(f"the daily limit of {whose}", "tokens", self.day_tokens, spent.tokens, remedy, free - now),
-            Limit(f"the daily limit of {whose}", "USD", self.day_usd, spent.cost_usd, remedy, free - now),
+            Limit(f"the daily limit of {whose}", "tokens", self.day_tokens, spent.tokens, remedy, resets_at - now),
+            Limit(f"the daily limit of {whose}", "USD", self.day_usd, spent.cost_usd, remedy, resets_at - now),
         ]
         return [limit for limit in limits if limit.allowed]
 
@@ -292,7 +292,7 @@ Decide = Callable[[Bill, Bill], Amount]
 class Ledger:
     """Appends calls, and sums them up.
 
-    The place may be given as a folder or an address. `counts` is false for a second account of the same calls.
+    The place may be given as a folder or an address. `counts` is false if telemetry counts these calls already.
     """
 
     def __init__(self, place: Place | Home, *, counts: bool = True) -> None:
@@ -310,7 +310,7 @@ class Ledger:
         await asyncio.to_thread(self.blocking_add(call))
 
     def blocking_add(self, call: Call) -> Callable[[], None]:
-        """Return `add` as a blocking function."""
+        """Count the call for telemetry, and return the blocking function that writes it."""
         if self._counts:
             count("billed", model=call.model, purpose=call.purpose, usage=call.usage)
         return partial(self._lines.append, [call.as_json()])

@@ -125,7 +125,7 @@ def build_block(
         else:
             notes.take(row)
     noted = _oldest_first(notes.shown, {row.id: row for row in (*standing, *(row for row, _ in hits))})
-    listed = notes.titles([row for row in index if row.id not in {*noted, *lines}])
+    listed = notes.take_titles([row for row in index if row.id not in {*noted, *lines}])
     shown = [*lines.values(), *noted.values(), *listed.values(), *last]
     return MemoryBlock(
         fenced(FENCE, shown, nonce) if shown else "",
@@ -173,8 +173,8 @@ class _Notes:
         self.room -= self.count(f"{note}\n")
         self.shown[row.id] = note
 
-    def titles(self, rows: Sequence[Observation]) -> dict[str, str]:
-        """Return the titles of the rows that the governor passes, as far as they fit."""
+    def take_titles(self, rows: Sequence[Observation]) -> dict[str, str]:
+        """Take the titles of the rows that the governor passes, as far as they fit; return them by id."""
         found: dict[str, str] = {}
         for row in rows:
             verdict = judge(row, self.view, orders=self.levels.get(row.id, 0))
@@ -229,12 +229,12 @@ def _quotable(text: str) -> str:
 def _oldest_first(notes: Mapping[str, str], rows: Mapping[str, Observation]) -> dict[str, str]:
     """Sort the notes: tasks first, in their order, then by the time at which they were last said."""
 
-    def place(each: str) -> tuple[bool, float]:
+    def order(each: str) -> tuple[bool, float]:
         row = rows[each]
         said = max(row.created_at, row.last_mentioned_at or row.created_at)
         return row.type != "task", 0.0 if row.type == "task" else said.timestamp()
 
-    return {each: notes[each] for each in sorted(notes, key=place)}
+    return {each: notes[each] for each in sorted(notes, key=order)}
 
 
 def _profile(profile: Sequence[ProfileLine], view: View, room: int, count: Callable[[str], int]) -> dict[str, str]:

@@ -223,7 +223,7 @@ class Turn:
         self.receipt.finish = "stop" if reason == "tool_calls" else reason
         tool_calls = [self._tools.unwrapped(call) for call in reply.tool_calls()]
         said = [(dialogue.ASSISTANT, reply.text)] if reply.text else []
-        clients = self._client.own(tool_calls)
+        clients = self._client.own_calls(tool_calls)
         if tool_calls and (clients or may_run_tools):
             said.append(dialogue.tool_call_line(tool_calls))
             for call in clients:
@@ -313,7 +313,7 @@ class Turn:
         if self._offered is None:
             for complaint in await self._tools.complete():
                 self._notice(complaint)
-            specs = self._client.beside(self._tools.specs)
+            specs = self._client.tools_beside(self._tools.specs)
             fitting, notice = await fitting_tools(self._model, specs, memory=self._client.keeps)
             self._notice(notice)
             self._offered = (*fitting, *self._client.tools)
