@@ -7,8 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from chatbot.hooks.extraction.facts import ExtractedFact, FactList, extract
-from chatbot.hooks.extraction.learning import TurnText, learn_from
+from chatbot.hooks.extraction.facts import ExtractedFact, FactList, TurnText, extract, learn_from
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.scope import utc_now
 from chatbot.stores.access import SENSITIVITIES

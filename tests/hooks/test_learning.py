@@ -7,8 +7,15 @@ from typing import Any
 
 import pytest
 
-from chatbot.hooks.extraction.facts import MOST_CANDIDATES, ExtractedFact, candidates_for
-from chatbot.hooks.extraction.learning import FactOutcome, Origin, apply, plan
+from chatbot.hooks.extraction.facts import (
+    MOST_CANDIDATES,
+    ExtractedFact,
+    FactOutcome,
+    Origin,
+    apply,
+    candidates_for,
+    plan,
+)
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.models import ScriptedModel
 from chatbot.models.model import Disclosure
@@ -115,7 +122,7 @@ async def test_no_delicate_fact_is_compared_nor_one_of_another_agent_or_namespac
     await session.memory.summarize_session("Sam has a dog")
     await other_agent.memory.remember("Sam has a dog, the other one says")
     await session.memory.within(namespace="elsewhere").remember("Sam has a dog elsewhere")
-    found = await candidates_for([ExtractedFact("Sam has dogs")], session.memory, agent_id="chat", visibility="private")
+    found = await candidates_for([ExtractedFact("Sam has dogs")], session.memory, Origin("chat", OWN))
     assert [row.id for row in found.rows] == [mine]
 
 

@@ -21,8 +21,7 @@ from chatbot.cli.memory.tables import say_observations
 from chatbot.cli.output import confirm, progress, read_input, say, say_json, say_marked, say_table, warn
 from chatbot.cli.repl.editor import edit_text
 from chatbot.errors import SessionNotFound
-from chatbot.hooks.extraction.facts import FactList, extract_facts, parts_of
-from chatbot.hooks.extraction.learning import FactOutcome, Origin, apply, plan
+from chatbot.hooks.extraction.facts import FactList, FactOutcome, Origin, apply, extract_facts, parts_of, plan
 from chatbot.hooks.extraction.structured import calls_for_extraction, own_model_settings
 from chatbot.memory.erasure import Erasure
 from chatbot.models import open_model

@@ -29,8 +29,7 @@ from chatbot.stores.errors import StoreError
 from chatbot.stores.loops import to_its_end
 
 if TYPE_CHECKING:
-    from chatbot.hooks.extraction.facts import FactList
-    from chatbot.hooks.extraction.learning import FactOutcome
+    from chatbot.hooks.extraction.facts import FactList, FactOutcome
 
 _LONGEST = 200_000
 _MOST_TRIES = 8
@@ -198,8 +197,7 @@ class Extraction(Hook):
                 record["notices"] += await sum_up(answer, session.memory, calls)
 
     async def _extract(self, event: TurnEnd) -> None:
-        # Loaded late: the governor's patterns take long to compile.
-        from chatbot.hooks.extraction.learning import TurnText, learn_from
+        from chatbot.hooks.extraction.facts import TurnText, learn_from
 
         calls = self._model.calls(event.session)
         settings = self.context.config.extraction
