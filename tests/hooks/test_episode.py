@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from chatbot.hooks.extraction.summaries import evicted_entries, summarize_by_model, summarize_evicted
+from chatbot.hooks.summarize import evicted_entries, summarize_by_model, summarize_evicted
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.episode import KEY, Episode, ModelSummary, keep_model_summary, kept_episode, summarize_episode
 from chatbot.models import ScriptedModel

@@ -17,7 +17,7 @@ from chatbot.hooks.extraction.facts import (
     parts_of,
 )
 from chatbot.hooks.extraction.structured import without_wrapping
-from chatbot.hooks.extraction.summaries import parse_summary
+from chatbot.hooks.summarize import parse_summary
 from tests.servers.extraction_replies import FACT, LOCKER, REPLIES
 
 BOTH = [FACT["content"], LOCKER["content"]]

@@ -182,7 +182,7 @@ class Extraction(Hook):
             await self._sum_up(event)
 
     async def _sum_up(self, event: TurnEnd) -> None:
-        from chatbot.hooks.extraction.summaries import sum_up
+        from chatbot.hooks.summarize import sum_up
 
         session = event.session
         if not session.supports(ObservationStore):
