@@ -8,7 +8,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections.abc import Iterator, Mapping
+from collections import ChainMap
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
@@ -96,24 +97,24 @@ def settings_of(plugin: type) -> dict[str, inspect.Parameter]:
 
 def convert_settings(
     table: str,
-    plugin: type,
+    classes: Sequence[type],
     settings: Mapping[str, Any],
     *,
     invalid: type[Exception],
     broken: type[Exception],
 ) -> dict[str, Any]:
-    """Convert the settings to the types of the annotations; `table` is their place in error messages.
+    """Convert the settings to the types of the classes' annotations; `table` is their place in error messages.
 
     Raises `invalid` for an unknown or invalid setting, `broken` for annotations that cannot be evaluated.
     """
     if not settings:
         return {}
-    known = settings_of(plugin)
+    known = {name for each in classes for name in settings_of(each)}
     for key in settings:
         if key not in known:
             raise invalid(f"{table} has no setting {key!r}{errors.did_you_mean(key, known)}")
     try:
-        hints = get_type_hints(plugin.__init__, include_extras=True)  # type: ignore[misc]
+        hints = ChainMap(*(get_type_hints(each.__init__, include_extras=True) for each in classes))  # type: ignore[misc]
     except NameError as error:
         raise broken(f"the settings in {table} cannot be read from the annotations: {error}") from error
     checked = {}
@@ -195,7 +196,7 @@ def open_store(name: str, home: Home, settings: Mapping[str, Any], *, beside: Pa
 def convert_store_settings(name: str, store: type[Store], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the settings to the types of the constructor's annotations. Raises `InvalidSettings`."""
     return convert_settings(
-        f"[memory.{name}]", store, settings, invalid=errors.InvalidSettings, broken=errors.BrokenStore
+        f"[memory.{name}]", (store,), settings, invalid=errors.InvalidSettings, broken=errors.BrokenStore
     )
 
 

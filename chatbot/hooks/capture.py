@@ -61,7 +61,7 @@ class Capture(Hook):
     async def handle(self, event: ToolPost) -> None:
         """Keep the run and the milestone that it reaches; of memory's own tools only the milestone."""
         session = event.session
-        if not (session.supports(ObservationStore) and can_write(session)):
+        if not can_remember(session):
             return
         run = ToolRun.of(event.result)
         if not is_memory_tool(run.tool):
@@ -126,9 +126,9 @@ async def _task_ids(session: SessionHandle, run: ToolRun) -> list[str]:
     return [row.id for row in await session.memory.get([asked], sensitivities=SENSITIVITIES, count_use=False)]
 
 
-def can_write(session: SessionHandle) -> bool:
-    """Return whether the caller of the session may remember anything."""
-    return session.caller.clearance != "public"
+def can_remember(session: SessionHandle) -> bool:
+    """Return whether the session keeps memories, and its caller may add some."""
+    return session.supports(ObservationStore) and session.caller.clearance != "public"
 
 
 async def recover_words(

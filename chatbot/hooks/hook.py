@@ -12,7 +12,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from functools import lru_cache, partial
+from functools import lru_cache
 from itertools import count, islice
 from operator import attrgetter
 from pathlib import Path
@@ -30,7 +30,7 @@ from chatbot.memory.session_catalog import FAILURES
 from chatbot.models import open_model
 from chatbot.models.model import Model
 from chatbot.stores.backend import Place
-from chatbot.stores.errors import StoreError, did_you_mean, nearest_hint
+from chatbot.stores.errors import StoreError, nearest_hint
 from chatbot.stores.home import Home
 from chatbot.stores.loops import in_thread
 from chatbot.stores.plugins import PluginPoint, convert_settings, open_place, settings_of
@@ -227,22 +227,15 @@ def plan_hook(name: str, table: Table | None, *, beside: Path | None = None) -> 
     for topic in {*hook.topics} - TOPICS:
         if near := nearest_hint(topic, TOPICS):
             raise ConfigError(f"the hook {name!r} listens to {topic!r}, which no chat publishes{near}")
-    where = f"[hooks.{name}]"
-    given = dict(table or {})
-    known = {**settings_of(_Common), **settings_of(hook)} if given else {}
-    for key in given:
-        if key not in known:
-            raise ConfigError(f"{where} has no setting {key!r}{did_you_mean(key, known)}")
-    common = {key: given.pop(key) for key in settings_of(_Common) if key in given} if given else {}
-    checked = partial(convert_settings, where, invalid=ConfigError, broken=ConfigError)
-    chosen = checked(_Common, common) if common else {}
+    own = convert_settings(f"[hooks.{name}]", (_Common, hook), table or {}, invalid=ConfigError, broken=ConfigError)
+    chosen = {key: own.pop(key) for key in settings_of(_Common) if key in own}
     return HookPlan(
         name,
         hook,
         enabled=chosen.get("enabled", name in HOOKS.own or table is not None),
         priority=chosen.get("priority", hook.priority),
         timeout_s=chosen.get("timeout_s", hook.timeout_s),
-        settings=checked(hook, given) if given else {},
+        settings=own,
     )
 
 

@@ -24,7 +24,7 @@ from chatbot.chat.events import SESSION_END, TURN_END, SessionEnd, TurnEnd
 from chatbot.chat.governor import fenced, with_bars, without_role_marks
 from chatbot.chat.titles import says_little
 from chatbot.errors import ChatbotError
-from chatbot.hooks.capture import can_write
+from chatbot.hooks.capture import can_remember
 from chatbot.hooks.extraction.structured import ExtractionModel, note_work, objects_in, schema_of, without_wrapping
 from chatbot.hooks.hook import Hook, HookContext, per_session
 from chatbot.memory import Memory, SessionHandle, episode
@@ -35,7 +35,7 @@ from chatbot.memory.standing import StandingAnswer
 from chatbot.messages import Message, sentences_of, without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
-from chatbot.stores.base import KeyValueStore, ObservationStore, TranscriptStore
+from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import MissingFolder
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import KIND
@@ -141,7 +141,7 @@ class Summarize(Hook):
     async def handle(self, event: TurnEnd | SessionEnd) -> None:
         """Count a turn, and write the summary when it is time."""
         session = event.session
-        if not (session.supports(ObservationStore) and session.supports(TranscriptStore) and can_write(session)):
+        if not (session.supports(TranscriptStore) and can_remember(session)):
             return
         if isinstance(event, TurnEnd):
             self._new[session.id] += 1

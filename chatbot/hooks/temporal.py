@@ -28,13 +28,12 @@ from typing import Annotated, Literal, get_args
 from msgspec import Meta, Struct
 
 from chatbot.chat.events import CHOOSE, TOOL_POST, TURN_END, ToolPost, TurnEnd
-from chatbot.hooks.capture import ToolRun, can_write
+from chatbot.hooks.capture import ToolRun, can_remember
 from chatbot.hooks.hook import Hook, HookContext, PassiveHook, per_session
 from chatbot.memory import SessionHandle
 from chatbot.memory.recall import RankedMemory
 from chatbot.messages import without_blocks
 from chatbot.redaction import redact
-from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import format_time, parse_time
@@ -72,7 +71,7 @@ class Boundaries(Hook):
     async def handle(self, event: ToolPost | TurnEnd) -> None:
         """Add a tool run or an exchange to the window, and keep the boundary that it reveals."""
         session = event.session
-        if not (session.supports(ObservationStore) and can_write(session)):
+        if not can_remember(session):
             return
         if isinstance(event, TurnEnd):
             texts = event.text, event.reply
