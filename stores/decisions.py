@@ -12,26 +12,8 @@ from typing import Any, Literal
 
 from msgspec import structs
 
-from chatbot.stores import row_events
-from chatbot.stores.access import (
-    Guard,
-    View,
-    check_may,
-    is_as_strict,
-    is_within,
-    may,
-    may_write,
-    project_words,
-    strictest,
-)
-from chatbot.stores.errors import (
-    AccessDenied,
-    ConflictingChange,
-    InvalidValue,
-    MissingRight,
-    StoreError,
-    UnknownObservation,
-)
+from chatbot.stores import access, errors, row_events
+from chatbot.stores.access import Guard, View
 from chatbot.stores.fields import MERGED, names_with
 from chatbot.stores.observation import (
     FIELDS,
@@ -46,6 +28,7 @@ from chatbot.stores.observation import (
     is_own,
     with_fields,
 )
+from chatbot.stores.query import status_now
 from chatbot.stores.records import check_text, check_time
 from chatbot.stores.row_events import Event, Kind, Outcome, PriorState
 
@@ -63,10 +46,10 @@ def decide(event: Event, view: View, known: PriorState) -> tuple[list[Event], Ou
         named = event.ids[0] if event.ids else named
         row_events.check_expected([*event.ids, *filter(None, (event.supersedes, event.forgets))], view, known)
         if event.kind not in _DECISIONS:
-            raise InvalidValue(f"event {event.kind!r} is reserved for stores")
+            raise errors.InvalidValue(f"event {event.kind!r} is reserved for stores")
         kept, outcome = _DECISIONS[event.kind](event, view, known)
         return kept, outcome if event.kind in _UNSHOWN or len(event.ids) > 1 else _with_row(outcome, kept, known)
-    except StoreError as error:
+    except errors.StoreError as error:
         return [], Outcome("skipped", named, str(error), error)
 
 
@@ -87,21 +70,22 @@ def _check_asked(event: Event) -> None:
     check_text(event.why, "why")
     for each in (*event.ids, *event.compresses, event.by or "", event.supersedes or "", event.forgets or ""):
         if not isinstance(each, str):
-            raise InvalidValue(f"{each!r:.80} is not an id")
+            raise errors.InvalidValue(f"{each!r:.80} is not an id")
     if not event.ids and event.kind not in {"add", "triple"}:
-        raise UnknownObservation("no memory was named")
+        raise errors.UnknownObservation("no memory was named")
 
 
 def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     row = event.row
     if row is None:
-        raise InvalidValue("nothing to add")
+        raise errors.InvalidValue("nothing to add")
     if known.observation(row.id) is not None:
-        raise ConflictingChange(f"memory {row.id} already exists")
+        raise errors.ConflictingChange(f"memory {row.id} already exists")
     _check_new(row, view)
     old = row_events.seen_row(event.supersedes, view, known) if event.supersedes else None
     replaced = old or (row_events.seen_row(event.forgets, view, known) if event.forgets else None)
-    if replaced is not None and is_within(row.project, view.project or ""):  # else its writer named another project
+    # Outside of the caller's project, the writer has named one.
+    if replaced is not None and access.is_within(row.project, view.project or ""):
         row = replace(row, project=replaced.project)
     if not row.project:  # a row derived from a project's memories belongs to it
         sources = filter(None, map(known.observation, row.derived_from))
@@ -140,7 +124,7 @@ def _replacement_events(event: Event, row: Observation, view: View, known: Prior
         old = row_events.visible(event.forgets, view, known)
         _check_change(old, view)
         if old.status == "deleted":
-            raise ConflictingChange(f"{old.id} was forgotten already")
+            raise errors.ConflictingChange(f"{old.id} was forgotten already")
         kept.append(_implied_event(event, "delete", old.id))
     return kept
 
@@ -153,7 +137,7 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     old = row_events.visible(event.ids[0], view, known)
     _check_change(old, view)
     if old.status == "deleted" and not event.fields.keys() <= {"project", "sensitivity"}:  # a session sets these
-        raise ConflictingChange(f"{old.id} was forgotten: restore it first")
+        raise errors.ConflictingChange(f"{old.id} was forgotten: restore it first")
     row_events.check_fields(event)
     wanted = dict(event.fields)
     if isinstance(named := wanted.get("derived_from"), list | tuple):  # sources that the caller may not see stay
@@ -167,9 +151,9 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     try:
         new = _inherit_guards(with_fields(old, wanted), view, known, old.derived_from)
     except NothingSaid:
-        raise ConflictingChange("this would leave the memory empty; use `forget`") from None
+        raise errors.ConflictingChange("this would leave the memory empty; use `forget`") from None
     if any(known.observation(each) is None for each in old.derived_from):
-        new = replace(new, **strictest([new, old])._asdict())  # the guard of an erased source is unknown
+        new = replace(new, **access.strictest([new, old])._asdict())  # the guard of an erased source is unknown
     _check_sources(old, new, known)
     _check_writable(new, view)
     _check_update(old, new, view)
@@ -191,17 +175,17 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
 
 def _check_sources(old: Observation, new: Observation, known: PriorState) -> None:
     if not set(old.derived_from) <= set(new.derived_from):
-        raise InvalidValue("sources of a memory can be added, not removed")
+        raise errors.InvalidValue("sources of a memory can be added, not removed")
     added = set(new.derived_from).difference(old.derived_from)
     if added and not added.isdisjoint([old.id, *row_events.made_from([old.id], known.derived_from)]):
-        raise ConflictingChange(f"{old.id} cannot be derived from itself: it could never be declassified")
+        raise errors.ConflictingChange(f"{old.id} cannot be derived from itself: it could never be declassified")
 
 
 def _hiding_events(
     event: Event, new: Observation, old: Observation, twin: Observation, known: PriorState
 ) -> list[Event]:
     """Return the events that hide `old`, whose new version repeats `twin`, and have it erased with `twin`."""
-    guard = strictest([new, old, twin])
+    guard = access.strictest([new, old, twin])
     strict: dict[str, Any] = {"sensitivity": guard.sensitivity, "min_clearance": guard.min_clearance}
     derive = structs.replace(event, fields={"derived_from": [*old.derived_from, twin.id], **strict})
     hide = structs.replace(_implied_event(event, "delete", old.id), why=_REPEATED)
@@ -211,9 +195,9 @@ def _hiding_events(
 def _check_update(old: Observation, new: Observation, view: View) -> None:
     _check_line(new, view)
     if new.user_text != old.user_text:
-        check_may(view, "chat", old)
-    if not is_as_strict(new, old):
-        check_may(view, "declassify", old)
+        access.check_may(view, "chat", old)
+    if not access.is_as_strict(new, old):
+        access.check_may(view, "declassify", old)
 
 
 def _supersede(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
@@ -227,19 +211,19 @@ def _compress_event(event: Event, row: Observation, view: View, known: PriorStat
     """Return the event that replaces active rows by their summary `row`; all have its agent, principal and guard."""
     rows = row_events.each_visible(event.compresses, view, known)
     if len(rows) != len(set(event.compresses)) or not all(each.is_current(view.now) for each in rows):
-        raise ConflictingChange(f"not all sources of {row.id} are active")
+        raise errors.ConflictingChange(f"not all sources of {row.id} are active")
     if not {each.id for each in rows} <= set(row.derived_from):
-        raise ConflictingChange(f"{row.id} does not name all of its sources")
+        raise errors.ConflictingChange(f"{row.id} does not name all of its sources")
     if {_merge_key(each) for each in rows} != {_merge_key(row)}:
-        raise ConflictingChange(f"{row.id} and its sources differ in agent, principal or access")
+        raise errors.ConflictingChange(f"{row.id} and its sources differ in agent, principal or access")
     _check_each(rows, view)
     if event.supersedes is not None or _twin(row, view, known) is not None:
-        raise ConflictingChange(f"{row.id} repeats or supersedes a memory")
+        raise errors.ConflictingChange(f"{row.id} repeats or supersedes a memory")
     return structs.replace(event, compresses=tuple(each.id for each in rows))
 
 
 def _consolidate(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
-    check_may(view, "curate")
+    access.check_may(view, "curate")
     rate = event.fields.get("decay_per_day", 0)
     check_rate(rate)
     new = {
@@ -266,7 +250,7 @@ def _set_status(event: Event, view: View, known: PriorState) -> tuple[list[Event
 def _count(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     states = row_events.each_state(event.ids, view, known)
     if event.kind == "use":
-        check_may(view, "read")
+        access.check_may(view, "read")
     else:
         _check_each_state(states, view, known)
     rows = [row.id for row in states if row.is_current(view.now)]
@@ -276,19 +260,19 @@ def _count(event: Event, view: View, known: PriorState) -> tuple[list[Event], Ou
 def _triple(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     triple = event.triple
     if triple is None:
-        raise InvalidValue("event: missing fact")
+        raise errors.InvalidValue("event: missing fact")
     _check_new(triple, view)
     if (before := known.triple(triple.id)) is not None:
         own = GUARDED if triple.source is not None else ("sensitivity",)  # it is read as strict as its source is now
         free = {name: getattr(before, name) for name in ("count", "confidence", "project", *own)}
         if replace(triple, **free) != before:
-            raise ConflictingChange(f"fact {triple.id} already exists")
-        if not is_as_strict(triple, before):
-            check_may(view, "declassify", before)
+            raise errors.ConflictingChange(f"fact {triple.id} already exists")
+        if not access.is_as_strict(triple, before):
+            access.check_may(view, "declassify", before)
     if triple.source is not None:
         source = row_events.visible(triple.source, view, known)
         if source.namespace != triple.namespace:
-            raise ConflictingChange(f"{triple.id} comes from a memory of another namespace")
+            raise errors.ConflictingChange(f"{triple.id} comes from a memory of another namespace")
         triple = replace(row_events.as_strict_as(triple, Guard.of(source)), project="")
     _check_writable(triple, view)
     return [structs.replace(event, triple=triple)], Outcome("added", triple.id)
@@ -298,7 +282,7 @@ def _retract(event: Event, view: View, known: PriorState) -> tuple[list[Event], 
     found = [known.triple(each) for each in event.ids]
     seen = [triple for triple in found if triple is not None and row_events.may_name(triple, view, known)]
     if not seen:
-        raise UnknownObservation(f"no fact has the id {', '.join(event.ids)}")
+        raise errors.UnknownObservation(f"no fact has the id {', '.join(event.ids)}")
     _check_each(seen, view)
     return _narrow_event(event, [triple.id for triple in seen], "deleted")
 
@@ -327,36 +311,38 @@ def _narrow_event(event: Event, ids: list[str], kind: Literal["updated", "delete
 
 
 def _check_writable(row: Observation | Triple, view: View) -> None:
-    if not may_write(row, view):
-        if not is_within(row.project, view.project):
-            inside = project_words(view.project)
-            raise AccessDenied(f"a caller in {inside} may not write in the project {row.project!r}")
+    if not access.may_write(row, view):
+        if not access.is_within(row.project, view.project):
+            inside = access.project_words(view.project)
+            raise errors.AccessDenied(f"a caller in {inside} may not write in the project {row.project!r}")
         where = f"{row.visibility} and {row.sensitivity}" + (f" in {row.namespace!r}" if row.namespace else "")
-        raise AccessDenied(f"a caller of {view.clearance} clearance may not write what is {where}")
+        raise errors.AccessDenied(f"a caller of {view.clearance} clearance may not write what is {where}")
 
 
 def _check_new(row: Observation | Triple, view: View) -> None:
     """Refuse a row in the name of another principal, unless the caller may change that principal's rows."""
-    check_may(view, "write")
+    access.check_may(view, "write")
     _check_change(row, view)
 
 
 def _check_change(row: Observation | Triple, view: View) -> None:
-    check_may(view, "write", row)
+    access.check_may(view, "write", row)
     _check_line(row, view)
 
 
 def _check_line(row: Observation | Triple, view: View) -> None:
     """Refuse a change of a profile line by a caller without the right `chat` for it, such as a tool."""
-    if isinstance(row, Observation) and is_line(row) and not may(view, "chat", row):
-        raise MissingRight("the right 'chat' is needed to change a line of a profile: propose a value instead")
+    if isinstance(row, Observation) and is_line(row) and not access.may(view, "chat", row):
+        raise errors.MissingRight("the right 'chat' is needed to change a line of a profile: propose a value instead")
 
 
 def _check_replaced(old: Observation, view: View) -> None:
     """Refuse to replace what a person said, unless the caller may speak for that person."""
     _check_change(old, view)
-    if old.user_text and not may(view, "chat", old):
-        raise MissingRight("the right 'chat' is needed to replace what a person said: remember what is new instead")
+    if old.user_text and not access.may(view, "chat", old):
+        raise errors.MissingRight(
+            "the right 'chat' is needed to replace what a person said: remember what is new instead"
+        )
 
 
 def _check_each(rows: Iterable[Observation | Triple], view: View) -> None:
@@ -379,7 +365,7 @@ def _twin(row: Observation, view: View, known: PriorState) -> Observation | None
     twin = known.twin(row, view if is_anywhere else structs.replace(view, project=row.project))
     if twin is None or twin.principal != row.principal:
         return None
-    return twin if not is_line(twin) or may(view, "chat", twin) else None
+    return twin if not is_line(twin) or access.may(view, "chat", twin) else None
 
 
 def _merge_key(row: Observation) -> tuple[object, ...]:
@@ -397,8 +383,8 @@ def _inherit_guards(row: Observation, view: View, known: PriorState, before: Col
             row_events.visible(each, view, known)
     sources = [source for each in row.derived_from if (source := known.observation(each)) is not None]
     if any(source.namespace != row.namespace for source in sources):
-        raise ConflictingChange(f"{row.id} is derived from memories of another namespace")
-    guard = strictest([row, *sources])
+        raise errors.ConflictingChange(f"{row.id} is derived from memories of another namespace")
+    guard = access.strictest([row, *sources])
     return row if guard == Guard.of(row) else replace(row, **guard._asdict())
 
 
@@ -414,8 +400,8 @@ def _tightening_events(
     derived = filter(None, map(known.observation, row_events.made_from([row.id], known.derived_from)))
     guards: defaultdict[Guard, list[str]] = defaultdict(list)
     for each in derived:
-        if not is_as_strict(each, row):
-            guards[strictest([each, row])].append(each.id)
+        if not access.is_as_strict(each, row):
+            guards[access.strictest([each, row])].append(each.id)
     tighten = Event(kind="tighten", at=event.at, who=event.who, why=f"as strict as {row.id}")
     return [
         structs.replace(tighten, ids=tuple(ids), fields={name: getattr(guard, name) for name in GUARDED})
@@ -426,19 +412,19 @@ def _tightening_events(
 def _supersession_event(event: Event, old: Observation, new: Observation, known: PriorState) -> Event:
     """Return the event that lets `new` replace `old`. Raises `ConflictingChange` if it may not."""
     if old.id == new.id:
-        raise ConflictingChange(f"{old.id} cannot supersede itself: name another memory, which is true now")
+        raise errors.ConflictingChange(f"{old.id} cannot supersede itself: name another memory, which is true now")
     for row in (old, new):
         if not row.is_current(event.at):
-            raise ConflictingChange(f"{row.id} is {row.status if row.status != 'active' else 'expired'}, not active")
+            raise errors.ConflictingChange(f"{row.id} is {status_now(row, event.at)}, not active")
     if (old.visibility, old.namespace) != (new.visibility, new.namespace):
-        raise ConflictingChange(f"{new.id} and {old.id} must have the same visibility and namespace")
-    if not is_within(new.project, old.project):
-        raise ConflictingChange(f"{new.id} is of the project {new.project!r}, and {old.id} is not")
+        raise errors.ConflictingChange(f"{new.id} and {old.id} must have the same visibility and namespace")
+    if not access.is_within(new.project, old.project):
+        raise errors.ConflictingChange(f"{new.id} is of the project {new.project!r}, and {old.id} is not")
     for key in sorted((old.metadata.keys() & new.metadata.keys()) - {row_events.HELD}):
         if old.metadata[key] != new.metadata[key]:
-            raise ConflictingChange(f"the metadata of {new.id} and {old.id} differ in {key!r}")
+            raise errors.ConflictingChange(f"the metadata of {new.id} and {old.id} differ in {key!r}")
     if old.id in row_events.line_of(new.id, lambda each: state.superseded_by if (state := known.state(each)) else None):
-        raise ConflictingChange(f"{old.id} supersedes {new.id} already")
+        raise errors.ConflictingChange(f"{old.id} supersedes {new.id} already")
     return structs.replace(_implied_event(event, "supersede", old.id), by=new.id)
 
 
@@ -451,7 +437,7 @@ def _merge(twin: Observation, row: Observation) -> dict[str, Any]:
             fields[name] = [*old, *new]
     if row.importance > max(twin.importance, WRITTEN_DEFAULTS["importance"]):
         fields["importance"] = row.importance
-    guard, before = strictest([twin, row]), Guard.of(twin)
+    guard, before = access.strictest([twin, row]), Guard.of(twin)
     if guard.sensitivity != before.sensitivity:
         fields["sensitivity"] = guard.sensitivity
     if guard.min_clearance != before.min_clearance:

@@ -25,19 +25,8 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypeVa
 
 from msgspec import NODEFAULT, Struct, structs
 
+from chatbot.stores import records
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.records import (
-    CONTROLS,
-    ID,
-    ODD,
-    check_text,
-    check_time,
-    format_time,
-    in_line,
-    micros,
-    moment,
-    parse_time,
-)
 
 LONGEST_LINE = 1_000
 LONGEST_TEXT = 1_000_000
@@ -224,7 +213,7 @@ def how_many(count: int, one: str, several: str = "") -> str:
 
 def check_id(text: object, _: str = "") -> Any:
     """Return an id. Raises `InvalidValue` unless it is a UUID in lower case."""
-    if not (isinstance(text, str) and ID.fullmatch(text)):
+    if not (isinstance(text, str) and records.ID.fullmatch(text)):
         raise InvalidValue(f"{text!r:.80} is not an id: ids are UUIDs in lower case")
     return text
 
@@ -232,8 +221,8 @@ def check_id(text: object, _: str = "") -> Any:
 def one_line(text: object, name: str) -> str:
     """Return `text` on one line without control characters. Raises `InvalidValue` above 1,000 characters."""
     text = _checked(text, name)
-    if ODD.search(text):
-        text = in_line(text)
+    if records.ODD.search(text):
+        text = records.in_line(text)
     if len(text) > LONGEST_LINE:
         rest = ", the rest in the narrative" if name == "title" else ""
         raise InvalidValue(f"{name} is {len(text):,} characters long: at most {LONGEST_LINE:,} can be kept there{rest}")
@@ -250,7 +239,7 @@ def clean_text(text: object, name: str) -> str:
     """Return `text` without control characters except newline and tab. Raises `InvalidValue` above 1,000,000."""
     text = _checked(text, name)
     if _ODD_TEXT.search(text):
-        text = text.replace("\r\n", "\n").translate(CONTROLS)
+        text = text.replace("\r\n", "\n").translate(records.CONTROLS)
     if len(text) > LONGEST_TEXT:
         raise InvalidValue(f"{name} is {len(text):,} characters long: at most {LONGEST_TEXT:,} can be kept")
     return text
@@ -318,7 +307,7 @@ def _marks(hint: Any) -> Iterator[object]:
 
 
 def _checked(text: Any, name: str) -> str:
-    return text if isinstance(text, str) and text.isascii() else check_text(text, name)
+    return text if isinstance(text, str) and text.isascii() else records.check_text(text, name)
 
 
 def _list_of(clean: Callable[[object, str], str], most: int = MOST_ITEMS) -> Form:
@@ -350,13 +339,13 @@ def _read_count(value: object, name: str) -> Any:
 def _check_moment(value: object, name: str) -> datetime:
     if not isinstance(value, datetime):
         raise InvalidValue(f"{name} is {value!r:.80}, not a time")
-    return check_time(value)
+    return records.check_time(value)
 
 
 def _read_moment(value: object, name: str) -> datetime:
     if not isinstance(value, str):
         raise InvalidValue(f"{name} is {value!r:.80}, not a time")
-    return parse_time(value)
+    return records.parse_time(value)
 
 
 def _check_table(table: object, name: str) -> Mapping[str, Any]:
@@ -371,7 +360,7 @@ def _check_table(table: object, name: str) -> Mapping[str, Any]:
         raise InvalidValue(f"{name} cannot be written as JSON: {error}") from error
     if len(text) > LONGEST_TEXT:
         raise InvalidValue(f"{name} takes {len(text):,} characters: at most {LONGEST_TEXT:,} can be kept")
-    kept: dict[str, Any] = json.loads(check_text(text, name))
+    kept: dict[str, Any] = json.loads(records.check_text(text, name))
     return kept
 
 
@@ -385,7 +374,15 @@ Texts: TypeAlias = Annotated[Many, _list_of(clean_text)]
 Ids: TypeAlias = Annotated[Many, _list_of(one_line, MOST_SOURCES)]
 Id: TypeAlias = Annotated[str, Form(check_id, read=check_id)]
 Moment: TypeAlias = Annotated[
-    datetime, Form(_check_moment, read=_read_moment, write=format_time, code="q", number=micros, value=moment)
+    datetime,
+    Form(
+        _check_moment,
+        read=_read_moment,
+        write=records.format_time,
+        code="q",
+        number=records.micros,
+        value=records.moment,
+    ),
 ]
 Count: TypeAlias = Annotated[int, Form(_check_count, read=_read_count, code="I", number=lambda each: max(0, each))]
 Share: TypeAlias = Annotated[float, Form(check_share, code="d")]
