@@ -11,17 +11,9 @@ It is applied before limits, counts and uses, and fails closed: a row that is no
 Sensitivity narrows that further: `public` rows are returned, `private` and `secret` ones only to a caller who asks for
 them, `secret` at full clearance only, and `unknown` ones never.
 
-Rights limit what a caller may do with visible rows; `may` decides:
-
-    read         read and search
-    chat         take turns in own sessions; a turn recalls and remembers
-    write        add rows, and change own rows and sessions
-    curate       change rows and sessions that others wrote
-    erase        delete rows and sessions permanently
-    declassify   lower the sensitivity of a row, widen its visibility, or lower the clearance that it needs
-
-A row belongs to the principal that wrote it: the owner, a token, or a user that an application named. It may belong to
-a project: a caller in a project sees its rows and rows of no project, a caller in no project (`""`) only the latter.
+Rights (docs/security.md) limit what a caller may do with visible rows; `may` decides. A row belongs to the principal
+that wrote it: the owner, a token, or a user that an application named. It may belong to a project: a caller in a
+project sees its rows and rows of no project, a caller in no project (`""`) only the latter.
 """
 
 from __future__ import annotations

@@ -4,11 +4,8 @@ Each field is declared here, once: `fields` explains how. An observation is chec
 kept as they are, with two exceptions: control characters are removed, and names, titles and other single lines are
 folded to one line. What is too long is refused, never cut.
 
-A row has the importance that its author gave it, and a strength that starts with the same value. Consolidation adds to
-the strength for uses, mentions and confirmations since the last run, logarithmically, and subtracts for the days since
-the last use, linearly. Only elapsed time counts: a second run at the same moment changes nothing, many runs subtract as
-much as one, and a clock that was set back changes nothing. Strength and use also decide which rows are archived above a
-cap.
+A row has the importance that its author gave it, and a strength that starts with the same value. Consolidation changes
+the strength (docs/maintenance.md), which with use decides which rows are archived above a cap.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
 """Queries of an observation store, and their results.
 
-Conditions on metadata are exact values, comparisons, and their combinations:
-
-    {"status": "open"}                                   exact value
-    {"stars": {"$gte": 3, "$lt": 5}, "path": {"$prefix": "docs/"}}
-    {"$or": [{"status": "open"}, {"$not": {"owner": {"$exists": True}}}]}
-
-All fields must match. Only two numbers, or two texts, are less or greater than each other. `$ne` and `$not` match a
+Conditions on metadata are exact values, comparisons, and their combinations, as docs/embedding.md shows them. All
+fields must match. Only two numbers, or two texts, are less or greater than each other. `$ne` and `$not` match a
 row that has no such field.
 """
 

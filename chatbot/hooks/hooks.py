@@ -3,11 +3,8 @@
 A hook never receives events caused by its own run, directly or through others. So a chain of hooks that write to
 memory, or publish events that they listen to, ends after at most as many steps as there are hooks.
 
-Agents in the same process can publish a request to memory and get an answer:
-
-    [answer] = await context.publisher.publish(Retrieve(session=session, query="Where does Anna live?"))
-
-A request acts as the caller of its session with the rights of a tool, on at most `MOST` memories.
+Agents in the same process can publish a request to memory, `Retrieve` or `Update`, and get an `Answer`. A request acts
+as the caller of its session with the rights of a tool, on at most `MOST` memories.
 
 Nothing is loaded before the first turn. A session begins with its first message in this process and ends once, when its
 owner leaves it or everything is closed.
@@ -295,9 +292,8 @@ class Hooks(Bus, AsyncResource):
 
     def notify(self, event: MemoryEvent) -> None:
         """Call the hooks in the background for an operation on memory; none before the first turn."""
-        if self._hooks is not None:
-            with observed(self._observer):
-                super().notify(event)
+        with observed(self._observer):
+            super().notify(event)
 
     async def begin(self, session: SessionHandle, at: datetime) -> None:
         """Publish that a session begins, unless it has begun."""

@@ -3,18 +3,9 @@
 A boundary is found by keyword Jaccard over a sliding window: the last interactions are compared with as many before
 them. If the two share too few keywords, the boundary is before the later ones; so it is detected a little later.
 
-There are four scales of time, computed at each query:
-
-    immediate   5 minutes    1 place
-    task        30 minutes   2
-    session     2 hours      1
-    project     unbounded    1
-
-A row that is used often is promoted: one scale at 2 uses, two at 4, three at 8. A row from before the last boundary of
-its session belongs to an earlier episode, and is of the scale `session` at least.
-
-Places are a tie-break. A row takes a free place of its scale only from a row with hardly a higher score: strict places
-would drop four of five good answers older than two hours.
+A row's scale of time is computed at each query. A row that is used often is promoted: one scale at 2 uses, two at 4,
+three at 8. A row from before the last boundary of its session belongs to an earlier episode, and is of the scale
+`session` at least. Places for each scale are a tie-break, see docs/hooks.md.
 """
 
 from __future__ import annotations
