@@ -264,14 +264,8 @@ class Question(Struct, frozen=True, kw_only=True):
     """Vectors of the meaning; the length of each, at most 1, is its weight."""
     model: str = ""
     """Name of the model that made the vectors."""
-    most_terms: int = 32
-    """Maximum terms to search for; the rarest are chosen."""
     limit: int = 300
     """Number of hits of each kind that are considered."""
-    spilling: int = 100
-    """Number of best hits, and of most similar ones, whose neighbours are added."""
-    most_neighbours: int = 100
-    """Maximum neighbours to add."""
     apart: frozenset[str] = frozenset()
     """Types that never count as neighbours."""
     without: str = ""

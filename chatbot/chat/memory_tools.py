@@ -93,7 +93,7 @@ def offered_to_models(context: Context) -> list[Tool]:
     return [*tools, OtherTools(others)] if others else [*tools]
 
 
-def agent_tools(context: Context) -> list[Tool]:
+def agent_tools(context: Context) -> list[OperationTool]:
     """Return all tools for a caller without a session, with full schemas, which are too long for prompts."""
     return [OperationTool(each, context, short=False) for each in OPERATIONS if each.tool]
 

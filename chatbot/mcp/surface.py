@@ -26,15 +26,13 @@ from mcp import MCPError, types
 from mcp.server import Server, ServerRequestContext
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
 
-from chatbot.chat.memory_tools import FRAME, agent_context, agent_tools
+from chatbot.chat.memory_tools import FRAME, OperationTool, agent_context, agent_tools
 from chatbot.errors import ChatbotError, DamagedSession, SessionError, ToolError
 from chatbot.memory import MemorySystem
 from chatbot.operation import Operation
-from chatbot.operations import OPERATIONS
 from chatbot.stores import errors
 from chatbot.stores.access import TOOL_RIGHTS
 from chatbot.stores.records import is_id
-from chatbot.tools import Tool
 from chatbot.tools.mcp.connection import LONGEST_LINE, LineWriter, message_streams
 
 logger = logging.getLogger(__name__)
@@ -99,8 +97,7 @@ class _CallerSurface:
         self._tools = {tool.spec.name: tool for tool in agent_tools(self._context)}
 
     async def list_tools(self, _: types.PaginatedRequestParams | None) -> types.ListToolsResult:
-        operations = {each.tool: each for each in OPERATIONS if each.tool}
-        return types.ListToolsResult(tools=[_mcp_tool(tool, operations[name]) for name, tool in self._tools.items()])
+        return types.ListToolsResult(tools=list(map(_mcp_tool, self._tools.values())))
 
     async def call_tool(self, asked: types.CallToolRequestParams) -> types.CallToolResult:
         """Return the answer of the tool; an error is an answer too, which the model can read."""
@@ -280,8 +277,8 @@ def server_for(memory: MemorySystem, agent: str) -> Server[Any]:
     )
 
 
-def _mcp_tool(tool: Tool, operation: Operation) -> types.Tool:
-    effect = tool.effect
+def _mcp_tool(tool: OperationTool) -> types.Tool:
+    effect, operation = tool.effect, tool.operation
     return types.Tool(
         name=tool.spec.name,
         title=operation.summary,

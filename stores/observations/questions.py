@@ -32,6 +32,10 @@ _REACH = 2
 """Rows on each side of a row that are its neighbours."""
 _COMPARED = 100
 """Number of most similar rows whose density is computed: about 1 ms."""
+_MOST_TERMS = 32
+_SPILLING = 100
+"""Number of best hits, and of most similar ones, whose neighbours are added."""
+_MOST_NEIGHBOURS = 100
 
 
 class Questions:
@@ -120,8 +124,7 @@ class Questions:
         """Answer `ObservationStore.candidates`."""
         corpus = self.corpus()
         last, earlier, dates = [
-            self._weigh(words, corpus, question.most_terms)
-            for words in (question.terms, question.earlier, question.dates)
+            self._weigh(words, corpus) for words in (question.terms, question.earlier, question.dates)
         ]
         found = Candidates({each.id: each for each in self.match(list(last), wanted, question.limit)})
         for match in self.match(list(earlier), wanted, question.limit):
@@ -161,18 +164,18 @@ class Questions:
         found = self._vectors.densities(numbers, question.vectors).tolist()
         return dict(zip(map(self._table.ids.__getitem__, numbers), found, strict=True))
 
-    def _weigh(self, words: Sequence[str], corpus: Corpus, most: int) -> Mapping[str, float]:
-        """Return the distinct words with their inverse frequencies; of more than `most`, the rarest that rows hold."""
+    def _weigh(self, words: Sequence[str], corpus: Corpus) -> Mapping[str, float]:
+        """Return the distinct words with their inverse frequencies; of too many, the rarest that rows hold."""
         held = self.frequencies(words) if words else {}
         weighed = {word: inverse_frequency(max(corpus.rows, 1), held.get(word, 0)) for word in words}
-        if len(weighed) <= most:
+        if len(weighed) <= _MOST_TERMS:
             return weighed
-        rarest = {*sorted(held, key=held.__getitem__)[:most]}
+        rarest = {*sorted(held, key=held.__getitem__)[:_MOST_TERMS]}
         return {word: weight for word, weight in weighed.items() if word in rarest}
 
     def _add_neighbours(self, wanted: Filter, question: Question, found: Candidates) -> None:
-        best = sorted([(-each.score, each.id) for each in found.rows.values()])[: question.spilling]
-        alike = sorted([(-cosine, each) for each, cosine in found.similar.items()])[: question.spilling]
+        best = sorted([(-each.score, each.id) for each in found.rows.values()])[:_SPILLING]
+        alike = sorted([(-cosine, each) for each, cosine in found.similar.items()])[:_SPILLING]
         asked = list(dict.fromkeys([each for _, each in (*best, *alike)]))
         neighbours = self.neighbours(asked)
         scores: dict[str, float] = {}
@@ -181,7 +184,7 @@ class Questions:
             for other, off in others.items():
                 if other not in found.rows and other != question.without:
                     scores[other] = scores.get(other, 0.0) + score / (1 + abs(off))
-        chosen = sorted([(-score, each) for each, score in scores.items()])[: question.most_neighbours]
+        chosen = sorted([(-score, each) for each, score in scores.items()])[:_MOST_NEIGHBOURS]
         for match in self.outline([each for _, each in chosen], wanted):
             found.rows[match.id] = match
         apart = {each for each, match in found.rows.items() if match.type in question.apart}

@@ -21,6 +21,7 @@ import secrets
 from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
+from itertools import chain, islice, zip_longest
 from typing import Any, Literal, TypeGuard, get_args
 
 from msgspec import Struct
@@ -112,10 +113,10 @@ async def extract(calls: Calls, parts: Sequence[tuple[str, str]], *, at: datetim
     parts = [(label, redact(visible(text))[0]) for label, text in parts if text.strip()]
     if not parts:
         return FactList()
-    messages = _messages(parts, at)
-    room = await calls.room()
-    while await calls.model.count_tokens(messages) > room and max(len(text) for _, text in parts) > LONGEST_FACT:
-        longest = max(len(text) for _, text in parts)
+    messages, room = _messages(parts, at), await calls.room()
+    while (longest := max(len(text) for _, text in parts)) > LONGEST_FACT:
+        if await calls.model.count_tokens(messages) <= room:
+            break
         parts = [(label, text[: longest * 3 // 4]) for label, text in parts]
         messages = _messages(parts, at)
     return parse_facts(await calls.ask("extract", messages, schema=_SCHEMA))
@@ -243,11 +244,8 @@ async def candidates_for(facts: Sequence[ExtractedFact], memories: Memory, origi
         visibilities=(origin.guard.visibility,),
     )
     found = [[hit for hit in hits if not is_proposable(hit.observation)] for hits in found]
-    rows: dict[str, Observation] = {}
-    for rank in range(MOST_CANDIDATES):
-        for hits in found:
-            if rank < len(hits) and len(rows) < MOST_CANDIDATES:
-                rows.setdefault(hits[rank].observation.id, hits[rank].observation)
+    best_first = (hit.observation for hit in chain(*zip_longest(*found)) if hit is not None)
+    rows = dict(islice({row.id: row for row in best_first}.items(), MOST_CANDIDATES))
     numbers = {each: number for number, each in enumerate(rows)}
     own = tuple(
         frozenset(numbers[hit.observation.id] for hit in hits if hit.observation.id in numbers) for hits in found
@@ -356,8 +354,7 @@ class FactOutcome(Struct, frozen=True):
 
     def as_json(self) -> dict[str, Any]:
         """Return the outcome as JSON for a receipt."""
-        fields = {"outcome": self.outcome, "id": self.id, "changed": self.changed, "reason": self.reason}
-        return {name: value for name, value in fields.items() if value}
+        return {name: value for name in ("outcome", "id", "changed", "reason") if (value := getattr(self, name))}
 
 
 async def learn_from(
