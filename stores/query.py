@@ -167,6 +167,8 @@ def best_cosines(found: Iterable[tuple[Vector, Iterable[tuple[Each, float]]]], l
 
 
 _CORRECTED = frozenset({"title", "narrative"})
+EventStep = tuple[Event, Mapping[str, tuple[Any, Any]]]
+"""An event, and the fields that it changed, with their values before and after, as they are written."""
 
 
 class Version(Struct, frozen=True):
@@ -176,20 +178,19 @@ class Version(Struct, frozen=True):
     """
 
     observation: Observation
-    events: tuple[Event, ...]
-    changes: tuple[Mapping[str, tuple[Any, Any]], ...] = ()
-    """For each event, the fields that it changed, with their values before and after, as they are written."""
+    steps: tuple[EventStep, ...]
 
-    def steps(self) -> list[tuple[Event, Mapping[str, tuple[Any, Any]]]]:
-        """Return the events, each with its changes."""
-        return list(zip(self.events, self.changes or ({},) * len(self.events), strict=True))
+    @property
+    def events(self) -> list[Event]:
+        """The events alone."""
+        return [event for event, _ in self.steps]
 
-    def readable_steps(self) -> list[tuple[Event, Mapping[str, tuple[Any, Any]]]]:
+    def readable_steps(self) -> list[EventStep]:
         """Return the events for people: a correction replaces the person's original words."""
         said = self.observation.user_text
         return [
             (event, {name: (old or (name in _CORRECTED and said), new) for name, (old, new) in changed.items()})
-            for event, changed in self.steps()
+            for event, changed in self.steps
         ]
 
 

@@ -385,7 +385,7 @@ def _version(version: Version, seen: Collection[str]) -> Answer:
                 for name, (old, new) in changed.items()
             }
         }
-        for event, changed in version.steps()
+        for event, changed in version.steps
         if event.kind != "use"
     ]
     return {

@@ -369,13 +369,13 @@ class MemoryReads(ScopedOperations):
 def _with_texts(version: query.Version, texts: Mapping[str, str]) -> query.Version:
     """Return the version with its text and its successor's, as a change of the event that replaced it."""
     own = version.observation.text()
-    changes = [
-        {**changed, "text": (own, texts[event.by])}
+    steps = [
+        (event, {**changed, "text": (own, texts[event.by])})
         if event.kind == "supersede" and event.by is not None and event.by in texts
-        else changed
-        for event, changed in version.steps()
+        else (event, changed)
+        for event, changed in version.steps
     ]
-    return replace(version, changes=tuple(changes))
+    return replace(version, steps=tuple(steps))
 
 
 def _up_to_tokens(hits: list[Hit], max_tokens: int | None) -> list[Hit]:

@@ -274,7 +274,7 @@ class Version(Shape):
     def of(cls, item: query.Version) -> Self:
         """Return a version with the changes of each event."""
         events = []
-        for event, changed in item.steps():
+        for event, changed in item.steps:
             changes = {name: FieldChange(old=old, new=new) for name, (old, new) in changed.items()}
             events.append(VersionEvent.of(event).model_copy(update={"changes": changes}))
         return cls(memory=MemoryRecord.of(item.observation), events=events)

@@ -29,7 +29,7 @@ from chatbot.stores.observation import (
     replace_unchecked,
     searched_of,
 )
-from chatbot.stores.query import LABELS, Version, key_of, value_text
+from chatbot.stores.query import LABELS, EventStep, Version, key_of, value_text
 from chatbot.stores.records import ID, micros
 from chatbot.stores.row_events import Event, apply
 
@@ -332,16 +332,14 @@ def without_hidden_ids(row: Observation, sees: Sees) -> Observation:
 
 def version(row: Observation, events: Sequence[Event], view: View, sees: Sees) -> Version:
     """Return a visible row with its visible events, from the one that added it."""
-    seen: list[Event] = []
-    changes: list[Mapping[str, tuple[Any, Any]]] = []
+    steps: list[EventStep] = []
     before: Observation | None = None
     for event in events:
         after = event.row if before is None else apply(before, event)
         if all(may_see(each, view) for each in (before, after) if each is not None):
-            seen.append(_shown_event(event, sees))
-            changes.append(_changes(event, before, after, sees))
+            steps.append((_shown_event(event, sees), _changes(event, before, after, sees)))
         before = after
-    return Version(without_hidden_ids(row, sees), tuple(seen), tuple(changes))
+    return Version(without_hidden_ids(row, sees), tuple(steps))
 
 
 def _changes(

@@ -44,7 +44,7 @@ async def use():
         "row": [row.mood, row.allies, row.weight],
         "same": again.id == kept.id,
         "found": hit.observation.id == kept.id,
-        "changes": [dict(changes) for event, changes in life.steps() if event.kind == "update"],
+        "changes": [dict(changes) for event, changes in life.steps if event.kind == "update"],
         "parameters": sorted({"mood", "allies", "weight"} & set(parameters)),
         "column": "weight" in COLUMNS,
         "refused": refused,

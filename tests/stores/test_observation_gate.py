@@ -410,7 +410,7 @@ async def test_the_wording_of_a_row_before_it_was_widened_stays_hidden(store: Ob
     told = {}
     for view in (OWNER, INNER, FAMILIAR):
         [found] = await store.history(view, A)
-        told[view.clearance] = [changes["title"] for _, changes in found.steps() if "title" in changes]
+        told[view.clearance] = [changes["title"] for _, changes in found.steps if "title" in changes]
         words = repr(found)
         assert ("drinks" in words) == ("in treatment" in words) == (view is OWNER)
     assert told == {

@@ -119,7 +119,7 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             events = [
                 replace(event, ids=(item.observation.id,)).as_json()
                 | {"changes": {name: {"old": old, "new": new} for name, (old, new) in changed.items()}}
-                for event, changed in item.steps()
+                for event, changed in item.steps
             ]
             return {"observation": item.observation.as_json(), "events": events}
         case _:
