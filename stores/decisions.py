@@ -12,22 +12,10 @@ from typing import Any, Literal
 
 from msgspec import structs
 
-from chatbot.stores import access, errors, row_events
+from chatbot.stores import access, errors, observation, row_events
 from chatbot.stores.access import Guard, View
 from chatbot.stores.fields import MERGED, names_with
-from chatbot.stores.observation import (
-    FIELDS,
-    GUARDED,
-    WRITTEN_DEFAULTS,
-    NothingSaid,
-    Observation,
-    RowState,
-    Triple,
-    check_rate,
-    is_line,
-    is_own,
-    with_fields,
-)
+from chatbot.stores.observation import FIELDS, GUARDED, WRITTEN_DEFAULTS, NothingSaid, Observation, RowState, Triple
 from chatbot.stores.query import status_now
 from chatbot.stores.records import check_text, check_time
 from chatbot.stores.row_events import Event, Kind, Outcome, PriorState
@@ -107,7 +95,7 @@ def _mention_events(event: Event, row: Observation, twin: Observation, view: Vie
     supersedes, forgets = (each if each != twin.id else None for each in (event.supersedes, event.forgets))
     leaving = _replacement_events(structs.replace(event, supersedes=supersedes, forgets=forgets), twin, view, known)
     mention = structs.replace(_implied_event(event, "mention", twin.id), fields=_merge(twin, row))
-    if is_own(twin) and not is_own(row):  # a person's row is not confirmed when others repeat it
+    if observation.is_own(twin) and not observation.is_own(row):  # others do not confirm a person's row by repeating it
         mention = structs.replace(mention, kind="update")
     kept = [mention] if mention.kind == "mention" or mention.fields else []
     return [*_tightening_events(event, row_events.apply(twin, mention), known, twin), *leaving, *kept]
@@ -149,7 +137,7 @@ def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
         merged = {**old.metadata, **wanted["metadata"]}
         wanted["metadata"] = {key: value for key, value in merged.items() if value is not None}
     try:
-        new = _inherit_guards(with_fields(old, wanted), view, known, old.derived_from)
+        new = _inherit_guards(observation.with_fields(old, wanted), view, known, old.derived_from)
     except NothingSaid:
         raise errors.ConflictingChange("this would leave the memory empty; use `forget`") from None
     if any(known.observation(each) is None for each in old.derived_from):
@@ -225,7 +213,7 @@ def _compress_event(event: Event, row: Observation, view: View, known: PriorStat
 def _consolidate(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
     access.check_may(view, "curate")
     rate = event.fields.get("decay_per_day", 0)
-    check_rate(rate)
+    observation.check_rate(rate)
     new = {
         row.id: list(settled)
         for row in row_events.each_state(event.ids, view, known)
@@ -332,7 +320,7 @@ def _check_change(row: Observation | Triple, view: View) -> None:
 
 def _check_line(row: Observation | Triple, view: View) -> None:
     """Refuse a change of a profile line by a caller without the right `chat` for it, such as a tool."""
-    if isinstance(row, Observation) and is_line(row) and not access.may(view, "chat", row):
+    if isinstance(row, Observation) and observation.is_line(row) and not access.may(view, "chat", row):
         raise errors.MissingRight("the right 'chat' is needed to change a line of a profile: propose a value instead")
 
 
@@ -365,7 +353,7 @@ def _twin(row: Observation, view: View, known: PriorState) -> Observation | None
     twin = known.twin(row, view if is_anywhere else structs.replace(view, project=row.project))
     if twin is None or twin.principal != row.principal:
         return None
-    return twin if not is_line(twin) or access.may(view, "chat", twin) else None
+    return twin if not observation.is_line(twin) or access.may(view, "chat", twin) else None
 
 
 def _merge_key(row: Observation) -> tuple[object, ...]:

@@ -28,24 +28,11 @@ from typing import Annotated, Any, Literal, Protocol, TypeAlias, get_args
 
 from msgspec import Struct, field
 
+from chatbot.stores import observation
 from chatbot.stores.access import Guard, View, may_see, strictest
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, LaterFormat, StoreError, UnknownObservation
 from chatbot.stores.fields import MOST_COUNTED, Form, Id, check_id, fields_of, read, writer
-from chatbot.stores.observation import (
-    CONTENT,
-    FIELDS,
-    GUARDED,
-    Observation,
-    RowState,
-    Status,
-    Triple,
-    parse_observation,
-    parse_triple,
-    replace_unchecked,
-    version_of,
-    with_counts,
-    with_fields,
-)
+from chatbot.stores.observation import CONTENT, FIELDS, GUARDED, Observation, RowState, Status, Triple
 from chatbot.stores.records import format_time, parse_time
 
 VERSION = 1
@@ -153,7 +140,7 @@ class Outcome:
     @property
     def version(self) -> str:
         """The version of `row`; empty without one."""
-        return version_of(self.row) if self.row is not None else ""
+        return observation.version_of(self.row) if self.row is not None else ""
 
 
 def parse_event(line: Mapping[str, Any]) -> Event:
@@ -175,50 +162,48 @@ def parse_event(line: Mapping[str, Any]) -> Event:
         kind=kind,
         at=parse_time(at),
         ids=_check_ids(ids, "ids"),
-        row=parse_observation(row) if kind == "add" and isinstance(row, dict) else None,
+        row=observation.parse_observation(row) if kind == "add" and isinstance(row, dict) else None,
         fields=fields,
-        triple=parse_triple(triple) if kind == "triple" and isinstance(triple, dict) else None,
+        triple=observation.parse_triple(triple) if kind == "triple" and isinstance(triple, dict) else None,
         **read(line, _DETAILS),
     )
     _check_whole(event)
     return event
 
 
-def apply(observation: Observation, event: Event) -> Observation:  # noqa: C901, PLR0911 - one for each kind of event
+def apply(row: Observation, event: Event) -> Observation:  # noqa: C901, PLR0911 - one for each kind of event
     """Return the observation after an event. Raises `InvalidValue` for impossible fields."""
     kind, at = event.kind, event.at
     check_fields(event)
     if kind in {"update", "mention"} and event.fields:
-        observation = with_fields(observation, event.fields)
+        row = observation.with_fields(row, event.fields)
         if "importance" in event.fields:
-            observation = replace(observation, strength=None)
+            row = replace(row, strength=None)
     if kind == "update":
-        return replace(observation, updated_at=at)
+        return replace(row, updated_at=at)
     if kind == "tighten":
-        asked = with_fields(observation, {name: event.fields[name] for name in GUARDED if name in event.fields})
-        return replace(observation, **strictest([observation, asked])._asdict())
+        asked = observation.with_fields(row, {name: event.fields[name] for name in GUARDED if name in event.fields})
+        return replace(row, **strictest([row, asked])._asdict())
     if kind == "mention":
-        return replace(observation, updated_at=at, mention_count=observation.mention_count + 1, last_mentioned_at=at)
+        return replace(row, updated_at=at, mention_count=row.mention_count + 1, last_mentioned_at=at)
     if kind == "use":
-        return replace(observation, use_count=observation.use_count + 1, last_used_at=at)
+        return replace(row, use_count=row.use_count + 1, last_used_at=at)
     if kind == "counts":
-        return replace(observation, **counts_in(event))
+        return replace(row, **counts_in(event))
     if kind == "consolidate":
-        return with_counts(
-            observation, (observation.use_count, observation.last_used_at), strength_in(event, observation.id)
-        )
+        return observation.with_counts(row, (row.use_count, row.last_used_at), strength_in(event, row.id))
     if kind == "confirm":
-        return replace(observation, confirmed_count=observation.confirmed_count + 1, last_confirmed_at=at)
+        return replace(row, confirmed_count=row.confirmed_count + 1, last_confirmed_at=at)
     if kind in {"supersede", "compress"}:
-        return replace_unchecked(observation, status=STATUS_AFTER[kind], superseded_by=event.by, superseded_at=at)
+        return observation.replace_unchecked(row, status=STATUS_AFTER[kind], superseded_by=event.by, superseded_at=at)
     if kind == "restore":
-        expires = observation.expires_at
+        expires = row.expires_at
         kept = expires if expires is None or expires > at else None
         ended = dict.fromkeys(("superseded_by", "superseded_at", "deleted_at"))
-        return replace_unchecked(observation, status="active", expires_at=kept, **ended)
+        return observation.replace_unchecked(row, status="active", expires_at=kept, **ended)
     if kind == "delete":
-        return replace_unchecked(observation, status="deleted", deleted_at=at)
-    return replace_unchecked(observation, status=STATUS_AFTER[kind]) if kind in STATUS_AFTER else observation
+        return observation.replace_unchecked(row, status="deleted", deleted_at=at)
+    return observation.replace_unchecked(row, status=STATUS_AFTER[kind]) if kind in STATUS_AFTER else row
 
 
 def check_fields(event: Event) -> None:
@@ -337,7 +322,7 @@ def check_expected(ids: Iterable[str], view: View, known: PriorState) -> None:
     if view.expects is None:
         return
     for each in ids:
-        if not view.expects & {version_of(visible(each, view, known)), "*"}:
+        if not view.expects & {observation.version_of(visible(each, view, known)), "*"}:
             raise ChangedMeanwhile(f"{each} was changed since it was read: nothing was changed now; read it again")
 
 

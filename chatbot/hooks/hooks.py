@@ -246,9 +246,6 @@ def _session_of(event: Any) -> str:
     return str(getattr(session, "id", "") or getattr(event, "session_id", "") or "")
 
 
-MEMORY_STORE = "memory.store"
-
-
 class Hooks(Bus, AsyncResource):
     """The hooks of an identity, all made for one context. `home` is where failures are kept; None keeps them in memory.
 
@@ -266,7 +263,7 @@ class Hooks(Bus, AsyncResource):
         super().__init__(Failures(home), context.clock)
         self._beside = plugins_beside
         self.capabilities = context.capabilities
-        self.capabilities[MEMORY_STORE] = context.memory
+        self.capabilities["memory.store"] = context.memory
         self._observer = observer
         self._context = replace(context, publisher=self)
         self._hooks: list[tuple[Hook, float]] | None = None
