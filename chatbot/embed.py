@@ -1,9 +1,4 @@
-"""Memory for an agent of your own, in any framework: `open_memory` is the way in.
-
-    async with open_memory("./data", user="ada") as memory:
-        context = await memory.context(messages)                    # fenced, judged, within a budget
-        reply = ...                                                 # ask any model, with context.added_to(messages)
-        await memory.record(user=question, assistant=reply, context=context)
+"""Memory for an agent of your own, in any framework: `open_memory` is the way in; see docs/embedding.md.
 
 `context` and `record` run the code of the chat's own turns: the same gate, governor, fence and receipt, and the same
 decision about what is worth keeping. All other operations are those of `Memory`. Imports no LiteLLM, no terminal and no

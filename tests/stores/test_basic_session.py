@@ -10,18 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.stores import (
-    DamagedFile,
-    InvalidValue,
-    KeyValue,
-    SessionRef,
-    StoreFailed,
-    TranscriptEntry,
-    UnsafePath,
-    files,
-    transcript,
-)
+from chatbot.stores import KeyValue, SessionRef, TranscriptEntry, files, transcript
 from chatbot.stores.basic_session import BasicSessionStore
+from chatbot.stores.errors import DamagedFile, InvalidValue, StoreFailed, UnsafePath
 from chatbot.stores.files import LONGEST_ENTRY, locked
 from chatbot.stores.records import LONGEST_CONTENT
 from chatbot.stores.testing.session_contract import HARD_TEXTS, entry
