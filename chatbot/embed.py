@@ -19,6 +19,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.chat.conversation_memory import RECENT_QUESTIONS, ConversationMemory, PromptMemory
@@ -55,8 +56,7 @@ _LOOKED_BACK = 20
 """Number of earlier entries that are read first to find the question that new ones answer."""
 
 
-@dataclass(frozen=True, slots=True)
-class ToolUse:
+class ToolUse(Struct, frozen=True):
     """A tool that was called in the turn: its name, its arguments (JSON text or a mapping), and its result.
 
     `writes` says whether it changed something, such as the files among its arguments; None if that is unknown.
@@ -105,8 +105,7 @@ class MemoryContext:
         return [*messages[:last], block, *messages[last:]]
 
 
-@dataclass(frozen=True, slots=True)
-class RecordResult:
+class RecordResult(Struct, frozen=True):
     """Ids of the rows that were kept of a turn, and the kinds of secrets removed from them.
 
     `exchange` is None if it was not worth keeping.
