@@ -247,7 +247,7 @@ class Chat:
         memory, kept = self.memory, None
         if memory is not None and any(each.get("remembered") for each in receipts):
             said = "\n\n".join(content for role, content in reply if role == dialogue.ASSISTANT)
-            gate = Memorability(gate=0)  # it was judged when the message came
+            gate = Memorability(threshold=0)  # it was judged when the message came
             row = await memory.remember(asked.at, readable(asked.content), memorability=gate)
             if row is not None:
                 result = await session.write_turn(events=memory.last_changes(PromptMemory(), row.id, said)[0])

@@ -297,7 +297,7 @@ class ConversationMemory:
         self._refresh()
         if before is None:
             before = await self._said_before(asked_at)
-        judged = await self._judged(text) if memorability.gate else None
+        judged = await self._judged(text) if memorability.threshold else None
         known = [row.text() for row in recalled.rows] if recalled else []
         draft = exchange_draft(asked_at, text, reply, gate=memorability, judged=judged, known=known, before=before)
         if draft is None:

@@ -390,7 +390,7 @@ class Turn:
     @property
     def _memorability(self) -> Memorability:
         gate = self._chat.publisher.find(events.MEMORABILITY)
-        return gate or Memorability(gate=0)  # without the hook for it, all pass
+        return gate or Memorability(threshold=0)  # without the hook for it, all pass
 
     async def _remember(self, reply: str | None = None) -> None:
         """Remember the message; with the reply if only that makes it worth keeping, or if the first try failed."""

@@ -102,7 +102,7 @@ async def keep_run(memory: Memory, run: ToolRun, *, gate: Memorability | None, b
 async def _is_memorable(memory: Memory, run: ToolRun, gate: Memorability, before: dict[str, str]) -> bool:
     rows = await memory.get(list(before), sensitivities=SENSITIVITIES, count_use=False)  # without forgotten ones
     known = [before[row.id] for row in rows]
-    return gate.score(run.substance, run.type, known=known) >= gate.gate
+    return gate.score(run.substance, run.type, known=known) >= gate.threshold
 
 
 async def _mark_milestone(memory: Memory, run: ToolRun, sources: Sequence[str]) -> None:

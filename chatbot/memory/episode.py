@@ -1,4 +1,4 @@
-"""Verbatim drafts of exchanges, and the summary of entries that left the context window, by rule, without a model.
+"""Verbatim drafts of exchanges, and a summary, by rule, of the entries that left the context window.
 
 The summary is kept with the session and extended as the window moves. Each entry contributes its sentence with the most
 content words. Only the lines with the rarest words are kept, so the summary stays short. Each turn reads only the
@@ -60,8 +60,8 @@ class Episode(Struct, frozen=True):
         by_model = (self.by_model.text,) if self.by_model else ()
         return "\n".join((_HEAD, *by_model, *self.lines)) if by_model or self.lines else ""
 
-    def after(self, summary: ModelSummary | None, entries: Sequence[TranscriptEntry]) -> Episode:
-        """Return an episode that begins with a newer summary by the model, if `entries` have all that came after it."""
+    def with_summary(self, summary: ModelSummary | None, entries: Sequence[TranscriptEntry]) -> Episode:
+        """Return an episode that begins with a newer summary by a model, if `entries` hold all that came after it."""
         if summary is None or summary == self.by_model or self.until is None or summary.until > self.until:
             return self
         reaches = len(entries) < READ_AT_ONCE or entries[0].at <= summary.until
@@ -90,7 +90,7 @@ async def summarize_episode(session: SessionHandle, since: datetime | None, *, s
 
 async def _extend_to(since: datetime, episode: Episode, session: SessionHandle) -> Episode:
     entries = await session.transcript_read_last(READ_AT_ONCE if episode.until else _READ_AT_FIRST)
-    episode = episode.after(await kept_model_summary(session), entries)
+    episode = episode.with_summary(await kept_model_summary(session), entries)
     left = [entry for entry in entries if entry.at < since and (episode.until is None or entry.at >= episode.until)]
     left = await without_forgotten(session, left)
     return episode.extended(left, since) if left or episode.until is not None else episode
@@ -253,7 +253,7 @@ def exchange_draft(
     """
     text, question = without_blocks(text), question_in(without_blocks(before))
     reply = None if reply is None else without_blocks(reply)  # recalled text is not remembered again
-    if gate.gate and not is_worth_keeping(text, reply, judged, known=known, question=question):
+    if gate.threshold and not is_worth_keeping(text, reply, judged, known=known, question=question):
         return None
     return Draft(
         type=EXCHANGE,

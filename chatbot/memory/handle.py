@@ -434,7 +434,7 @@ class SessionHandle:
             yield chunk
 
     async def attach(self, parts: Iterable[tuple[bytes, str]]) -> list[str]:
-        """Keep files with the session, each with the suffix of its kind; returns their names. Durable on return."""
+        """Keep files with the session, each with the suffix of its kind; return their names. Durable on return."""
         blobs = self._blobs("write")
         return await asyncio.to_thread(lambda: [blobs.put(data, suffix) for data, suffix in parts])
 

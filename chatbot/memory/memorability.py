@@ -43,9 +43,9 @@ _MOST_COMPARED = 2_000
 
 
 class Memorability(Struct, frozen=True):
-    """The gate: the minimum score to be remembered."""
+    """The gate of memory: what scores below the threshold is not remembered."""
 
-    gate: float = GATE
+    threshold: float = GATE
 
     def score(self, text: str, type_: str, *, known: Iterable[str] = ()) -> float:
         """Return the memorability of a text of that type, from 0 to 1."""

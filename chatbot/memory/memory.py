@@ -127,7 +127,7 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
             },
             "derived_from": sources,
         }
-        async with scope.environment.keyed:  # so that two processes make one
+        async with scope.environment.key_lock:  # so that two processes make one
             found = await self.session_summaries(session_id=session, limit=EVERY, sensitivities=SENSITIVITIES)
             earlier = [row for row in found if row.principal == scope.caller.principal]
             if earlier:

@@ -83,7 +83,7 @@ class SessionOpening(AsyncResource, Observable):
             meaning_of=self._meaning_of,
             erase_quotes=self._erase_quotes,
             tombstones=self.tombstones,
-            keyed=self._keyed_order,
+            key_lock=self._keyed_order,
             ttl=ttl,
         )
         self._meanings: dict[int, Meaning] = {}

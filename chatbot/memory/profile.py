@@ -26,7 +26,7 @@ from chatbot.memory.profile_lines import (
     PINNED,
     ProfileLine,
     all_lines,
-    held_by,
+    held_value,
     is_proposal,
     line_rows,
     lines_at,
@@ -119,7 +119,7 @@ class Profiles(MemoryWrites):
         """
         self.scope.caller.check("chat")
         proposal = await self._proposal(proposal_id)
-        held = held_by(proposal)
+        held = held_value(proposal)
         kept = await self.profile_set(
             str(proposal.metadata[LINE]),
             str(held["value"]),
@@ -324,7 +324,7 @@ async def _repeat(
     events = [Event(kind="mention", at=at, ids=(line.id,), who=who)]
     if stated is not None:
         began = {} if since is None else {"since": format_time(since)}
-        held = {**held_by(line.row), "value": stated.value, **began}
+        held = {**held_value(line.row), "value": stated.value, **began}
         fields: dict[str, Any] = {"title": stated.title, "metadata": {HELD: held}}
         fields |= {} if sensitivity is None else {"sensitivity": sensitivity}
         events.append(Event(kind="update", at=at, ids=(line.id,), fields=fields, who=who))

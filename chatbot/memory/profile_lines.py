@@ -27,13 +27,13 @@ from chatbot.stores.text.dates import date_terms
 CATEGORY = PROFILE
 PINNED = "pinned"
 ALSO = "also"
-"""Entry of `held_by` that marks a value as one of several of its key."""
+"""Entry of `held_value` that marks a value as one of several of its key."""
 OWN: tuple[Sensitivity, ...] = ("public", "private")
 """Sensitivities that people see in their own lines."""
 _FINEST_FIRST = ("day", "week", "month", "in", "year")
-SENTENCE = "standing answer"
+STANDING_ANSWER = "standing answer"
 """The kind of a row that sums up the answer to a standing question."""
-KEPT: tuple[Status, ...] = ("active", "superseded")
+_LINE_STATUSES: tuple[Status, ...] = ("active", "superseded")
 
 
 class ProfileLine(Struct, frozen=True, kw_only=True):
@@ -62,7 +62,7 @@ class ProfileLine(Struct, frozen=True, kw_only=True):
 
 async def line_rows(scope: Scope, sensitivities: Sequence[Sensitivity] = OWN) -> list[Observation]:
     """Return the rows of the caller's own profile that the caller may see."""
-    rows = await scope.rows(Filter(category=CATEGORY, statuses=KEPT), view=scope.view(sensitivities))
+    rows = await scope.rows(Filter(category=CATEGORY, statuses=_LINE_STATUSES), view=scope.view(sensitivities))
     return [row for row in rows if row.principal == scope.caller.principal and is_line(row)]
 
 
@@ -73,12 +73,12 @@ def is_proposable(row: Observation) -> bool:
 
 def is_proposal(row: Observation) -> bool:
     """Return whether a row proposes a value, without being a line."""
-    return is_proposable(row) and not is_line(row) and isinstance(held_by(row).get("value"), str)
+    return is_proposable(row) and not is_line(row) and isinstance(held_value(row).get("value"), str)
 
 
-def is_sentence(row: Observation) -> bool:
+def is_answer(row: Observation) -> bool:
     """Return whether the row is a model's answer to a standing question, not imported."""
-    return is_proposable(row) and row.metadata.get(KIND) == SENTENCE and IMPORTED not in row.metadata
+    return is_proposable(row) and row.metadata.get(KIND) == STANDING_ANSWER and IMPORTED not in row.metadata
 
 
 def lines_at(
@@ -110,7 +110,7 @@ def lines_at(
 
 
 def _is_additional(line: ProfileLine) -> bool:
-    return held_by(line.row).get(ALSO) is True
+    return held_value(line.row).get(ALSO) is True
 
 
 def _precedence(line: ProfileLine) -> tuple[int, datetime, datetime, str]:
@@ -180,7 +180,7 @@ def all_lines(rows: Sequence[Observation], known: datetime | None = None) -> lis
 
 
 def _line(row: Observation, valid_to: datetime | None) -> ProfileLine:
-    held, key = held_by(row), str(row.metadata[LINE])
+    held, key = held_value(row), str(row.metadata[LINE])
     return ProfileLine(
         id=row.id,
         key=key,
@@ -198,18 +198,18 @@ def _line(row: Observation, valid_to: datetime | None) -> ProfileLine:
     )
 
 
-def held_by(row: Observation) -> Mapping[str, Any]:
-    """Return the value in a row's metadata, with its times and who stated it."""
+def held_value(row: Observation) -> Mapping[str, Any]:
+    """Return the value that a row's metadata holds, with its times and who stated it."""
     held = row.metadata.get(HELD)
     return held if isinstance(held, Mapping) else {}
 
 
 def _valid_from(row: Observation) -> datetime:
-    return _time(held_by(row).get("since")) or row.created_at
+    return _time(held_value(row).get("since")) or row.created_at
 
 
 def _known_at(row: Observation) -> datetime:
-    return _time(held_by(row).get("known")) or row.created_at
+    return _time(held_value(row).get("known")) or row.created_at
 
 
 def _valid_to(row: Observation, by_id: Mapping[str, Observation], known: datetime | None) -> datetime | None:
@@ -265,7 +265,7 @@ async def forget_derived(scope: Scope, ids: Sequence[str]) -> None:
     if not ids:
         return
     scope = replace(scope, caller=scope.caller.elevated("chat"))
-    wanted = Filter(category=CATEGORY, derived_from=tuple(ids), statuses=KEPT)
+    wanted = Filter(category=CATEGORY, derived_from=tuple(ids), statuses=_LINE_STATUSES)
     rows = await scope.rows(wanted, view=scope.write_view(SENSITIVITIES))
-    if lines := [row.id for row in rows if is_sentence(row) or (is_line(row) and set(row.derived_from) <= set(ids))]:
+    if lines := [row.id for row in rows if is_answer(row) or (is_line(row) and set(row.derived_from) <= set(ids))]:
         await scope.change("delete", *lines)

@@ -282,7 +282,7 @@ class Environment(Struct, frozen=True):
     """Removes what sessions keep of deleted exchanges."""
     tombstones: Tombstones | None = None
     """Purged rows, which an import does not restore."""
-    keyed: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
+    key_lock: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
     """Lock that is held while a row under a caller's own key is replaced."""
     ttl: timedelta | None = None
     """Time to live of a session after the last addition to it; None: it does not expire."""
@@ -347,7 +347,7 @@ class Scope(Struct, frozen=True):
         )
 
     def moment(self, as_of: datetime | None, known_at: datetime | None, now: datetime | None = None) -> datetime | None:
-        """Return the earlier of the times that are given; None, for now, without any. Raises `InvalidValue`."""
+        """Return the earlier of the times that are given; None (now) if none is. Raises `InvalidValue`."""
         given = [check_time(each) for each in (as_of, known_at) if each is not None]
         if given and max(given) > (now or self.clock()):
             raise InvalidValue("as_of and known_at cannot be in the future")

@@ -19,7 +19,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.memory.profile import Profiles
-from chatbot.memory.profile_lines import CATEGORY, SENTENCE, ProfileLine, is_sentence
+from chatbot.memory.profile_lines import CATEGORY, STANDING_ANSWER, ProfileLine, is_answer
 from chatbot.memory.reading import Recall
 from chatbot.memory.scope import PUBLIC, Sensitivities
 from chatbot.memory.writing import AddResult
@@ -122,7 +122,7 @@ class StandingQuestions(Profiles):
         """Store a model's summary of an answer in place of the former one."""
         anywhere = type(self)(replace(self.scope, session_id=None))  # it belongs to no session
         where = f" in {fold(self.caller.project)}" if self.caller.project else ""
-        made = {KIND: SENTENCE, LINE: answer.question, _MADE_OF: answer.made_of}
+        made = {KIND: STANDING_ANSWER, LINE: answer.question, _MADE_OF: answer.made_of}
         sources = [row.id for row in answer.rows]
         kept = await anywhere.upsert(
             f"standing{where}: {answer.question}",
@@ -140,7 +140,7 @@ class StandingQuestions(Profiles):
     async def _sentences(self, sensitivities: Sensitivities) -> dict[tuple[str, ...], str]:
         """Return the models' summaries by question and source rows."""
         rows = await self.scope.rows(Filter(category=CATEGORY), view=self.scope.view(sensitivities))
-        own = (row for row in rows if row.principal == self.caller.principal and is_sentence(row))
+        own = (row for row in rows if row.principal == self.caller.principal and is_answer(row))
         made = [(row, row.metadata.get(_MADE_OF)) for row in own]
         return {(str(row.metadata[LINE]), *map(str, of)): row.title for row, of in made if isinstance(of, list)}
 

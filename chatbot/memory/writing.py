@@ -148,7 +148,7 @@ class MemoryWrites(ScopedOperations):
         scope = self.scope
         check_key(key)
         scope.caller.check("write")
-        async with scope.environment.keyed:
+        async with scope.environment.key_lock:
             return await to_its_end(self._replace(key, title, draft, is_new=is_new))
 
     async def _replace(self, key: str, title: str, draft: dict[str, Any], *, is_new: bool) -> AddResult:
