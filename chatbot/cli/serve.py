@@ -117,5 +117,5 @@ async def listen(server: Server[Any], setup: Setup, args: argparse.Namespace, re
         replace(setup.owners.server, host=args.host or HOST, port=PORT if args.port is None else args.port),
         setup.server_home,
         ready,
-        is_watched=bool(setup.config.telemetry.endpoint),
+        is_traced=bool(setup.config.telemetry.endpoint),
     )

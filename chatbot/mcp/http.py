@@ -30,7 +30,7 @@ async def serve_http(
     home: Home,
     announce: Callable[[str], None],
     *,
-    is_watched: bool = False,
+    is_traced: bool = False,
 ) -> None:
     """Serve until the task is cancelled; `announce` gets the URL once it can be called. Raises `ConfigError`.
 
@@ -46,7 +46,7 @@ async def serve_http(
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the doors check it
     )
     app = Bodies(_NoListening(app), most_bytes=most_bytes, timeout_s=settings.request_timeout_s)
-    if is_watched:
+    if is_traced:
         from chatbot.telemetry.telemetry import TraceparentMiddleware  # needs the extra
 
         app = TraceparentMiddleware(app)

@@ -105,7 +105,7 @@ class ServerCaller(Grant, frozen=True, kw_only=True):
         return self.clearance == "full" and not self.namespace and self.project is None
 
     def may_enter(self, identity: str) -> bool:
-        """Return True if the caller may know the identity."""
+        """Return whether the caller may open the identity, and know that it exists."""
         return self.opens_all or identity in self.identities
 
     def for_user(self, label: str) -> ServerCaller:
@@ -222,7 +222,7 @@ class Tokens:
         """
 
         def limited(tokens: list[Token]) -> Token:
-            at = _place_of(tokens, text)
+            at = _index_of(tokens, text)
             new = change(tokens[at])
             tokens[at] = replace(tokens[at], quota=new.quota, user_quota=new.user_quota)
             return tokens[at]
@@ -231,7 +231,7 @@ class Tokens:
 
     def revoke(self, text: str) -> Token:
         """Revoke the token with that id or label. Raises `UnknownToken` if there is none, or several."""
-        return self._change(lambda tokens: tokens.pop(_place_of(tokens, text)))
+        return self._change(lambda tokens: tokens.pop(_index_of(tokens, text)))
 
     def _change(self, change: Callable[[list[Token]], Token]) -> Token:
         """Store the list that `change` was given and changed; return the token that it returned."""
@@ -330,8 +330,8 @@ def _parse_quotas(data: bytes | None, name: str) -> dict[str, Quota]:
         raise DamagedFile(f"{name} is damaged, so users cannot chat ({error}): repair or delete it") from error
 
 
-def _place_of(tokens: list[Token], text: str) -> int:
-    """Return where the token with that id or label is. Raises `UnknownToken`."""
+def _index_of(tokens: list[Token], text: str) -> int:
+    """Return the index of the token with that id or label. Raises `UnknownToken`."""
     found = [at for at, token in enumerate(tokens) if token.id == text]
     found = found or [at for at, token in enumerate(tokens) if token.label == text]
     if len(found) != 1:

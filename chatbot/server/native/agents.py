@@ -45,7 +45,7 @@ class AppendedMessage(RequestBody):
     """When it was said, not in the future; default: now."""
 
     def entry(self) -> TranscriptEntry:
-        """The message as an entry of a transcript."""
+        """Return the message as an entry of a transcript."""
         entry = entry_of({"role": self.role, "content": self.content})
         return entry if self.at is None else TranscriptEntry(entry.role, entry.content, self.at)
 
@@ -58,7 +58,7 @@ class AppendedMessages(RequestBody):
 
 
 class AppendResult(Shape):
-    """Result of adding messages."""
+    """Result of appending messages."""
 
     added: int
     """Number of messages appended."""

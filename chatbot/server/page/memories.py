@@ -275,11 +275,11 @@ def _by_due_date(tasks: Sequence[Task], today: date) -> list[tuple[str, list[Tas
     """Group tasks by due date; groups without tasks are left out."""
     groups: dict[str, list[Task]] = {name: [] for name in ("Overdue", "Today", "Next 7 days", "Later", "No date")}
     for task in sorted(tasks, key=lambda task: task.due or "~"):
-        groups[_when(task.due, today)].append(task)
+        groups[_due_group(task.due, today)].append(task)
     return [(name, group) for name, group in groups.items() if group]
 
 
-def _when(due: str, today: date) -> str:
+def _due_group(due: str, today: date) -> str:
     try:
         days = (date.fromisoformat(due[:10]) - today).days
     except ValueError:  # a date may be given in words

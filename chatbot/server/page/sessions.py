@@ -112,7 +112,7 @@ def _marked_parts(hit: SessionHit) -> tuple[tuple[str, bool], ...]:
 
 
 @router.get("/projects")
-async def projects(access: AccessHere) -> Response:
+async def show_projects(access: AccessHere) -> Response:
     """Render the projects that the caller may enter, as choices of a field."""
     names = (each.name for each in await projects_in(access.memory))
     return HTMLResponse(Markup("").join(Markup('<option value="{}">').format(name) for name in names))

@@ -52,7 +52,7 @@ Outgoing = MemoryObjectSendStream[SessionMessage]
 async def message_streams(
     reader: asyncio.StreamReader, writer: LineWriter, *, on_end: Callable[[], None] = lambda: None
 ) -> AsyncIterator[tuple[Incoming, Outgoing]]:
-    """Return the streams of an SDK session. The first ends with the peer, which calls `on_end`."""
+    """Yield the streams of an SDK session. The first ends with the peer; then `on_end` is called."""
     arriving, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, leaving = anyio.create_memory_object_stream[SessionMessage](0)
     all_written = anyio.Event()
@@ -136,8 +136,8 @@ async def running(
 
     async def listen() -> None:
         with suppress(OSError):
-            while process.stderr and (words := await process.stderr.read(_STDERR_BYTES)):
-                stderr_end[:] = (stderr_end + words)[-_STDERR_BYTES:]
+            while process.stderr and (data := await process.stderr.read(_STDERR_BYTES)):
+                stderr_end[:] = (stderr_end + data)[-_STDERR_BYTES:]
 
     try:
         if process.stdin is None or process.stdout is None:
