@@ -26,7 +26,7 @@ from typing import Literal, NamedTuple, Protocol, get_args
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chatbot.stores.errors import InvalidValue, MissingRight
+from chatbot.stores.errors import MissingRight, unknown_choice
 
 Clearance = Literal["full", "inner", "familiar", "public"]
 """Clearances of callers, highest first."""
@@ -217,16 +217,11 @@ def default_visibility(clearance: Clearance) -> Visibility:
     return {"full": "private", "inner": "shared"}.get(clearance, "social")  # type: ignore[return-value]
 
 
-def unknown_clearance(clearance: str) -> InvalidValue:
-    """Return the error for a clearance that does not exist."""
-    return InvalidValue(f"the clearance is {clearance!r}: it must be one of {', '.join(CLEARANCES)}")
-
-
 def least_clearance(*clearances: Clearance) -> Clearance:
     """Return the lowest of several clearances. Raises `InvalidValue` for an unknown one."""
     for each in clearances:
         if each not in CLEARANCES:
-            raise unknown_clearance(each)
+            raise unknown_choice("the clearance", each, CLEARANCES)
     return max(clearances, key=CLEARANCES.index)
 
 

@@ -336,10 +336,8 @@ def _read_count(value: object, name: str) -> Any:
     return value
 
 
-def _check_moment(value: object, name: str) -> datetime:
-    if not isinstance(value, datetime):
-        raise InvalidValue(f"{name} is {value!r:.80}, not a time")
-    return records.check_time(value)
+def _check_moment(value: Any, name: str) -> datetime:
+    return records.check_time(records.check_type(value, datetime, name))
 
 
 def _read_moment(value: object, name: str) -> datetime:

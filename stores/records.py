@@ -16,7 +16,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.stores import access
-from chatbot.stores.errors import InvalidValue, LaterFormat
+from chatbot.stores.errors import InvalidValue, LaterFormat, unknown_choice
 
 Item = TypeVar("Item")
 ROLE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
@@ -238,7 +238,7 @@ class SessionRecord(Struct, frozen=True):
             if value != "" and in_line(check_text(value, name)) != value:
                 raise InvalidValue(f"the {name} is {value!r:.80}: it must be one line without control characters")
         if self.clearance not in access.CLEARANCES:
-            raise access.unknown_clearance(self.clearance)
+            raise unknown_choice("the clearance", self.clearance, access.CLEARANCES)
         if self.sensitivity not in access.SENSITIVITIES[:-1]:
             raise InvalidValue(f"the sensitivity is {self.sensitivity!r}: it must be public, private or secret")
         for name in self.store_types:

@@ -214,10 +214,10 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
         open_memory(tmp_path / "config.toml")
     wrong: Any = "high"
     nothing: Any = None
-    with pytest.raises(InvalidValue, match="'high': it must be one of full"):
+    with pytest.raises(InvalidValue, match="'high': choose from familiar"):
         open_memory(tmp_path, clearance=wrong)
     async with open_memory(tmp_path) as memory:
-        with pytest.raises(InvalidValue, match="'high': it must be one of full"):
+        with pytest.raises(InvalidValue, match="'high': choose from familiar"):
             memory.for_user("ada", clearance=wrong)
         with pytest.raises(AccessDenied, match="the user 'ada': call for_user on memory opened without"):
             memory.for_user("ada").for_user("bob")
