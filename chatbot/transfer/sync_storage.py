@@ -40,7 +40,7 @@ from chatbot.stores.records import (
 )
 from chatbot.transfer import union
 from chatbot.transfer.sync_place import RefusedFile, SyncReport, readable
-from chatbot.transfer.untrusted import OwnPart, SessionLine, checked_receipt
+from chatbot.transfer.untrusted import SessionLine, checked_receipt
 
 _LONGEST_WAIT_S = 20.0
 _FILES_BYTES = 8 << 20
@@ -177,8 +177,7 @@ class SessionUnion:
             known.sessions[record.id] = digest
             receipts = readable(content.receipts, check, f"receipts of session {record.id}", self.report.aside)
             content = replace(content, receipts=receipts)
-            given = self._session_line(record, content, known)
-            given.own = OwnPart(record.as_json(), content.choices) if is_own else None
+            given = self._session_line(record, content, known, is_own=is_own)
             lost: set[str] = set()
             async for files in self._portions(record.id, known.new(content.files, record.id), lost):
                 left = [each for each in content.files if each not in lost]
@@ -202,18 +201,19 @@ class SessionUnion:
         return False
 
     def _session_line(
-        self, record: SessionRecord, content: union.SessionContent, known: union.PlaceState
+        self, record: SessionRecord, content: union.SessionContent, known: union.PlaceState, *, is_own: bool
     ) -> SessionLine:
         """Return a session for the place, with the part of its transcript and receipts that the place lacks."""
         state, said = self.state.sessions[record.id], dict(content.said)
+        own = {CHOICES: content.choices} if is_own and content.choices else {}
         return SessionLine(
-            session=union.portable(record),
+            session=record.as_json() if is_own else union.portable(record),
             digest=state.digest,
             times=state.times,
             ids=[*said],
             cut=state.cut,
             entries={each: said[each] for each in known.new(said, record.id)},
-            values={**content.values, **{key: (None, at) for key, at in state.dead.items()}},
+            values={**content.values, **own, **{key: (None, at) for key, at in state.dead.items()}},
             receipts=[json.loads(each) for each in known.new(map(union.canonical, content.receipts), record.id)],
         )
 
@@ -281,8 +281,7 @@ class SessionUnion:
         if is_new:
             if (theirs := await self._complete_transcript(machine, given, given.entries)) is None:
                 return None
-            own = given.own
-            await self._make(parse_record(own.record if own else given.session), theirs, is_own=bool(own))
+            await self._make(parse_record(given.session), theirs)
         async with self._turn_lock(given.id):
             is_complete = await self._take_parts(machine, given, saves=saves)
             state = self.state.sessions[given.id]
@@ -324,7 +323,7 @@ class SessionUnion:
             ours = (state.times.get(name, ""), here.get(name) or "")  # of equal times, what is set wins
             return union.is_newer((given.times.get(name, ""), theirs.get(name) or ""), ours)
 
-        later = [*filter(is_later, {*here, *theirs} - {"store_types"})]
+        later = [*filter(is_later, {*here, *theirs} - {"store_types", "used_at"})]
 
         def change(record: SessionRecord) -> SessionRecord:
             kept = {name: value for name, value in record.as_json().items() if name not in later}
@@ -356,9 +355,8 @@ class SessionUnion:
             return False
         return True
 
-    async def _make(self, record: SessionRecord, said: union.Transcript, *, is_own: bool = False) -> None:
-        if not is_own:
-            record = replace(record, used_at=max([record.created_at, *(entry.at for _, entry in said[-1:])]))
+    async def _make(self, record: SessionRecord, said: union.Transcript) -> None:
+        record = record.used(said[-1][1].at if said else record.created_at)
         async with SessionCatalog(self.storage.backend).making(record) as draft:
             if said:
                 await self.storage.store.transcript_append(draft, [entry for _, entry in said])
@@ -378,7 +376,7 @@ class SessionUnion:
         first = next(entry for _, entry in said)
         title = f"{parent.title or first.content[:60]} (continued on another machine)"
         if not await self._is_there(fork_id):
-            record = replace(parent, id=fork_id, parent=session_id, created_at=first.at, history="")
+            record = replace(parent, id=fork_id, parent=session_id, created_at=first.at, used_at=first.at, history="")
             await self._make(replace(record, origin="", pinned_at=None, archived_at=None).renamed(title), said)
             await asyncio.to_thread(self._copy_files, session_id, fork_id, said)
             self.report.forks.append(fork_id)
@@ -420,14 +418,11 @@ class SessionUnion:
         """Set the values that were set later elsewhere, and delete those that were deleted later."""
         state, store = self.state.sessions[ref.id], self.storage.store
         ours: dict[str, Any] = {each.key: [each.value, format_time(each.at)] for each in await store.kv_entries(ref)}
-        if given.own and given.own.choices and CHOICES not in ours:
-            choices, chosen_at = given.own.choices
-            await store.kv_set(ref, KeyValue(CHOICES, choices, parse_time(chosen_at)))
         ours |= {key: [None, at] for key, at in state.dead.items()}
         later = {
             key: (value, at)
             for key, (value, at) in given.values.items()
-            if key != CHOICES and union.is_newer((at, [value, at]), (ours[key][1], ours[key]) if key in ours else None)
+            if union.is_newer((at, [value, at]), (ours[key][1], ours[key]) if key in ours else None)
         }
         if dead := {key: at for key, (value, at) in later.items() if value is None}:
             state.dead |= dead

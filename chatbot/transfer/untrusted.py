@@ -17,6 +17,7 @@ import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
+from chatbot.memory.handle import CHOICES
 from chatbot.stores.backend import checked_blob, checked_blob_name
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat
 from chatbot.stores.records import KeyValue, TranscriptEntry, check_time, format_time, parse_record, parse_time
@@ -147,16 +148,11 @@ class DocumentLine(_Line, tag="document"):
     data: bytes
 
 
-class OwnPart(Struct):
-    """Part of a session that belongs to a machine, only in a backup."""
-
-    record: dict[str, Any]
-    choices: tuple[str, str] | None = None
-    """Its value of the key `CHOICES`, and when that was set."""
-
-
 class SessionLine(_Line, tag="session"):
-    """A session with its new entries, receipts and files. A value of None was deleted."""
+    """A session with its new entries, receipts and files. A value of None was deleted.
+
+    In a backup it also has what belongs to the machine: its last use, all its stores, and its choices.
+    """
 
     session: dict[str, Any]
     digest: str
@@ -168,7 +164,6 @@ class SessionLine(_Line, tag="session"):
     values: dict[str, tuple[str | None, str]]
     receipts: list[dict[str, Any]]
     files: dict[str, bytes] = {}
-    own: OwnPart | None = None
 
     @property
     def id(self) -> str:
@@ -177,7 +172,7 @@ class SessionLine(_Line, tag="session"):
 
     def checked(self, until: datetime, *, is_own: bool) -> SessionLine:
         """Return it without the parts that belong to one machine, unless it is our own backup. Raises `ValueError`."""
-        record, own = parse_record(self.session), self.own if is_own else None
+        record = parse_record(self.session)
         if self.ids and SESSIONS not in record.store_types:
             raise InvalidValue("a session has entries and no store for them")
         if len({*self.ids}) < len(self.ids):
@@ -186,17 +181,16 @@ class SessionLine(_Line, tag="session"):
             checked_blob(checked_blob_name(name), data)
         for receipt in self.receipts:
             checked_receipt(receipt, until)
-        times: list[datetime | str] = [record.created_at, *(entry.at for entry in self.entries.values())]
-        if own is not None:
-            times += [parse_record(own.record).created_at, *(own.choices or ())[1:]]
-        for each in times:
+        for each in (record.created_at, *(entry.at for entry in self.entries.values())):
             checked_time(each, until)
         values = {}
         for key, (value, at) in self.values.items():
             checked = KeyValue(key, value or "", checked_time(at, until))  # raises for an invalid key or text
-            values[key] = (value, format_time(checked.at))
+            if is_own or key != CHOICES:
+                values[key] = (value, format_time(checked.at))
         set_at = {name: format_time(checked_time(at, until)) for name, at in self.times.items()}
-        return replace(self, session=portable(record), times=set_at, values=values, own=own)
+        session = record.as_json() if is_own else portable(record)
+        return replace(self, session=session, times=set_at, values=values)
 
 
 Line = RowLine | GoneLine | ErasedLine | RecordsLine | DocumentLine | SessionLine

@@ -407,21 +407,28 @@ async def test_a_call_is_billed_once(tmp_path: Path) -> None:
     assert times == sorted(times)  # the bill of a day is read backwards, as far as that day
 
 
-async def test_what_belongs_to_a_machine_stays_there(pair: Pair) -> None:
+async def test_what_belongs_to_a_machine_stays_there_but_its_backup_has_it(pair: Pair, tmp_path: Path) -> None:
     here, there, place = pair
-    session_id = await _session(here, "hello")
     async with here.opened() as memory:
-        session = await memory.load_session(session_id, any_agent=True)
+        session = await memory.create_session([*STORES, "in_memory"], "chat")
         await session.kv_set(CHOICES, json.dumps({"model": "evil/model"}))
         await session.attach([(b"photo", ".png")])
         memory.backend.document("tokens.json").change(lambda _: b"{}")
     await _both(pair)
     async with there.opened() as memory:
-        session = await memory.load_session(session_id, any_agent=True)
+        session = await memory.load_session(session.id, any_agent=True)
         assert await session.kv_entries() == []
         assert list((await session.attachments()).values()) == [5]
         assert memory.backend.document("tokens.json").read() is None
     assert {path.suffix for path in place.rglob("*") if path.is_file()} == {".json", ".gz"}
+    copy = Machine(tmp_path / "copy", timedelta(0), here.clock)
+    with (tmp_path / "kept").open("w+b") as file:
+        await backup(here.home, file, name="ada")
+        await restore(file, "kept", copy.home)
+    async with here.opened() as memory, copy.opened() as copied:
+        ours, restored = [await each.load_session(session.id, any_agent=True) for each in (memory, copied)]
+        assert await restored.kv_entries() == await ours.kv_entries() != []
+        assert restored.record.store_types == (*STORES, "in_memory")
 
 
 async def test_identities_that_were_never_one_are_refused(pair: Pair, tmp_path: Path) -> None:
