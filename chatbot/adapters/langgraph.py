@@ -20,7 +20,7 @@ from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.fields import LONGEST_LINE
 from chatbot.stores.observation import Observation
-from chatbot.stores.query import MISSING, check_conditions, passes, tests_of
+from chatbot.stores.query import EVERY, MISSING, check_conditions, passes, tests_of
 from chatbot.stores.records import format_time, parse_time
 
 _KIND = "langgraph"
@@ -81,10 +81,7 @@ class MemoryStore(base.BaseStore):
         metadata = {"kind": _KIND, **_parts_by_name(op.namespace_prefix)}
         found: list[tuple[Observation, float | None]]
         if op.query:
-            count = len(await self._memory.every(metadata=metadata, sensitivities=SENSITIVITIES))
-            hits = await self._memory.search(
-                op.query, limit=max(count, 1), metadata=metadata, sensitivities=SENSITIVITIES
-            )
+            hits = await self._memory.search(op.query, limit=EVERY, metadata=metadata, sensitivities=SENSITIVITIES)
             found = [(hit.observation, hit.score) for hit in hits if _is_item(hit.observation)]
         else:
             found = [(row, None) for row in await self._items(metadata)]
