@@ -92,11 +92,9 @@ def upload_from_file(name: str) -> Upload:
     try:
         _check_size(path.name, path.stat().st_size)
         with path.open("rb") as file:
-            data = file.read(LARGEST + 1)
+            return Upload(path.name, file.read(LARGEST + 1))  # it may grow: `read` checks the size again
     except OSError as error:
         raise InvalidValue(f"{str(path)!r} cannot be read: {error.strerror or error}") from error
-    _check_size(path.name, len(data))
-    return Upload(path.name, data)
 
 
 def file_named(name: str) -> Path | None:
