@@ -96,10 +96,10 @@ class PieceList(Struct, frozen=True):
     pieces: tuple[Piece, ...] = ()
 
 
-def put(writer: ShelfWriter, kind: str, made: tuple[bytes, str], *rows: int, durable: bool = False) -> Piece:
+def put(writer: ShelfWriter, kind: str, packed: tuple[bytes, str], *rows: int, durable: bool = False) -> Piece:
     """Put a file that `pack` made on a shelf, to be listed; return its entry."""
-    piece = Piece(f"{kind}-{secrets.token_hex(8)}", made[1], *rows)
-    writer.put(piece.name, made[0], durable=durable)
+    piece = Piece(f"{kind}-{secrets.token_hex(8)}", packed[1], *rows)
+    writer.put(piece.name, packed[0], durable=durable)
     return piece
 
 

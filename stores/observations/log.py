@@ -83,7 +83,7 @@ class FileLog(Log):
         while begin < end:
             line = data[begin : data.index(b"\n", begin) + 1]
             yield (self._position, len(line) - 1), line[:-1]
-            self.grow(line)
+            self.note_read(line)
             begin += len(line)
 
     def was_written(self) -> bool:
@@ -138,8 +138,8 @@ class FileLog(Log):
     def _size(self) -> int:
         return 0 if self._file is None else os.fstat(self._file).st_size
 
-    def grow(self, line: bytes) -> LinePlace:
-        """Count a line as read; return its place."""
+    def note_read(self, line: bytes) -> LinePlace:
+        """Count the next line as read; return its place."""
         place = (self._position, len(line) - 1)
         self._position += len(line)
         self._last = line[-_LAST_BYTES:]
@@ -167,7 +167,7 @@ class FileWriting:
     def append(self, event: Event) -> LinePlace:
         line = encode(event.as_json())
         self._file.write(line)
-        return self._log.grow(line)
+        return self._log.note_read(line)
 
     def release(self) -> None:
         self._folder.unlock()

@@ -105,7 +105,7 @@ class Questions:
         """
         table = self._table
         return {
-            table.ids[number]: {table.ids[other]: off for other, off in others.items()}
+            table.ids[number]: {table.ids[other]: distance for other, distance in others.items()}
             for number in table.numbers_seen(dict.fromkeys(ids), self._visible)
             if (others := self._neighbours_of(number)) is not None
         }
@@ -120,7 +120,7 @@ class Questions:
         chosen = [number for number in numbers if fitting is None or number in fitting]
         return self._matches(chosen, [0.0] * len(chosen))
 
-    def gather(self, question: Question, wanted: Filter) -> Candidates:
+    def candidates(self, question: Question, wanted: Filter) -> Candidates:
         """Answer `ObservationStore.candidates`."""
         corpus = self.corpus()
         last, earlier, dates = [
@@ -181,16 +181,16 @@ class Questions:
         scores: dict[str, float] = {}
         for each, others in neighbours.items():
             score = found.rows[each].score
-            for other, off in others.items():
+            for other, distance in others.items():
                 if other not in found.rows and other != question.without:
-                    scores[other] = scores.get(other, 0.0) + score / (1 + abs(off))
+                    scores[other] = scores.get(other, 0.0) + score / (1 + abs(distance))
         chosen = sorted([(-score, each) for each, score in scores.items()])[:_MOST_NEIGHBOURS]
         for match in self.outline([each for _, each in chosen], wanted):
             found.rows[match.id] = match
         apart = {each for each, match in found.rows.items() if match.type in question.apart}
         apart |= {question.without} if question.without else set()
         found.neighbours = {
-            each: {other: off for other, off in others.items() if other not in apart} if apart else others
+            each: {other: distance for other, distance in others.items() if other not in apart} if apart else others
             for each, others in neighbours.items()
             if each not in apart
         }

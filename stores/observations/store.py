@@ -139,11 +139,11 @@ class LoggedObservations(ObservationStore):
     def candidates(self, view: View, question: query.Question, wanted: query.Filter) -> query.Candidates:
         with self._replica.reading(view.fresh_at) as is_known:
             if not self._replica.search.is_behind():
-                return self._questions(view, is_fresh=is_known).gather(question, wanted)
+                return self._questions(view, is_fresh=is_known).candidates(question, wanted)
             self._replica.search.progress = self.progress
         self._replica.search.write_missing()
         with self._replica.reading(view.fresh_at):
-            return self._questions(view).gather(question, wanted)
+            return self._questions(view).candidates(question, wanted)
 
     @reading
     def nearest(

@@ -66,7 +66,7 @@ class SessionIndex:
         unusable the folders are read, which takes longer.
         """
         for attempt in range(_ATTEMPTS):
-            found = self._glance(wanted, limit, after_id)
+            found = self._find_in_index(wanted, limit, after_id)
             if found is not None:
                 return found
             time.sleep(_PAUSE_S * attempt)  # another process may be changing it
@@ -102,7 +102,7 @@ class SessionIndex:
     def note_put(self, folder: Folder, record: SessionRecord, *, is_use: bool = True) -> None:
         """Record that a session was made or changed. Needs the lock on `home`."""
         op = "put" if is_use else "set"
-        self._write(folder, {"op": op, "session": record.as_json(), "folders": self._folders()})
+        self._write(folder, {"op": op, "session": record.as_json(), "folders": self._folders_state()})
 
     def note_used(self, folder: Folder, record: SessionRecord) -> None:
         """Record that a session was used; a stale index stays stale. Needs the lock on `home`."""
@@ -110,7 +110,7 @@ class SessionIndex:
 
     def note_deleted(self, folder: Folder, session_id: str) -> None:
         """Record that a session's folder is gone. Needs the lock on `home`."""
-        self._write(folder, {"op": "drop", "id": session_id, "folders": self._folders()})
+        self._write(folder, {"op": "drop", "id": session_id, "folders": self._folders_state()})
 
     def fold_if_small(self) -> None:
         """Bring `sessions.json` up to date for people who read it, if that is cheap; called on closing."""
@@ -140,7 +140,7 @@ class SessionIndex:
             self._warned.add(warning)
             logger.warning(message, *args)
 
-    def _glance(
+    def _find_in_index(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None, after_id: str | None
     ) -> list[SessionRecord] | None:
         """Read the index; None if it is stale or damaged, or was changed meanwhile."""
@@ -162,13 +162,13 @@ class SessionIndex:
             self._is_damaged = bool(damage)
             return self._records_in_folders(folder)
 
-    def _folders(self) -> str:
+    def _folders_state(self) -> str:
         """Return the state of the folder of sessions: its time and, as times can be coarse, its number of links."""
         status = self._sessions.stat()
         return f"{status.st_mtime_ns}-{status.st_nlink}"
 
     def _is_fresh(self, folder: Folder) -> bool:
-        return _marker(folder) == self._folders()
+        return _marker(folder) == self._folders_state()
 
     def _write(self, folder: Folder, line: dict[str, Any]) -> None:
         self.has_changed = True
@@ -183,7 +183,7 @@ class SessionIndex:
             logger.warning("%s could not be written: %s", self._home / JOURNAL_NAME, error)
 
     def _rebuild(self, folder: Folder, *, durable: bool = False) -> None:
-        marker = self._folders()
+        marker = self._folders_state()
         records = self._records_in_folders(folder)
         try:
             self._replace(folder, (record.as_json() for record in records), marker, durable=durable)
@@ -256,7 +256,7 @@ def _records_backwards(folder: Folder) -> Iterator[SessionRecord]:
 def _written_backwards(folder: Folder) -> Iterator[_Written]:
     """Yield the newest record of each session, the one used last first.
 
-    Reading the journal adds deleted sessions to `seen`, and changes that are no uses to `changed`.
+    Reading the journal adds deleted sessions to `seen`, and changes other than uses to `changed`.
     """
     seen: set[str] = set()
     changed: dict[str, _Written] = {}

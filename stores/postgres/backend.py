@@ -40,7 +40,7 @@ class PostgresSessions(Sessions):
 
     def begin(self, record: SessionRecord) -> SessionRef:
         """Insert a draft row. Drafts of dead processes are deleted after a day."""
-        for (stray,) in self._place.rows(statements.FORGET_DRAFTS):
+        for (stray,) in self._place.rows(statements.DELETE_DRAFTS):
             self._forget(stray)
         self._place.run(statements.BEGIN_SESSION, **_columns(record))
         return self.ref(record.id)
@@ -212,9 +212,9 @@ def examine(backend: PostgresBackend, options: Examination) -> Iterator[Flaw]:
         return
     yield Flaw("storage", "note" if reason else "ok", reason or f"PostgreSQL: {backend.name}")
     yield Flaw("clock", "ok", f"differs from that of the database by less than {abs(skew) + 0.1:.1f} s")
-    yield _sessions(backend, ids)
+    yield _examine_sessions(backend, ids)
     for name, (subject, check) in options.subjects.items():
-        yield _lines(subject, _texts(backend, name), check, verify=options.verify)
+        yield _examine_lines(subject, _lines_of(backend, name), check, verify=options.verify)
 
 
 def examine_events(lines: Iterable[bytes], *, verify: bool) -> list[Flaw]:
@@ -225,27 +225,27 @@ def examine_events(lines: Iterable[bytes], *, verify: bool) -> list[Flaw]:
         nonlocal added
         added += parse_event(record_of(line)).kind == "add"
 
-    flaw = _lines("memory", lines, check, verify=verify)
+    flaw = _examine_lines("memory", lines, check, verify=verify)
     if flaw.state == "ok":
         return [Flaw("memory", "ok", f"{how_many(added, 'memory')} added in total, all readable")] if added else []
     return [flaw]
 
 
-def _sessions(backend: PostgresBackend, ids: list[str]) -> Flaw:
+def _examine_sessions(backend: PostgresBackend, ids: list[str]) -> Flaw:
     readable = {record.id for record in backend.sessions.find(lambda _: True)}
     if damaged := sorted(set(ids) - readable):
         return Flaw("sessions", "bad", f"{len(damaged)} of {len(ids)} cannot be read: {', '.join(damaged[:_NAMED])}")
     return Flaw("sessions", "ok", f"{how_many(len(ids), 'session')}, all valid" if ids else "no sessions yet")
 
 
-def _texts(backend: PostgresBackend, name: str) -> Iterator[bytes]:
+def _lines_of(backend: PostgresBackend, name: str) -> Iterator[bytes]:
     before = _END
     while rows := backend.rows(statements.LINES_BEFORE, name=name, before=before, limit=_PAGE):
         yield from (text.encode() for _, text in rows)
         before = rows[-1][0]
 
 
-def _lines(subject: str, lines: Iterable[bytes], check: Callable[[bytes], object], *, verify: bool) -> Flaw:
+def _examine_lines(subject: str, lines: Iterable[bytes], check: Callable[[bytes], object], *, verify: bool) -> Flaw:
     count, wrong = 0, []
     for line in lines:
         count += 1

@@ -47,7 +47,7 @@ class PostgresLog(Log):
         self._position = 0
         self._last = b""
         self._found: tuple[int, float, int] | None = None
-        """End that `is_replaced` found for `read_new`, after the thread and the time that asked."""
+        """The thread and time of the last `is_replaced`, and the end that it found, for `read_new`."""
         self._lines: OrderedDict[int, bytes] = OrderedDict()
         self._writing: tuple[int, int] | None = None
         """Generation and size while this process writes."""
@@ -231,8 +231,8 @@ class PostgresLog(Log):
         self._lines.clear()
         self._release()
 
-    def note_own(self, line: bytes) -> LinePlace:
-        """Count a line of ours as read; return its place."""
+    def note_read(self, line: bytes) -> LinePlace:
+        """Count our next line as read; return its place."""
         place = (self._position, len(line))
         self._keep(place[0], line)
         self._position, self._last = place[0] + len(line) + 1, line
@@ -284,7 +284,7 @@ class _QueuedLines:
 
     def append(self, event: Event) -> LinePlace:
         line = encode(event.as_json()).rstrip(b"\n")
-        place = self._log.note_own(line)
+        place = self._log.note_read(line)
         self._added.append((place[0], line))
         return place
 
@@ -355,7 +355,7 @@ class PostgresWriting(_QueuedLines):
         self._transaction.run(statements.DROP_EVENTS)
         size = self._insert(lines)
         generation = new_generation()
-        self._transaction.run(statements.MOVE_JOURNAL, **_HEAD, generation=generation, next=size)
+        self._transaction.run(statements.SET_HEAD, **_HEAD, generation=generation, next=size)
         self._log.take_as_written(generation, size, lines[-1] if lines else b"")
         return moved
 
@@ -371,7 +371,7 @@ class PostgresWriting(_QueuedLines):
         generation, _ = self._log._writing or self._transaction.first[0]  # noqa: SLF001 - they are one
         return [
             (statements.ADD_EVENTS, {"starts": list(starts), "lines": [line.decode() for line in lines]}),
-            (statements.MOVE_JOURNAL, {**_HEAD, "generation": generation, "next": starts[-1] + len(lines[-1]) + 1}),
+            (statements.SET_HEAD, {**_HEAD, "generation": generation, "next": starts[-1] + len(lines[-1]) + 1}),
         ]
 
     def _insert(self, lines: list[bytes]) -> int:

@@ -122,7 +122,7 @@ PUBLISH_SESSION = """
 UPDATE chatbot.session SET is_published = true, record = %(record)s, used_at = %(used_at)s
 WHERE identity = %(identity)s AND id = %(id)s
 """
-FORGET_DRAFTS = """
+DELETE_DRAFTS = """
 DELETE FROM chatbot.session
 WHERE identity = %(identity)s AND NOT is_published AND begun_at < now() - interval '1 day' RETURNING id
 """
@@ -238,7 +238,7 @@ SELECT %(identity)s, e.start, e.line FROM head, unnest(%(starts)s::bigint[], %(l
 """
 """Append to the log if it still ends there."""
 DROP_EVENTS = "DELETE FROM chatbot.event WHERE identity = %(identity)s"
-MOVE_JOURNAL = """
+SET_HEAD = """
 UPDATE chatbot.head SET generation = %(generation)s, next = %(next)s
 WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
 """
