@@ -99,7 +99,7 @@ class ReferenceStore(ObservationStore):
         return BruteQuestions(self, view).nearest(vector, wanted, model=model, limit=limit)
 
     async def candidates(self, view: View, question: query.Question, wanted: Filter) -> query.Candidates:
-        return BruteQuestions(self, view).gather(question, wanted)
+        return BruteQuestions(self, view).candidates(question, wanted)
 
     async def states(self, view: View, wanted: Filter, *, limit: int, after: str | None = None) -> list[RowState]:
         page = await self.find(view, wanted, order="created", ascending=True, limit=limit, after=after)
