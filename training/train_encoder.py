@@ -7,11 +7,11 @@
 # ///
 """Train the small changes of MiniLM by which a question lies nearer to the statement that answers it.
 
-    uv run training/train_encoder.py    # write chatbot/models/data/minilm.json, in ten minutes of two cores
+    uv run training/train_encoder.py    # write chatbot/models/data/minilm.json, in twenty minutes of two cores
 
-The lines are the English ones of `questions.tsv`. The score of a statement for a question is the cosine of their
-vectors; what is minimized is the cross-entropy of the right statement among all statements of `PEOPLE` people and
-`SMALL` messages that need no memory (van den Oord et al. 2018, "Representation learning with contrastive predictive
+The lines are `english_questions.tsv` and the English ones of `questions.tsv`. The score of a statement for a question
+is the cosine of their vectors; what is minimized is the cross-entropy of the right statement among all statements and
+other questions of `PEOPLE` people, and `SMALL` messages that need no memory or state nothing (van den Oord et al. 2018, "Representation learning with contrastive predictive
 coding"), at `TEMPERATURE`. To each matrix of the layers from `FIRST` on a product of rank `RANK` is added (Hu et al.
 2021, "LoRA: low-rank adaptation of large language models"); nothing else changes.
 
@@ -43,16 +43,18 @@ from chatbot.models.local_encoder import MINILM_NAME, find_minilm
 from chatbot.models.weights import CHANGES
 
 HERE = Path(__file__).parent
+ENGLISH_LINES = HERE / "english_questions.tsv"
+SMALL_LINES = [HERE / "needs_memory.tsv", HERE / "states_something.tsv"]
 FIRST = 2
 RANK = 8
-EPOCHS = 5
+EPOCHS = 2
 PEOPLE = 4
-SMALL = 24
+SMALL = 40
 TEMPERATURE = 0.05
 RATE = 1e-3
 WARM_UP = 10
 """Steps in which the rate rises to `RATE`; then it falls to zero."""
-LONGEST = 96
+LONGEST = 128
 """Tokens of a text."""
 _AT_ONCE = 16
 Tensor = torch.Tensor
@@ -144,7 +146,9 @@ def train(people: list[list[tuple[Tokens, Tokens]]], small: list[Tokens]) -> Enc
         for pairs in batches(people):
             said = encoder.vectors([*(each for each, _ in pairs), *random.sample(small, SMALL)])
             asked = encoder.vectors([each for _, each in pairs])
-            loss = functional.cross_entropy(asked @ said.T / TEMPERATURE, torch.arange(len(pairs)))
+            others = (asked @ asked.T).masked_fill(torch.eye(len(pairs), dtype=torch.bool), -1)
+            scores = torch.hstack([asked @ said.T, others]) / TEMPERATURE
+            loss = functional.cross_entropy(scores, torch.arange(len(pairs)))
             for group in optimizer.param_groups:
                 group["lr"] = RATE * min(1, (step + 1) / WARM_UP) * (1 - step / steps)
             optimizer.zero_grad()
@@ -164,14 +168,14 @@ def main() -> None:
             for language, said, asked in pairs
             if language == "en"
         ]
-        for pairs in read(LINES)
+        for pairs in (*read(LINES), *read(ENGLISH_LINES))
     ]
-    lines = [line.split("\t") for line in (HERE / "needs_memory.tsv").read_text(encoding="utf-8").splitlines()]
+    lines = [line.split("\t") for path in SMALL_LINES for line in path.read_text(encoding="utf-8").splitlines()]
     small = [tokenizer.encode(text[0]).ids for label, language, *text in lines if (label, language) == ("no", "en")]
     encoder = train([pairs for pairs in people if len(pairs) > 1], small)
     with torch.no_grad():
         matrices = {name: product((down @ up).numpy(), RANK) for name, (down, up) in encoder.changes.items()}
-    kept = {"encoder": MINILM_NAME, "lines": digest([LINES, Path(__file__)]), "matrices": matrices}
+    kept = {"encoder": MINILM_NAME, "lines": digest([LINES, ENGLISH_LINES, Path(__file__)]), "matrices": matrices}
     CHANGES.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
     print(f"{CHANGES}: {CHANGES.stat().st_size:,} bytes")
 

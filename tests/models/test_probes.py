@@ -28,7 +28,7 @@ def script(name: str) -> dict[str, Any]:
     ("path", "name", "lines", "encoder", "most"),
     [
         (PATH, "train.py", HEADS, ENCODER, 30_000),
-        (CHANGES, "train_encoder.py", ["questions"], MINILM_NAME, 310_000),
+        (CHANGES, "train_encoder.py", ["questions", "english_questions"], MINILM_NAME, 310_000),
         (QUESTIONS, "train_questions.py", ["questions"], LocalEmbedder.name, 80_000),
     ],
 )
