@@ -11,9 +11,10 @@
 
 The lines are `english_questions.tsv` and the English ones of `questions.tsv`. The score of a statement for a question
 is the cosine of their vectors; what is minimized is the cross-entropy of the right statement among all statements and
-other questions of `PEOPLE` people, and `SMALL` messages that need no memory or state nothing (van den Oord et al. 2018, "Representation learning with contrastive predictive
-coding"), at `TEMPERATURE`. To each matrix of the layers from `FIRST` on a product of rank `RANK` is added (Hu et al.
-2021, "LoRA: low-rank adaptation of large language models"); nothing else changes.
+other questions of `PEOPLE` people, and `SMALL` messages that need no memory or state nothing (van den Oord et al. 2018,
+"Representation learning with contrastive predictive coding"), at `TEMPERATURE`. To each matrix of the layers from
+`FIRST` on a product of rank `RANK` is added (Hu et al. 2021, "LoRA: low-rank adaptation of large language models");
+nothing else changes.
 
 Chance is seeded, but the last digits of sums differ between machines, and so do the changes, a little. Train the map of
 questions after this (`train_questions.py`), as it works on these vectors.
