@@ -18,7 +18,7 @@ from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from chatbot.stores.base import KeyValueStore, TranscriptStore, check_caps
-from chatbot.stores.errors import MISFITS, DamagedFile, InvalidValue
+from chatbot.stores.errors import MISFITS, DamagedFile, too_long
 from chatbot.stores.files import Folder, locked, opened
 from chatbot.stores.loops import GroupCommit
 from chatbot.stores.records import LONGEST_CONTENT, KeyValue, SessionRef, TranscriptEntry, format_time, parse_time
@@ -57,7 +57,7 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
     async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
         longest = max((len(entry.content) for entry in entries), default=0)
         if longest > LONGEST_CONTENT:  # refused here, as entries of several calls are written together
-            raise InvalidValue(f"the content is {longest:,} characters long: at most {LONGEST_CONTENT:,} can be kept")
+            raise too_long("the content", longest, LONGEST_CONTENT)
         await self._files(session).appends.add(entries)
 
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:

@@ -160,6 +160,11 @@ def unknown_choice(name: str, value: object, known: Iterable[str]) -> InvalidVal
     return InvalidValue(f"{name} is {value!r:.80}{did_you_mean(str(value), filter(None, known))}")
 
 
+def too_long(name: str, length: int, most: int, where: str = "") -> InvalidValue:
+    """Return the error for a text of more characters than are kept, as with `where`, " there"."""
+    return InvalidValue(f"{name} is {length:,} characters long: at most {most:,} can be kept{where}")
+
+
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the end of an error about an unknown word: the nearest known one, or all."""
     known = sorted(known)

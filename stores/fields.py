@@ -26,7 +26,7 @@ from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypeVa
 from msgspec import NODEFAULT, Struct, structs
 
 from chatbot.stores import records
-from chatbot.stores.errors import InvalidValue
+from chatbot.stores.errors import InvalidValue, too_long
 
 LONGEST_LINE = 1_000
 LONGEST_TEXT = 1_000_000
@@ -225,7 +225,7 @@ def one_line(text: object, name: str) -> str:
         text = records.in_line(text)
     if len(text) > LONGEST_LINE:
         rest = ", the rest in the narrative" if name == "title" else ""
-        raise InvalidValue(f"{name} is {len(text):,} characters long: at most {LONGEST_LINE:,} can be kept there{rest}")
+        raise too_long(name, len(text), LONGEST_LINE, f" there{rest}")
     return text
 
 
@@ -241,7 +241,7 @@ def clean_text(text: object, name: str) -> str:
     if _ODD_TEXT.search(text):
         text = text.replace("\r\n", "\n").translate(records.CONTROLS)
     if len(text) > LONGEST_TEXT:
-        raise InvalidValue(f"{name} is {len(text):,} characters long: at most {LONGEST_TEXT:,} can be kept")
+        raise too_long(name, len(text), LONGEST_TEXT)
     return text
 
 

@@ -25,7 +25,7 @@ from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import utc_now
 from chatbot.models.model import Model
 from chatbot.stores.base import KeyValueStore, TranscriptStore
-from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
+from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation, too_long
 from chatbot.stores.loops import LoopsLock
 from chatbot.stores.records import LONGEST_CONTENT, TranscriptEntry, check_text, check_type, format_time, parse_time
 from chatbot.stores.span import Observer, count, observed, span
@@ -308,4 +308,4 @@ def _check_message(text: str) -> None:
     if not check_text(text, "the message").strip():
         raise InvalidValue("the message is empty")
     if len(text) > LONGEST_CONTENT:
-        raise InvalidValue(f"the message is {len(text):,} characters long: at most {LONGEST_CONTENT:,} can be kept")
+        raise too_long("the message", len(text), LONGEST_CONTENT)

@@ -19,7 +19,14 @@ from chatbot.memory.profile_lines import forget_derived
 from chatbot.memory.scope import Scope, ScopedOperations, project_named, raise_first
 from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_as_strict
-from chatbot.stores.errors import ChangedMeanwhile, ConflictingChange, InvalidValue, StoreError, UnknownObservation
+from chatbot.stores.errors import (
+    ChangedMeanwhile,
+    ConflictingChange,
+    InvalidValue,
+    StoreError,
+    UnknownObservation,
+    too_long,
+)
 from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth, check_key
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import OWN_KEY, TYPES, Content, Observation, Triple, Type
@@ -310,7 +317,7 @@ def _within_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
         check_depth(value, name)
         longest = max(map(_length, value), default=0) if isinstance(value, tuple) else _length(value)
         if longest > LONGEST_TEXT:
-            raise InvalidValue(f"{name} is {longest:,} characters long: at most {LONGEST_TEXT:,} can be kept")
+            raise too_long(name, longest, LONGEST_TEXT)
     return fields | ({"project": project_named(fields["project"])} if "project" in fields else {})
 
 
