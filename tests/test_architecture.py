@@ -173,7 +173,7 @@ MAY_TOUCH_FILES = {
     "cli/sessions/moving.py": "export and import of files that the user names",
     "transfer/sources.py": "import of files that the user names",
     "cli/repl/editor.py": "a draft for the user's own editor",
-    "mcp/surface.py": "standard output, which a protocol needs for itself",
+    "mcp/stdio.py": "standard output, which a protocol needs for itself",
     "models/weights.py": "weights of models",
     "models/minilm.py": "weights of models",
     "models/local_encoder.py": "weights of models",

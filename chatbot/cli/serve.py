@@ -100,7 +100,7 @@ async def _serve(server: Server[Any], setup: Setup, args: argparse.Namespace) ->
         name = setup.identity.name
         await listen(server, setup, args, lambda url: warn(f"serving {name} at {url}"))
         return
-    from chatbot.mcp.surface import serve_stdio
+    from chatbot.mcp.stdio import serve_stdio
 
     if sys.stdin.isatty():
         warn("waiting for an MCP client on standard input, see docs/mcp.md; Ctrl-D ends it")
