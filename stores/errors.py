@@ -161,7 +161,7 @@ def unknown_choice(name: str, value: object, known: Iterable[str]) -> InvalidVal
 
 
 def too_long(name: str, length: int, most: int, where: str = "") -> InvalidValue:
-    """Return the error for a text of more characters than are kept, as with `where`, " there"."""
+    """Return the error for a text that is longer than `most` characters; `where` ends its sentence."""
     return InvalidValue(f"{name} is {length:,} characters long: at most {most:,} can be kept{where}")
 
 
