@@ -160,7 +160,7 @@ class CallOptions(Struct, frozen=True, kw_only=True):
 
     @property
     def is_forced(self) -> bool:
-        """Return whether the reply must have a given form: JSON, or the call of a tool."""
+        """True if the reply must have a given form: JSON, or the call of a tool."""
         return self.response_format is not None or self.tool_choice not in (None, "auto", "none")
 
     def as_openai(self) -> dict[str, Any]:

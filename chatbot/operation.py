@@ -122,27 +122,27 @@ class Parameter(Struct, frozen=True):
 
     @property
     def is_list(self) -> bool:
-        """Return whether it takes several values."""
+        """True if it takes several values."""
         return get_origin(self.kind) is Sequence
 
     @property
     def item(self) -> Any:
-        """Return the type of one value."""
+        """The type of one value."""
         return get_args(self.kind)[0] if self.is_list else self.kind
 
     @property
     def noun(self) -> str:
-        """Return the kind of thing that an id names: a memory, unless the parameter's name says otherwise."""
+        """The kind of thing that an id names: a memory, unless the parameter's name says otherwise."""
         return {"fact_id": "fact", "task_id": "task", "proposal_id": "proposal"}.get(self.name, "memory")
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """Return the words to choose from, if there are any."""
+        """The words to choose from, if there are any."""
         return get_args(self.item) if get_origin(self.item) is Literal else ()
 
     @property
     def schema(self) -> dict[str, Any]:
-        """Return a short JSON schema of its values: the full one needs pydantic, whose import takes 0.1 s."""
+        """Short JSON schema of its values: the full one needs pydantic, whose import takes 0.1 s."""
         if self.is_list:
             choices = self.choices
             return {"type": "array", "items": {"type": "string"} | ({"enum": [*choices]} if choices else {})}
@@ -151,7 +151,7 @@ class Parameter(Struct, frozen=True):
 
     @property
     def is_required(self) -> bool:
-        """Return whether it is required."""
+        """True if it has no default."""
         return self.default is REQUIRED
 
     def at(self, door: Door) -> str | None:
@@ -160,7 +160,7 @@ class Parameter(Struct, frozen=True):
         return self.name if name == "" else name
 
     def default_at(self, door: Door) -> Any:
-        """Its default at a door."""
+        """Return its default at a door."""
         return self.about.usual.get(door, self.default)
 
 

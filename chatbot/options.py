@@ -130,12 +130,12 @@ class Setup(Struct, frozen=True):
 
     @property
     def home(self) -> Home:
-        """Return where the identity's memory is: a folder or an address. Raises `ConfigError` for an invalid one."""
+        """The home of the identity's memory: a folder or an address. Raises `ConfigError` for an invalid one."""
         return self._home(self.config, self.identity.name, self.identity.memory)
 
     @property
     def server_home(self) -> Home:
-        """Return the home of tokens and requests, which belong to no identity. Raises `ConfigError`."""
+        """The home of tokens and requests, which belong to no identity. Raises `ConfigError`."""
         return self._home(self.owners, SERVER, self.identities / SERVER)
 
     def _home(self, config: Config, name: str, folder: Path) -> Home:

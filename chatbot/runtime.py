@@ -120,12 +120,12 @@ class Runtime(AsyncResource):
 
     @property
     def is_at_rest(self) -> bool:
-        """Return whether nothing runs in the background: no hook, and no embedding."""
+        """True if nothing runs in the background: no hook, and no embedding."""
         return self.hooks.is_settled() and not self.memory.is_embedding
 
     @property
     def remembers(self) -> bool:
-        """Return whether the agent has a memory beyond a session."""
+        """True if the agent has a memory beyond a session."""
         return self._ephemeral or self.setup.observations is not None
 
     def check_memories(self) -> None:
@@ -364,7 +364,7 @@ class Runtime(AsyncResource):
 
     @property
     def _uses_servers(self) -> bool:
-        """Return whether the agent has tools, and its model supports them."""
+        """True if the agent has tools, and its model supports them."""
         return bool(self.setup.agent_settings.tools and self.model.supports_tools)
 
     async def __aenter__(self) -> Self:

@@ -379,7 +379,7 @@ class Sessions(ABC):
 
     @property
     def is_tidy(self) -> bool:
-        """Return True if `tidy` would do nothing, and closing takes less time than a hop into a thread."""
+        """True if `tidy` would do nothing, and closing takes less time than a hop into a thread."""
         return False
 
     def tidy(self) -> None:

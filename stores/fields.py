@@ -109,7 +109,7 @@ class Field(NamedTuple):
 
     @property
     def written_default(self) -> Any:
-        """Return the written form of the default."""
+        """The written form of the default."""
         write = self.form.write if self.form else None
         default = None if self.default is MISSING else self.default
         return default if write is None or default is None else write(default)

@@ -189,23 +189,23 @@ class Observation(Content[tuple[str, ...]], Row):
 
     @property
     def current_strength(self) -> float:
-        """Return its importance now, from 0 to 1."""
+        """Its importance now, from 0 to 1."""
         return self.importance if self.strength is None else self.strength
 
     @property
     def rank(self) -> float:
-        """Return its importance among results; see `rank`."""
+        """Its importance among results; see `rank`."""
         return rank(self.type, self.importance, self.current_strength)
 
     @property
     def touched_at(self) -> datetime:
-        """Return when it was last written, used, mentioned or confirmed."""
+        """The time when it was last written, used, mentioned or confirmed."""
         others = (self.last_used_at, self.last_mentioned_at, self.last_confirmed_at)
         return max([self.updated_at, *(at for at in others if at is not None)])
 
     @property
     def quiet_since(self) -> datetime:
-        """Return when it was last touched, superseded or deleted."""
+        """The time when it was last touched, superseded or deleted."""
         return max([self.touched_at, *(at for at in (self.superseded_at, self.deleted_at) if at is not None)])
 
     def text(self) -> str:
@@ -222,7 +222,7 @@ class Observation(Content[tuple[str, ...]], Row):
 
     @property
     def headline(self) -> str:
-        """Return the beginning of its first text, on one line."""
+        """The beginning of its first text, on one line."""
         return " ".join(next(iter(self.said()), "")[:200].split())
 
     def brief(self) -> dict[str, Any]:

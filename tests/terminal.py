@@ -55,7 +55,7 @@ class Terminal:
 
     @property
     def text(self) -> str:
-        """Return what has scrolled out of the screen, and the screen."""
+        """Everything that has scrolled out of the screen, and the screen."""
         if self._text is None:
             past = ["".join(line[x].data for x in range(self.screen.columns)) for line in self.screen.history.top]
             self._text = "\n".join(line.rstrip() for line in [*past, *self.screen.display]).rstrip()

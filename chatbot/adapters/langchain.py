@@ -41,7 +41,7 @@ class MemoryHistory(BaseChatMessageHistory):
 
     @property
     def messages(self) -> list[BaseMessage]:  # type: ignore[override]  # an attribute there
-        """Return all messages, oldest first."""
+        """All messages, oldest first."""
         entries = self._run(lambda session: session.transcript_read_all())
         return [message for entry in entries if (message := _message(item_of(entry))) is not None]
 

@@ -75,7 +75,7 @@ class Attachment:
 
     @property
     def blobs(self) -> list[tuple[bytes, str]]:
-        """Return the blobs to store, with suffixes: the file if it may be stored, then its text if it has one."""
+        """The blobs to store, with suffixes: the file if it may be stored, then its text if it has one."""
         parts = [(self.data, SUFFIXES[self.media])] if self.data else []
         return parts if self.text is None else [*parts, (self.text.encode(), SUFFIXES[TEXT])]
 

@@ -124,7 +124,7 @@ class IdentityAccess(Struct, frozen=True):
 
     @property
     def memories(self) -> Memory:
-        """Return the memories that the caller sees. Raises `UnsupportedOperation` if the agent keeps none."""
+        """The memories that the caller sees. Raises `UnsupportedOperation` if the agent keeps none."""
         try:
             self.runtime.check_memories()
         except ConfigError as error:

@@ -137,7 +137,7 @@ class Toolbox:
 
     @property
     def specs(self) -> tuple[ToolSpec, ...]:
-        """Return the descriptions for the model."""
+        """The descriptions for the model."""
         return tuple(tool.spec for tool in self._tools.values() if tool.is_offered)
 
     def unwrapped(self, call: ToolCall) -> ToolCall:

@@ -131,7 +131,7 @@ class History:
 
     @property
     def is_there(self) -> bool:
-        """Return whether it was ever added."""
+        """True if it was ever added."""
         return bool(self.parts) and self.parts[0].kind in _BEGINNINGS
 
 

@@ -84,7 +84,7 @@ class Totals:
 
     @property
     def norms(self) -> Numbers:
-        """Return the term that BM25 adds to a frequency in its denominator, by `field << 8 | byte of the length`."""
+        """The term that BM25 adds to a frequency in its denominator, by `field << 8 | byte of the length`."""
         if self._norms is None:
             averages = np.array([length / self.count if length else 1.0 for length in self.lengths])[:, None]
             self._norms = (K1 * ((1 - _BS) + _BS * LENGTH_OF[None] / averages)).reshape(-1)

@@ -98,7 +98,7 @@ class Table:
 
     @cached_property
     def expiring(self) -> list[tuple[int, int]]:
-        """Return when rows expire, with their numbers, soonest first."""
+        """Times when rows expire, with their numbers, soonest first."""
         rows = lookups.numbers("I", self._unparsed.pop("expiring", b""))
         return [(self.expires_at[number], number) for number in rows]
 

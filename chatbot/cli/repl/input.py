@@ -67,7 +67,7 @@ class Slash:
 
     @property
     def chat(self) -> Chat:
-        """Return the conversation, made on first use: the first prompt is drawn without it."""
+        """The conversation, made on first use: the first prompt is drawn without it."""
         if self._chat is None:
             self._chat = self._runtime.chat(self.session)
         return self._chat

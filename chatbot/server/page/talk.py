@@ -66,12 +66,12 @@ class Exchange:
 
     @property
     def recalled(self) -> str:
-        """Return how many memories the model saw, and how many were withheld."""
+        """The numbers of memories that the model saw, and that were withheld, as a text."""
         return memory_line((self.receipt or {}).get("memory") or {})
 
     @property
     def remembered(self) -> str:
-        """Return a note of what is remembered: if the message only asks, only the reply."""
+        """A note of what is remembered: if the message only asks, only the reply."""
         if not (self.receipt or {}).get("remembered"):
             return ""
         return "remembered the reply" if is_only_questions(self.question or "") else "remembered this"
