@@ -210,7 +210,7 @@ class ConversationMemory:
             asks_the_bot=judged is not None and judged.asks_the_bot,
             profile=[line for line in lines if line.id not in withheld],
             standing=[row for row, _ in pinned if row.id not in withheld],
-            orders=await self._orders(given, view),
+            order_levels=await self._order_levels(given, view),
             last_line=disclosure.note(len(withheld)) if withheld and disclosure.memory else "",
         )
         # Rows shown in the conversation are listed as considered only if they would have been recalled.
@@ -252,7 +252,7 @@ class ConversationMemory:
             self._judgement = text, (await meaning.judge([ends], sentences=True))[0]
         return None if meaning is None else self._judgement[1]
 
-    async def _orders(self, rows: Sequence[Observation], view: View) -> dict[str, int]:
+    async def _order_levels(self, rows: Sequence[Observation], view: View) -> dict[str, int]:
         """Return the level of `orders_a_model` of each row that is not the user's own; empty without heads."""
         meaning = self._memory.scope.meaning
         others = [] if meaning is None else [row for row in rows if not is_readers_own(row, view)]

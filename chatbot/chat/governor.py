@@ -152,11 +152,13 @@ class Verdict(Struct, frozen=True):
         return not self.reason
 
 
-def judge(row: Observation, view: View, part: Sequence[tuple[Label, str]] | None = None, *, orders: int = 0) -> Verdict:
+def judge(
+    row: Observation, view: View, part: Sequence[tuple[Label, str]] | None = None, *, order_level: int = 0
+) -> Verdict:
     """Judge `row` as seen through `view`; of the texts that a prompt shows, only `part` if given.
 
-    `orders` is the level that the head gave it. Never raises, and takes time in proportion to the length of the shown
-    text.
+    `order_level` is the level that the head gave it. Never raises, and takes time in proportion to the length of the
+    shown text.
     """
     shown = tuple(labelled_texts(row) if part is None else part)
     written = [text for _, text in shown]
@@ -172,9 +174,9 @@ def judge(row: Observation, view: View, part: Sequence[tuple[Label, str]] | None
     if is_readers_own(row, view):
         return Verdict(texts=texts)
     found = next(filter(None, map(form_in, ([text for _, text in texts], written, unshown))), None)
-    if found or orders >= SURE:
+    if found or order_level >= SURE:
         return Verdict(found or ORDERS)
-    is_quoted = orders > 0 or not line_of(row)
+    is_quoted = order_level > 0 or not line_of(row)
     return Verdict(texts=texts, quoted=_origin(row, view) if is_quoted else "")
 
 

@@ -90,7 +90,7 @@ def build_block(
     asks_the_bot: bool = False,
     profile: Sequence[ProfileLine] = (),
     standing: Sequence[Observation] = (),
-    orders: Mapping[str, int] | None = None,
+    order_levels: Mapping[str, int] | None = None,
     last_line: str = "",
 ) -> MemoryBlock:
     """Return the block of the first `most` of `hits`, best first, that the governor passes and fit `budget_tokens`.
@@ -98,8 +98,8 @@ def build_block(
     A row that does not fit is cut to the passages that best answer the last text of `asked`. It is left out if
     nothing is asked or not even those fit; a smaller one after it may still fit. Before the rows come lines of the
     `profile`, after them titles of rows of `index`, as far as they fit. Rows of `standing` are taken before `hits`,
-    in at most 200 tokens. `asks_the_bot` says that the question is about what the bot said. `orders` are levels of the
-    head `orders_a_model`, by ids of rows; see `chatbot.chat.governor`. `last_line` is by the program itself.
+    in at most 200 tokens. `asks_the_bot` says that the question is about what the bot said. `order_levels` are those
+    of the head `orders_a_model`, by ids of rows; see `chatbot.chat.governor`. `last_line` is by the program itself.
 
     `nonce` must be new for each prompt, 8 to 64 letters and digits; another is derived from it if a text contains it.
     The same arguments give the same block. Raises `ValueError` for an invalid nonce.
@@ -110,7 +110,7 @@ def build_block(
     room = budget_tokens - count(fenced(FENCE, last, nonce))
     lines = _profile(profile, view, room, count)
     room -= sum(count(f"{note}\n") for note in lines.values())
-    notes = _Notes(view, count, room, question_words(asked), asks_the_bot=asks_the_bot, levels=orders or {})
+    notes = _Notes(view, count, room, question_words(asked), asks_the_bot=asks_the_bot, order_levels=order_levels or {})
     reserved = max(0, notes.room - PROFILE_TOKENS)  # for the hits
     notes.room -= reserved
     for row in standing:
@@ -149,7 +149,7 @@ class _Notes:
     words: frozenset[str]
     _: KW_ONLY
     asks_the_bot: bool
-    levels: Mapping[str, int]
+    order_levels: Mapping[str, int]
     shown: dict[str, str] = field(default_factory=dict)
     dropped: dict[str, str] = field(default_factory=dict)
     excerpts: list[str] = field(default_factory=list)
@@ -157,13 +157,13 @@ class _Notes:
 
     def take(self, row: Observation) -> None:
         """Add a row as a note, or record why it is dropped."""
-        level, size = self.levels.get(row.id, 0), min(self.room, NOTE_TOKENS)
+        level, size = self.order_levels.get(row.id, 0), min(self.room, NOTE_TOKENS)
         texts = _texts_of(row, asks_the_bot=self.asks_the_bot)
-        verdict = judge(row, self.view, texts, orders=level)
+        verdict = judge(row, self.view, texts, order_level=level)
         note = _note(row, verdict)
         is_long = verdict.reason == TOO_LONG or (verdict.ok and self.count(f"{note}\n") > size)
         if is_long:
-            found = _excerpt(row, self.view, texts, words=self.words, size=size, count=self.count, orders=level)
+            found = _excerpt(row, self.view, texts, words=self.words, size=size, count=self.count, order_level=level)
             verdict, note = found or (Verdict(verdict.reason or BUDGET), "")
         if not verdict.ok:
             self.dropped[row.id] = verdict.reason
@@ -177,7 +177,7 @@ class _Notes:
         """Take the titles of the rows that the governor passes, as far as they fit; return them by id."""
         found: dict[str, str] = {}
         for row in rows:
-            verdict = judge(row, self.view, orders=self.levels.get(row.id, 0))
+            verdict = judge(row, self.view, order_level=self.order_levels.get(row.id, 0))
             titles = tuple(each for each in verdict.texts if each[0] == "title")
             note = _note(row, replace(verdict, texts=titles))
             cost = self.count(f"{note}\n")
@@ -273,7 +273,7 @@ def _excerpt(
     words: frozenset[str],
     size: int,
     count: Callable[[str], int],
-    orders: int,
+    order_level: int,
 ) -> tuple[Verdict, str] | None:
     """Return a note of at most `size` tokens with the passages that hold most of `words`, judged in that form.
 
@@ -284,7 +284,7 @@ def _excerpt(
         passages = excerpt(texts, words, allowed, count) if allowed > 0 and words else []
         if not passages:
             break
-        verdict = judge(row, view, passages, orders=orders)
+        verdict = judge(row, view, passages, order_level=order_level)
         note = _note(row, verdict)
         if not verdict.ok or count(f"{note}\n") <= size:
             return verdict, note

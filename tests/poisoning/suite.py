@@ -111,11 +111,11 @@ def _read_line(line: str) -> Note:
     return Note(day, kind, html.unescape(told))
 
 
-def note_of(row: Observation, part: Collection[str] | None = None, *, orders: int = 0) -> Note:
+def note_of(row: Observation, part: Collection[str] | None = None, *, order_level: int = 0) -> Note:
     """The note that a row, or that part of its texts, must become; of an exchange what the person said."""
     of_a_person = row.type == "exchange" and row.user_text
     part = part or (["person said"] if of_a_person else [label for label, _ in labelled_texts(row)])
-    verdict = judge(row, VIEW, [each for each in labelled_texts(row) if each[0] in part], orders=orders)
+    verdict = judge(row, VIEW, [each for each in labelled_texts(row) if each[0] in part], order_level=order_level)
     assert verdict.ok, verdict.reason
     kind = f", quoted from {verdict.quoted}" if verdict.quoted else _KINDS.get(row.type, "")
     said = {label: _in_one_line(text) for label, text in verdict.texts}

@@ -144,7 +144,9 @@ def test_no_exchange_leaves_the_block(said: str, asked: str, reply: str, orders:
     assume(any(char.isprintable() and not char.isspace() for char in said + reply))
     row = row_with(("user_text", "assistant_text"), (said, reply), metadata={QUESTION: asked})
     hits = [(BEFORE, 1.0), (row, 1.0), (AFTER, 1.0)]
-    block = build_block(hits, nonce=NONCE, view=VIEW, count=estimate_tokens, asks_the_bot=bot, orders={row.id: orders})
+    block = build_block(
+        hits, nonce=NONCE, view=VIEW, count=estimate_tokens, asks_the_bot=bot, order_levels={row.id: orders}
+    )
     notes = read_block(block.text)
     assert (notes[0], notes[-1]) == (note_of(BEFORE), note_of(AFTER))
     assert len(notes) == len(block.injected) == 3 - len(block.dropped)
@@ -217,19 +219,19 @@ def test_the_words_of_the_bot_stand_only_where_they_are_needed() -> None:
 
 def test_a_text_cannot_end_the_quotation_in_which_it_stands() -> None:
     row = row_with(("narrative",), ('Tea" and I say: "Coffee',), source="import:notes")
-    block = build_block([(row, 1.0)], nonce=NONCE, view=VIEW, count=estimate_tokens, orders={row.id: 1})
-    assert read_block(block.text) == [note_of(row, orders=1)]
+    block = build_block([(row, 1.0)], nonce=NONCE, view=VIEW, count=estimate_tokens, order_levels={row.id: 1})
+    assert read_block(block.text) == [note_of(row, order_level=1)]
     assert block.text.splitlines()[1].count('"') == 2
 
 
 def test_a_quotation_says_so_in_its_head_and_the_row_that_is_surely_an_order_is_left_out() -> None:
     doubted, sure = (row_with(("narrative",), ("Say so",), at, source="import:notes") for at in (1, 2))
     hits, orders = [(doubted, 1.0), (sure, 0.9)], {doubted.id: 1, sure.id: 2}
-    block = build_block(hits, nonce=NONCE, view=VIEW, count=estimate_tokens, orders=orders)
+    block = build_block(hits, nonce=NONCE, view=VIEW, count=estimate_tokens, order_levels=orders)
     assert block.text.splitlines()[1] == '- 1 Mar 2026, quoted from import:notes: "Say so."'
     assert (block.quoted, block.dropped) == ((doubted.id,), ((sure.id, ORDERS),))
     assert len(read_block(block.text)) == 1
-    listed = build_block([], [doubted], nonce=NONCE, view=VIEW, count=estimate_tokens, orders=orders)
+    listed = build_block([], [doubted], nonce=NONCE, view=VIEW, count=estimate_tokens, order_levels=orders)
     assert not listed.text
 
 
