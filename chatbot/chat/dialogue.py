@@ -244,7 +244,7 @@ class TurnTranscript:
             self._last_reply = reply_before(await self.entries(), self.asked_at)
         return self._last_reply
 
-    async def unfinished(self) -> list[TranscriptEntry]:
+    async def unanswered(self) -> list[TranscriptEntry]:
         """Return the unanswered messages just before this one, newest first: their turns were killed."""
         return unanswered([each for each in await self.entries() if each.at < self.asked_at])
 

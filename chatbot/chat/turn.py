@@ -379,7 +379,7 @@ class Turn:
         is_remembered = self.receipt.remembered is not None  # remembered before the client ran its tools
         if self._session is None or is_remembered or self._chat.publisher.find(events.EXCHANGE_STEP) is None:
             return
-        if self._memory and self._client.keeps and (lost := await self._transcript.unfinished()):
+        if self._memory and self._client.keeps and (lost := await self._transcript.unanswered()):
             try:
                 await self._memory.recover(lost, self._memorability)
             except StoreError as error:
