@@ -21,7 +21,7 @@ from platformdirs import user_config_path
 
 from chatbot.allowed import SettingPath, is_trusted, needing_trust, trust
 from chatbot.cli.options import setup_of
-from chatbot.cli.output import ask_for_yes, check_can_ask, say, say_result, warn
+from chatbot.cli.output import ask_yes_or_no, check_can_ask, say, say_result, warn
 from chatbot.cli.repl.editor import edit_text
 from chatbot.config import SECRET
 from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file, own_identities, read_toml
@@ -234,7 +234,7 @@ async def _edit(args: argparse.Namespace) -> None:
                 replace_text(path, text.rstrip("\n") + "\n")
         except ConfigError as error:
             warn(str(error))
-            if not ask_for_yes("edit it again?"):
+            if not ask_yes_or_no("edit it again?"):
                 raise
         else:
             _report_written(args, path, "changed")

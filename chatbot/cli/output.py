@@ -190,13 +190,8 @@ def confirm(doing: str, question: str, refusal: str, show: Callable[[], None] = 
     """Have the user confirm what `show` prints. Raises `InvalidValue` without a terminal, or with `refusal`."""
     check_can_ask(doing)
     show()
-    if not ask_for_yes(question):
+    if ask_line(f"{question} type yes: ").lower() != "yes":
         raise InvalidValue(refusal)
-
-
-def ask_for_yes(question: str) -> bool:
-    """Ask, on standard error, for a plain yes. The end of the input is a no, and Ctrl-C interrupts."""
-    return ask_line(f"{question} type yes: ").lower() == "yes"
 
 
 def ask_yes_or_no(question: str) -> bool:

@@ -218,7 +218,7 @@ def test_an_edited_file_that_is_invalid_is_offered_again_and_comments_are_kept()
     editor.chmod(0o700)
     terminal = Terminal("config", "edit", columns=300, VISUAL=str(editor.resolve()))
     try:
-        terminal.see("nothing was written: .*'seed'.*edit it again. type yes:")
+        terminal.see(r"nothing was written: .*'seed'.*edit it again. \[y/N\]")
         assert path.read_text(encoding="utf-8") == before
         terminal.type("yes\r")
         assert "changed in" in terminal.ended()
@@ -234,7 +234,7 @@ def test_a_file_that_was_changed_while_it_is_edited_is_replaced_only_if_the_user
     editor.chmod(0o700)
     terminal = Terminal("config", "edit", columns=300, VISUAL=str(editor.resolve()))
     try:
-        terminal.see("was changed by another program.*edit it again. type yes:")
+        terminal.see(r"was changed by another program.*edit it again. \[y/N\]")
         assert "seed = 2" in path.read_text(encoding="utf-8")
         terminal.type("yes\r")
         assert "changed in" in terminal.ended()
