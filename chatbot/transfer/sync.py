@@ -60,7 +60,7 @@ class Sync:
     """One sync of an identity with one place. `memory`, opened by the caller, erases what other machines have erased.
 
     Without `takes` it only gives, without `gives` it only takes. A backup (`is_own`) also has the data that only this
-    machine needs. The place of a backup, a trial or a dry run is not remembered.
+    machine needs. The place of a backup or a dry run is not remembered.
     """
 
     memory: MemorySystem
@@ -72,7 +72,8 @@ class Sync:
     gives: bool = True
     is_own: bool = False
     dry_run: bool = False
-    is_trial: bool = False
+    for_dry_run: bool = False
+    """True if it answers the dry run of a visitor."""
     progress: Progress | None = None
     texts: list[str] = field(default_factory=list, init=False)
     """Texts of everything given, for a digest; the digest is that of the whole identity if the place was empty."""
@@ -81,7 +82,7 @@ class Sync:
 
     def __post_init__(self) -> None:
         self.report = sync_place.SyncReport(self.place.key, self.dry_run)
-        self._forgets_place = self.dry_run or self.is_own or self.is_trial
+        self._forgets_place = self.dry_run or self.is_own or self.for_dry_run
         self._is_read_only = False
         """True if a backup is made of a storage that cannot be written: its state is not saved."""
 
@@ -140,7 +141,7 @@ class Sync:
         if not self._forgets_place:
             self.known.at = format_time(self.now())
             self.state.places[self.place.key] = self.known
-        if not (self.dry_run or self.is_trial or self._is_read_only):  # a backup, too: it notes what has existed
+        if not (self.dry_run or self.for_dry_run or self._is_read_only):  # a backup, too: it notes what has existed
             await self.storage.save(self.state)
 
     async def is_outdated(self) -> bool:
@@ -155,7 +156,7 @@ class Sync:
     def _arrive(self) -> list[str]:
         """Introduce this machine to the place, and return the names of the files there."""
         taken = sorted(self.known.taken)
-        self.place.meet(sync_place.Visitor(self.state.identity, self.state.machine, taken, is_trial=self.dry_run))
+        self.place.meet(sync_place.Visitor(self.state.identity, self.state.machine, taken, dry_run=self.dry_run))
         return self.place.names()
 
     def _check_identity(self, names: Sequence[str]) -> None:
@@ -514,8 +515,8 @@ async def exchange(
 ) -> sync_place.ServerAnswer:
     """Take in the files of another machine; without any, return the files that are new to it. Raises like `sync`."""
     async with Storage.opened(memory.where) as storage:
-        place, takes = sync_place.ParcelPlace(visitor, files), bool(files) and not visitor.is_trial
-        done = Sync(memory, storage, place, now=now, takes=takes, gives=not files, is_trial=visitor.is_trial)
+        place, takes = sync_place.ParcelPlace(visitor, files), bool(files) and not visitor.dry_run
+        done = Sync(memory, storage, place, now=now, takes=takes, gives=not files, for_dry_run=visitor.dry_run)
         report = await done.run()
         new = {name: data for name, data in place.new.items() if name != sync_place.NAME}
         aside = [each for each in report.aside if each.file in files]

@@ -46,7 +46,7 @@ class Visitor:
     identity: str = ""
     machine: str = ""
     taken: Sequence[str] = ()
-    is_trial: bool = False
+    dry_run: bool = False
 
 
 class PlaceHead(msgspec.Struct):

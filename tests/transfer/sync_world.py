@@ -77,7 +77,7 @@ class Beside(ServerPlace):
     def _answer(self, body: dict[str, Any]) -> ServerAnswer:
         async def answered() -> ServerAnswer:
             async with self._machine.opened() as memory:
-                visitor = Visitor(body["identity"], body["machine"], body["taken"], is_trial=body["is_trial"])
+                visitor = Visitor(body["identity"], body["machine"], body["taken"], dry_run=body["dry_run"])
                 return await exchange(memory, visitor, body["files"], now=self._machine.now)
 
         return asyncio.run(answered())

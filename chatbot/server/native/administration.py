@@ -200,7 +200,7 @@ class SyncRequest(RequestBody):
     machine: Annotated[str, Field(min_length=1, max_length=40, pattern="^[0-9a-f]+$")]
     taken: list[_Name] = Field(default=[], max_length=10_000)
     """Names of the files of the last answer that the sender has merged."""
-    is_trial: bool = False
+    dry_run: bool = False
     """True to change nothing."""
     files: dict[_Name, str] = Field(default={}, max_length=1_000)
     """Its files by name, in base64."""
@@ -240,7 +240,7 @@ async def sync(given: Annotated[SyncRequest, Body()], access: AccessHere) -> Sha
         files = {name: b64decode(each, validate=True) for name, each in given.files.items()}
     except ValueError as error:
         raise InvalidValue(f"files: {error}") from error
-    visitor = Visitor(given.identity, given.machine, given.taken, is_trial=given.is_trial)
+    visitor = Visitor(given.identity, given.machine, given.taken, dry_run=given.dry_run)
     try:
         done = await exchange(access.runtime.memory, visitor, files, now=utc_now)
     except ConfigError as error:  # the client's: it has another identity

@@ -130,7 +130,7 @@ ASKED: dict[tuple[str, str], Json | None] = {
     ("POST", "/v1/tasks"): {"title": "to do"},
     ("PATCH", "/v1/tasks/{task_id}"): {"status": "completed"},
     ("POST", "/v1/facts"): {"subject": "a", "predicate": "b", "object": "c"},
-    ("POST", "/v1/sync"): {"machine": "0123456789ab", "is_trial": True},
+    ("POST", "/v1/sync"): {"machine": "0123456789ab", "dry_run": True},
     ("PUT", "/v1/users/quota"): {"day_usd": 1},
 }
 """How to ask each route that is not the page's, so that it would answer."""

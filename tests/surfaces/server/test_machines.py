@@ -177,7 +177,7 @@ def test_a_server_that_does_not_answer_holds_up_nobody_who_is_interrupted(laptop
         answers.set()
 
 
-async def test_a_trial_changes_nothing_whatever_it_brings(http: Serve, laptop: Machine) -> None:
+async def test_a_dry_run_changes_nothing_whatever_it_brings(http: Serve, laptop: Machine) -> None:
     served = http(tokens=True)
     await _synced(laptop, ServerPlace(served.url, served.token("ada")))
     async with laptop.opened() as memory:
@@ -186,8 +186,8 @@ async def test_a_trial_changes_nothing_whatever_it_brings(http: Serve, laptop: M
         await sync(memory, given, now=laptop.now)
     [(name, data)] = [each for each in given.new.items() if each[0] != NAME]
     with served.client(served.token("ada")) as client:
-        for is_trial, rows in ((True, 0), (False, 1)):
-            body = {"machine": name.partition("/")[0], "is_trial": is_trial, "files": {name: b64encode(data).decode()}}
+        for dry_run, rows in ((True, 0), (False, 1)):
+            body = {"machine": name.partition("/")[0], "dry_run": dry_run, "files": {name: b64encode(data).decode()}}
             assert client.post("/v1/sync", json=body).is_success
             assert len(client.get("/v1/memories").json()["data"]) == rows
 
