@@ -116,7 +116,7 @@ class Purges(ScopedOperations):
         view = scope.write_view(SENSITIVITIES)
         rows = await scope.rows(Filter(statuses=("expired",)), view=view)
         gone = await scope.store.purge(view, [row.id for row in rows]) if rows else []
-        await scope.drop_quotes(rows, erased=gone)
+        await scope.erase_quotes(rows, erased=gone)
         scope.changed("purge", gone)
         return gone
 
@@ -194,7 +194,7 @@ async def erase(scope: Scope, target: Target) -> Erasure:
         gone = await scope.store.purge(scope.view(), list(asked)) if asked else []
     if not target.everything:  # a failing hook could quote an erased person
         scope.changed("purge", gone)
-    await scope.drop_quotes(going.observations, erased=gone)
+    await scope.erase_quotes(going.observations, erased=gone)
     return replace(_without_hidden(going), erased=tuple(gone))
 
 

@@ -57,12 +57,12 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
         """Return the same memory across all namespaces if the caller may look there; if not, unchanged."""
         return Memory(self.scope.everywhere())
 
-    def expecting(self, versions: frozenset[str] | None, made: dict[str, str] | None = None) -> Memory:
+    def expecting(self, versions: frozenset[str] | None, new_versions: dict[str, str] | None = None) -> Memory:
         """Return the same memory, whose changes raise `ChangedMeanwhile` for a row in another version than these.
 
-        None checks nothing. `made` is filled with the new version of each changed row by id.
+        None checks nothing. `new_versions` is filled with the new version of each changed row by id.
         """
-        return Memory(structs.replace(self.scope, expects=versions, made=made))
+        return Memory(structs.replace(self.scope, expects=versions, new_versions=new_versions))
 
     async def move(self, to: str, *, session_id: str | None = None, project: str | None = None) -> int:
         """Move memories and facts of a session or project to the project `to`, or to none if empty; return how many.

@@ -45,13 +45,13 @@ class Hit(Struct, frozen=True):
         return self.observation.brief() | {"score": round(self.score, 4)}
 
 
-class Every(query.Filter, frozen=True, kw_only=True):
-    """Filter of rows, and the sensitivities asked for."""
+class ReadOptions(query.Filter, frozen=True, kw_only=True):
+    """Options of a read: a filter, and the sensitivities asked for."""
 
     sensitivities: Sensitivities = PUBLIC
 
 
-class TimedFilter(Every, frozen=True, kw_only=True):
+class TimedFilter(ReadOptions, frozen=True, kw_only=True):
     """Filter of rows, and the time as of which to search. Abstract."""
 
     as_of: datetime | None = None
@@ -105,7 +105,7 @@ class Recall(RecallOptions, frozen=True):
     texts: str | Sequence[str]
 
 
-class Listing(Every, frozen=True, kw_only=True):
+class Listing(ReadOptions, frozen=True, kw_only=True):
     """A page of rows by time."""
 
     order: query.Order = "updated"
@@ -331,8 +331,8 @@ class MemoryReads(ScopedOperations):
             raise errors.UnsupportedOperation("no embedding model is configured: set model in [embedding]")
         return await scope.meaning.embed_all(progress, anew=anew)
 
-    @takes(Every, _NO_FILTER)
-    async def every(self, asked: Every) -> list[Observation]:
+    @takes(ReadOptions, _NO_FILTER)
+    async def every(self, asked: ReadOptions) -> list[Observation]:
         """Return all matching rows, newest first, without a limit; the parameters are those of `Filter`."""
         scope = self.scope
         return await scope.rows(await self._filter(asked), view=scope.view(asked.sensitivities))
@@ -342,7 +342,7 @@ class MemoryReads(ScopedOperations):
         kind = query.Filter if isinstance(asked, query.Filter) else query.RowFilter
         wanted = query.Filter(**{name: getattr(asked, name) for name in kind.__struct_fields__})
         if wanted.people:
-            sensitivities = asked.sensitivities if isinstance(asked, Every | TimelineOptions) else PUBLIC
+            sensitivities = asked.sensitivities if isinstance(asked, ReadOptions | TimelineOptions) else PUBLIC
             wanted = replace(wanted, people=await other_names(self.scope, wanted.people, sensitivities))
         if wanted.files:
             view = self.scope.view(SENSITIVITIES)

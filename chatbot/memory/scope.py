@@ -304,7 +304,7 @@ class Scope(Struct, frozen=True):
     """As in `View.erasing`."""
     expects: frozenset[str] | None = None
     """Expected version, as in `View.expects`."""
-    made: dict[str, str] | None = None
+    new_versions: dict[str, str] | None = None
     """Filled with the new version of each changed memory by id; None notes none."""
     asked_row: Callable[[], str] = str
     """Returns the id of the row of the message that is being answered, which searches leave out."""
@@ -386,7 +386,7 @@ class Scope(Struct, frozen=True):
             if cursor is None or len(found) >= limit:
                 return found
 
-    async def drop_quotes(self, rows: Iterable[Observation], *, erased: Collection[str] = ()) -> None:
+    async def erase_quotes(self, rows: Iterable[Observation], *, erased: Collection[str] = ()) -> None:
         """Remove deleted exchanges and captures from the summaries of their sessions.
 
         Those in `erased` are also removed from receipts and titles.
@@ -416,8 +416,8 @@ class Scope(Struct, frozen=True):
         if self.check_there is not None and not _NEW.isdisjoint(event.kind for event in events):
             await self.check_there()
         outcomes = await self.store.commit(self.write_view().asking_all(), events)
-        if self.made is not None:
-            self.made.update({outcome.id: outcome.version for outcome in outcomes if outcome.version})
+        if self.new_versions is not None:
+            self.new_versions.update({outcome.id: outcome.version for outcome in outcomes if outcome.version})
         return outcomes
 
     async def change(self, kind: Kind, *ids: str, by: str | None = None) -> None:

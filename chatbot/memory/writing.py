@@ -196,7 +196,7 @@ class MemoryWrites(ScopedOperations):
         """Hide observations; `restore` brings them back. Supersede what has changed instead."""
         rows = await self._change("delete", ids)
         await forget_derived(self.scope, ids)
-        await self.scope.drop_quotes(rows)
+        await self.scope.erase_quotes(rows)
 
     async def archive(self, *ids: str) -> None:
         """Archive observations: they are kept but not recalled."""

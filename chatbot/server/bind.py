@@ -36,12 +36,12 @@ class IfMatch:
 
     versions: frozenset[str] | None
     response: Response
-    made: dict[str, str] = field(default_factory=dict)
+    new_versions: dict[str, str] = field(default_factory=dict)
     """The versions that the request created, by the ids of their memories."""
 
     def within(self, context: Context) -> Context:
         """Return the context in which only these versions can be changed."""
-        return replace(context, memories_of=lambda: context.memories.expecting(self.versions, self.made))
+        return replace(context, memories_of=lambda: context.memories.expecting(self.versions, self.new_versions))
 
     def send(self, version: str | None) -> None:
         """Send the version as `ETag`, if there is one."""
@@ -230,7 +230,7 @@ def _endpoint(operation: Operation, form: _AnswerForm) -> Callable[..., Any]:
         if writing is not None and isinstance(answer, Shape) and (made := answer.made()) is not None:
             writing.note(**made)
         if expected is not None:
-            changed = expected.made.get(answer.id if isinstance(answer, AddResult) else asked["memory_id"])
+            changed = expected.new_versions.get(answer.id if isinstance(answer, AddResult) else asked["memory_id"])
             expected.send(version_of(result[0]) if isinstance(answer, MemoryRecord) else changed)
         return answer
 
