@@ -44,7 +44,7 @@ class RunPosition(Struct, frozen=True):
     """When a part of maintenance was done last, and the last row that was read."""
 
     done_at: datetime | None = None
-    place: str | None = None
+    last_row: str | None = None
 
     def is_due(self, now: datetime, every: timedelta) -> bool:
         """Return whether the next run is due, also if the clock was set back before the last run."""
@@ -104,7 +104,7 @@ class Upkeep:
 
     async def _run_leased(self, scope: Scope, options: MaintenanceOptions) -> MaintenanceReport:
         policy = policy_of_part(options.policy or MaintenanceSettings(), options.part)
-        after = None if options.whole else self._last_run(options.part).place
+        after = None if options.whole else self._last_run(options.part).last_row
         run = Run(scope, policy, dry_run=options.dry_run, whole=options.whole, erased_at=self._erased_at)
         while True:
             before, last = len(run.changes), await run.do_round(after)
