@@ -25,7 +25,7 @@ from chatbot.stores.backend import Backend, Blobs, Document, Lease, Lines, Place
 from chatbot.stores.errors import MissingFolder, StoreError, UnsafePath
 from chatbot.stores.records import SessionRecord
 from chatbot.stores.testing import Contract
-from chatbot.stores.testing.processes import killed_after, opened, run_together, start
+from chatbot.stores.testing.processes import kill_after, opened, run_together, start
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
 _HERE = "chatbot.stores.testing.backend_contract"
@@ -241,7 +241,7 @@ class PlaceContract(Contract):
 
     @pytest.mark.parametrize("after", [1, 9, 25])
     def test_a_kill_loses_nothing_that_was_durable(self, shared: Path, after: int) -> None:
-        reported = killed_after(start(f"{_HERE}:write_and_report", self.opener, shared), after)
+        reported = kill_after(start(f"{_HERE}:write_and_report", self.opener, shared), after)
         place: Place = opened(self.opener, shared)
         place.lines("usage").append([{"n": -1}])
         lines = place.lines("usage").all()
@@ -258,7 +258,7 @@ class PlaceContract(Contract):
         assert holder.stdout.readline() == "held\n"
         lease = opened(self.opener, shared).lease("turn")
         assert not lease.take()
-        killed_after(holder, 0)
+        kill_after(holder, 0)
         give_up = time.monotonic() + self.lapses_within_s
         while not (is_free := lease.take()) and time.monotonic() < give_up:
             time.sleep(0.05)
@@ -402,7 +402,7 @@ class BackendContract(PlaceContract):
 
     @pytest.mark.parametrize("after", [1, 5])
     def test_a_kill_leaves_whole_sessions_alone(self, shared: Path, after: int) -> None:
-        reported = killed_after(start(f"{_HERE}:make_and_report", self.opener, shared), after)
+        reported = kill_after(start(f"{_HERE}:make_and_report", self.opener, shared), after)
         backend: Backend = opened(self.opener, shared)
         found = sorted(backend.sessions.ids())
         assert found[: len(reported)] == reported

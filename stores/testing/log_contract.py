@@ -26,7 +26,7 @@ from chatbot.stores.log import LinePlace, Log, Shelf, ShelfWriter, Writing
 from chatbot.stores.observation import Observation
 from chatbot.stores.row_events import Event
 from chatbot.stores.testing import Contract
-from chatbot.stores.testing.processes import killed_after, opened, run_together, start
+from chatbot.stores.testing.processes import kill_after, opened, run_together, start
 
 _HERE = "chatbot.stores.testing.log_contract"
 _SIZE = 20_000
@@ -193,7 +193,7 @@ class LogContract(Contract):
 
     @pytest.mark.parametrize("after", [1, 7, 20])
     def test_a_kill_loses_nothing_that_was_durable_and_the_next_append_is_whole(self, folder: Path, after: int) -> None:
-        reported = killed_after(start(f"{_HERE}:append_and_report", self.opener, folder), after)
+        reported = kill_after(start(f"{_HERE}:append_and_report", self.opener, folder), after)
         log = self.open(folder)
         write(log, event(999_999))
         log.start_again()
@@ -206,7 +206,7 @@ class LogContract(Contract):
         log = self.open(folder)
         write(log, *map(event, range(200)))
         log.close()
-        killed_after(start(f"{_HERE}:rewrite_forever", self.opener, folder), 3)
+        kill_after(start(f"{_HERE}:rewrite_forever", self.opener, folder), 3)
         log = self.open(folder)
         write(log, event(999))
         log.start_again()
@@ -353,7 +353,7 @@ class ShelfContract(Contract):
         assert contents(shelf) == expected
 
     def test_a_kill_leaves_a_list_whose_pieces_are_whole_and_no_lock_behind(self, shelf: Shelf, folder: Path) -> None:
-        killed_after(start(f"{_HERE}:publish_forever", self.opener, folder), 5)
+        kill_after(start(f"{_HERE}:publish_forever", self.opener, folder), 5)
         [(name, data)] = contents(shelf).items()
         assert data == name.encode() * _SIZE
         publish(shelf, last=b"1")

@@ -128,7 +128,7 @@ def lines_of(process: subprocess.Popen[str]) -> list[str]:
     return printed.splitlines()
 
 
-def killed_after(process: subprocess.Popen[str], lines: int) -> list[str]:
+def kill_after(process: subprocess.Popen[str], lines: int) -> list[str]:
     """Kill a process once it has printed that many lines; return all complete lines that it printed."""
     assert process.stdout is not None
     printed = [process.stdout.readline() for _ in range(lines)]
