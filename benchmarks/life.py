@@ -121,7 +121,7 @@ def read_life(path: Path, half: str = "all") -> Life:
 
 
 def _alternatives(words: str) -> tuple[str, ...]:
-    return tuple(each.strip() for each in words.split("/") if each.strip())
+    return tuple(each.strip().lower() for each in words.split("/") if each.strip())
 
 
 async def year(
