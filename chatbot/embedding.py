@@ -100,14 +100,21 @@ class Embedder(AsyncResource):
         A text that is longer than the model's window is cut, if the model can do that.
         """
 
+    async def embed_all(self, texts: Sequence[str]) -> EmbeddingResult:
+        """Return the vectors of any number of texts, in calls of `batch`, between which others are served."""
+        return self._checked(await self._in_batches(texts, self.embed))
+
+    def _checked(self, found: EmbeddingResult) -> EmbeddingResult:
+        if not all(map(is_finite, found.vectors)):
+            raise ModelError(f"{self.name} gave a vector with numbers that are not finite")
+        return found
+
     async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:
         """Return the vectors to search with, one or more for each text, in their order, and the usage to be billed.
 
         The length of a vector, which is 1 at most, is its weight.
         """
-        found = await self.embed(texts)
-        if not all(map(is_finite, found.vectors)):
-            raise ModelError(f"{self.name} gave a vector with numbers that are not finite")
+        found = self._checked(await self.embed(texts))
         return [[unit(vector)] for vector in found.vectors], found.usage
 
     async def closeness(self, question: str, texts: Sequence[str]) -> dict[str, float]:  # noqa: ARG002 - as `judge`

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from chatbot.allowed import is_harmless_model
 from chatbot.chat.calls import Calls
-from chatbot.chat.ledger import Ledger, Payer
+from chatbot.chat.ledger import Amount, Call, Ledger, Limit, Payer
 from chatbot.config import ModelSettings
 from chatbot.errors import ConfigError, ModelError, SessionError, UnknownModel
 from chatbot.hooks import HookContext
@@ -24,11 +24,12 @@ from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.memory.scope import utc_now
 from chatbot.messages import CallOptions, Delta, Message, ToolSpec
 from chatbot.models import open_model
-from chatbot.models.model import Model
+from chatbot.models.model import Model, estimate_text
 from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import NO_PROJECT, TOOL_RIGHTS
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import StoreError
+from chatbot.stores.loops import to_its_end
 from chatbot.stores.records import check_text, check_type
 from chatbot.stores.span import observed
 from chatbot.telemetry import open_telemetry
@@ -38,6 +39,7 @@ from chatbot.tools.toolbox import TOOLS, tools_of
 
 if TYPE_CHECKING:
     from chatbot.chat.chat import Chat
+    from chatbot.embedding import EmbeddingResult
 
 __all__ = ["Options", "Runtime", "Setup"]
 
@@ -229,15 +231,41 @@ class Runtime(AsyncResource):
             messages = (Message("system", self._persona), *messages)
         most = self.config.model.max_output_tokens
         with observed(self._observer):
-            calls = Calls(
-                self.model,
-                self.ledger,
-                self.config.budget,
-                reply_tokens=min(max_output_tokens or most, most),
-                payers=payers,
-                clock=self._clock,
-            )
+            calls = self._calls(min(max_output_tokens or most, most), payers)
         return calls.stream("answer", messages, tools=tools, options=options)
+
+    def _calls(self, most: int, payers: Sequence[Payer]) -> Calls:
+        return Calls(self.model, self.ledger, self.config.budget, reply_tokens=most, payers=payers, clock=self._clock)
+
+    async def embed(self, texts: Sequence[str], *, payers: Sequence[Payer] = ()) -> tuple[str, EmbeddingResult]:
+        """Return the name of the memory's encoder, and its vectors of these texts; see `MemorySystem.embed`.
+
+        Raises `BudgetExceeded` if a limit of the day is spent, unless the encoder is on this machine.
+        """
+        if not self.config.embedding.model or self.config.embedding.model.startswith("local/"):
+            return await self.memory.embed(texts)
+        calls, now, tokens = self._calls(0, payers), self._clock(), sum(map(estimate_text, texts))
+
+        def decide(limits: Sequence[Limit]) -> Amount:
+            for limit in limits:
+                least = tokens if limit.unit == "tokens" else 0
+                if limit.left <= least:
+                    raise limit.refusal(fits_alone=limit.allowed > least)
+            return Amount(tokens)
+
+        bill: Call | None = None
+        held = await calls.hold("embed", decide)
+
+        async def settle() -> None:
+            await calls.settle(held[:-1], bill)
+            await calls.settle(held[-1:])  # memory has put it on the identity's bill
+
+        try:
+            name, found = await self.memory.embed(texts)
+            bill = Call(now, "", "embed", name, found.usage, 0.0)
+        finally:
+            await to_its_end(settle())
+        return name, found
 
     async def use_model(self, name: str) -> None:
         """Switch to another model, from the next `chat` on. On a `ModelError` or `ConfigError` nothing changes.

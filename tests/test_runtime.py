@@ -1,14 +1,20 @@
 """The composition root: what the configuration says is what runs."""
 
+import asyncio
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from chatbot.config import ModelSettings
-from chatbot.errors import ConfigError, UnknownModel
+from chatbot.embedding import EmbeddingResult
+from chatbot.errors import BudgetExceeded, ConfigError, UnknownModel
+from chatbot.memory import MemorySystem
+from chatbot.messages import Usage
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from tests.command import project
+from tests.patience import PATIENCE_S
 from tests.test_allowed import MODELS_WITH_A_PLACE
 
 
@@ -121,3 +127,23 @@ async def test_a_session_may_choose_what_the_owner_set_and_nothing_elsewhere(mon
         for name in ("box/https://evil.example", "vertex_ai/x", "a\nb", *MODELS_WITH_A_PLACE):
             with pytest.raises(UnknownModel, match="may not choose"):
                 await runtime.model_named(name)
+
+
+async def test_embeddings_under_way_count_towards_the_limit_of_the_day(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, go_on = asyncio.Event(), asyncio.Event()
+
+    async def embed(_: MemorySystem, texts: Sequence[str]) -> tuple[str, EmbeddingResult]:
+        asked.set()
+        await go_on.wait()
+        return "stub", EmbeddingResult([], Usage(len(texts)))
+
+    monkeypatch.setattr(MemorySystem, "embed", embed)
+    monkeypatch.setenv("CHATBOT_EMBEDDING__MODEL", "openai/stub")
+    _configure("[budget]\nday_tokens = 100\n")
+    async with Runtime(Options(identity="ada")) as runtime:
+        first = asyncio.create_task(runtime.embed(["tea " * 60]))
+        await asyncio.wait_for(asked.wait(), PATIENCE_S)
+        with pytest.raises(BudgetExceeded, match="running now"):
+            await asyncio.wait_for(runtime.embed(["tea " * 60]), PATIENCE_S)
+        go_on.set()
+        assert await first == await runtime.embed(["tea " * 60])

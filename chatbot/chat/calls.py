@@ -156,7 +156,7 @@ class Calls:
             if reply.has_begun or isinstance(error, asyncio.CancelledError):
                 await to_its_end(self._bill(purpose, prompt_tokens, reply, began, held))
             else:
-                await to_its_end(self._settle(held))
+                await to_its_end(self.settle(held))
             if isinstance(error, Exception) and not isinstance(error, ChatbotError | StoreError):  # of a plug-in
                 raise model_error(self.model.name, error) from error
             raise
@@ -238,10 +238,10 @@ class Calls:
             cost = 0.0 if price is None else price.cost(prompt_tokens, most)
             return Amount(prompt_tokens + most, cost)
 
-        held = await self._hold(purpose, decide)
+        held = await self.hold(purpose, decide)
         return most, held
 
-    async def _hold(self, purpose: Purpose, decide: Callable[[Sequence[Limit]], Amount]) -> list[_Hold]:
+    async def hold(self, purpose: Purpose, decide: Callable[[Sequence[Limit]], Amount]) -> list[_Hold]:
         """Hold on every payer's account what `decide` returns for its limits; on none if one fails.
 
         Raises what `decide` raises, and `BudgetExceeded` where a reservation cannot be written.
@@ -267,7 +267,7 @@ class Calls:
                 await to_its_end(hold_for(payer.ledger, payer.account(now), payer))
             await to_its_end(hold_for(self._ledger, "" if self._session is None else self._session.id))
         except BaseException as error:
-            await to_its_end(self._settle(held))
+            await to_its_end(self.settle(held))
             if isinstance(error, StoreError):
                 raise BudgetExceeded(f"the budget cannot be checked, so the call was not made: {error}") from error
             raise
@@ -280,9 +280,9 @@ class Calls:
         session = "" if self._session is None else self._session.id
         call = Call(self.clock(), session, purpose, self.model.name, usage, time.monotonic() - began)
         self.made.append(call)
-        await self._settle(held, call)
+        await self.settle(held, call)
 
-    async def _settle(self, held: Sequence[_Hold], call: Call | None = None) -> None:
+    async def settle(self, held: Sequence[_Hold], call: Call | None = None) -> None:
         """Write the call on every bill and end the reservations; None for a call that was not made."""
         for each in held:
             bill = call and replace(call, session=each.account)

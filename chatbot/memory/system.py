@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
@@ -15,18 +16,20 @@ from msgspec.structs import replace
 from chatbot.errors import ChatbotError, SessionError, SessionNotFound
 from chatbot.memory.erasure import Erasure, Target, erase, join_erasures, mark_of_deleted, marks_of_session, preview
 from chatbot.memory.handle import SessionHandle
+from chatbot.memory.inputs import list_of
 from chatbot.memory.memory import Memory
 from chatbot.memory.opening import SessionOpening
 from chatbot.memory.scope import Caller, Scope
 from chatbot.memory.session_catalog import TurnOrder
 from chatbot.stores.access import Clearance, Right, least_clearance
 from chatbot.stores.base import ObservationStore, SessionStore
-from chatbot.stores.errors import InvalidValue, StoreError
+from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
 from chatbot.stores.records import KeyValue, SessionRecord, TranscriptEntry
 from chatbot.stores.span import count, observed
 
 if TYPE_CHECKING:
     from chatbot.config import MaintenanceSettings
+    from chatbot.embedding import EmbeddingResult
     from chatbot.memory.maintenance import MaintenanceReport, Part
 
 logger = logging.getLogger(__name__)
@@ -66,6 +69,19 @@ class MemorySystem(SessionOpening):
         other = copy(self)
         other.caller = caller
         return other
+
+    async def embed(self, texts: Sequence[str]) -> tuple[str, EmbeddingResult]:
+        """Return the name of the embedder and its vectors of these texts; billed as for memories.
+
+        Raises `UnsupportedOperation` without an embedder, or its `ModelError`.
+        """
+        if self._embedder is None:
+            raise UnsupportedOperation("this identity has no embedding model: see model in [embedding]")
+        begun = time.monotonic()
+        found = await self._embedder.embed_all(list_of(texts, "texts"))
+        if self._options.bill is not None:
+            await self._options.bill(self._embedder.name, found.usage, time.monotonic() - begun)
+        return self._embedder.name, found
 
     async def archive_session(self, session_id: str, *, undo: bool = False) -> SessionRecord:
         """Archive a session, so that lists leave it out, or undo that. It can still be opened and searched."""

@@ -37,7 +37,7 @@ _TYPES = {
     504: "model_error",
 }
 """The family of errors of each status; all others are invalid requests."""
-OPENAI_PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/models")
+OPENAI_PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/embeddings", "/v1/models")
 UNSUPPORTED = "unsupported_value"
 """Code for values that other servers support and this one does not."""
 

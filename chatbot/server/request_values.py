@@ -100,7 +100,7 @@ PROJECT_HEADER = "x-chatbot-project"
 """Names the project of any request; `-` for none."""
 USER_FIELDS = ("user", "safety_identifier")
 """Fields that name the user in the bodies of OpenAI's routes."""
-_PATHS = frozenset({"/v1/chat/completions", "/v1/responses"})
+_PATHS = frozenset({"/v1/chat/completions", "/v1/responses", "/v1/embeddings"})
 
 
 def named_in_headers(caller: ServerCaller, headers: Headers) -> ServerCaller:

@@ -207,6 +207,13 @@ async def test_a_question_waits_for_no_row_that_others_embed_and_finds_it(store:
         assert list(await similar(meaning, OWNER, ["a"])) == [IDS[0]]
 
 
+async def test_texts_of_a_caller_are_embedded_in_batches_too(tmp_path: Path) -> None:
+    embedder = LetterEmbedder()
+    async with MemorySystem(tmp_path, embedder=embedder) as memory:
+        _, found = await memory.embed(["a", "b", "c", "d"])
+    assert (embedder.calls, len(found.vectors), found.usage.input_tokens) == ([["a", "b", "c"], ["d"]], 4, 4)
+
+
 async def test_what_is_delicate_is_not_sent_away(store: ObservationStore) -> None:
     rows = [note(0, "open"), note(1, "shy", sensitivity="private"), note(2, "hidden", sensitivity="secret")]
     rows.append(note(3, "unknown", sensitivity="unknown"))

@@ -189,6 +189,7 @@ SYSTEM: dict[str, tuple[str, str, Do]] = {
     "sessions_anywhere": ("", "", lambda p: p.memory.sessions_anywhere()),
     "maintain": ("curate", "curate", lambda p: p.memory.maintain()),
     "is_taken": ("", "", lambda p: p.memory.is_taken(p.session.id)),
+    "embed": ("", "", lambda p: p.memory.embed(["well"])),
     "users_in": ("curate", "curate", lambda p: users_in(p.memory)),
     "export_user": ("read", "read", lambda p: export_user(p.memory)),
 }

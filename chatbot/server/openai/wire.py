@@ -288,8 +288,8 @@ class ResponseFormat(Lenient):
         return None if self.type == "text" else self.model_dump(exclude_none=True, by_alias=True)
 
 
-class ReplyFields(Lenient):
-    """Fields of any request for a reply."""
+class IdentityRequest(Lenient):
+    """Fields of every request: identity and end user."""
 
     model: str = Field(examples=["default"])
     """An identity's name, see /v1/models; `default` is the first one."""
@@ -299,6 +299,11 @@ class ReplyFields(Lenient):
     """Any stable name of your end user, for their own sessions and memory. The server does not verify it."""
     safety_identifier: str | None = Field(None, max_length=LONGEST_LABEL)
     """Newer name of `user`. If several of these and `X-Chatbot-User` are sent, they must be equal."""
+
+
+class ReplyFields(IdentityRequest):
+    """Fields of any request for a reply."""
+
     session_id: str | None = None
     """Answer in this session: its memory and transcript replace all messages before the last; `new` begins a session.
     The header `X-Chatbot-Session` does the same."""

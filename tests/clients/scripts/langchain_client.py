@@ -1,8 +1,8 @@
-"""LangChain: chat, streams, tools, and structured output by each of its methods."""
+"""LangChain: chat, streams, tools, structured output by each of its methods, and embeddings."""
 
 from langchain_core.messages import HumanMessage, SystemMessage, ToolMessage
 from langchain_core.tools import tool
-from langchain_openai import ChatOpenAI
+from langchain_openai import ChatOpenAI, OpenAIEmbeddings
 from pydantic import BaseModel, Field
 
 
@@ -41,3 +41,6 @@ assert llm.with_structured_output(None, method="json_mode").invoke("Tell me a jo
 responses = ChatOpenAI(model="ada", use_responses_api=True)
 assert responses.invoke("Hello").text
 assert isinstance(responses.with_structured_output(Joke).invoke("Tell me a joke."), Joke)
+
+embeddings = OpenAIEmbeddings(model="ada", check_embedding_ctx_length=False)
+assert len(embeddings.embed_documents(["hello", "world"])) == 2

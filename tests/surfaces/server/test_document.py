@@ -44,7 +44,7 @@ UNSAID = {
 UNMADE = """
     POST /v1/chat/completions, POST /v1/profile/proposals/{memory_id}/accept,
     DELETE /v1/profile/proposals/{memory_id}, GET /v1/sessions/{session_id}/attachments/{name},
-    PATCH /v1/projects/{project}, DELETE /v1/projects/{project}
+    PATCH /v1/projects/{project}, DELETE /v1/projects/{project}, POST /v1/embeddings
 """
 """Operations on what is not made here, or on two things that have to fit each other, so most ids are not found."""
 MADE: dict[str, dict[str, Any]] = {
@@ -159,7 +159,7 @@ def _settings(ids: dict[str, list[str]]) -> str:
     lines += ["[parameters]"]
     lines += [f'"{name}" = {{ dictionary = "{kind}", probability = 0.7 }}' for name, kind in NAMED.items()]
     lines += ["[checks.negative_data_rejection]", "expected-statuses = [400, 404, 409, 413, 415, 422, 405]"]
-    lines += ['[[operations]]\ninclude-path-regex = "^/v1/(chat/completions|responses)"']
+    lines += ['[[operations]]\ninclude-path-regex = "^/v1/(chat/completions|responses|embeddings)"']
     lines += ["[operations.checks.positive_data_acceptance]", "expected-statuses = [200, 400, 404, 409]"]
     for statuses, names in UNSAID.items():
         lines += [f"[[operations]]\ninclude-name = {_names_in(names)}"]

@@ -75,7 +75,7 @@ _NEEDS: dict[tuple[str, str], str] = {
         POST /i/{identity}/tasks/{task_id},
     """,
     ("chat", "chat"): """
-        POST /v1/profile/proposals/{memory_id}/accept, POST /v1/sessions,
+        POST /v1/embeddings, POST /v1/profile/proposals/{memory_id}/accept, POST /v1/sessions,
         POST /i/{identity}/say, POST /i/{identity}/profile/proposals/{memory_id}/accept,
     """,
     ("chat", "curate"): """
@@ -106,6 +106,7 @@ ASKED: dict[tuple[str, str], Json | None] = {
     **{route: None for route in NEEDS if not re.match("/($|i/|login|logout)", route[1])},
     ("POST", "/v1/chat/completions"): {"model": "ada", "messages": [{"role": "user", "content": "hi"}]},
     ("POST", "/v1/responses"): {"model": "ada", "input": "hi"},
+    ("POST", "/v1/embeddings"): {"model": "ada", "input": "hi"},
     ("PUT", "/v1/profile/{key}"): {"value": "Oslo"},
     ("PUT", "/v1/profile/{key}/pin"): {},
     ("POST", "/v1/sessions"): {"title": "new"},

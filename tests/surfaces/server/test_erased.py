@@ -68,7 +68,7 @@ BY_ID = {
     "response": "responses",
 }  # fmt: skip
 ERASING = {("DELETE", "/v1/users"), ("DELETE", "/v1/users/quota"), ("POST", "/v1/memories/purge")}
-UNTOLD = ("proposals", "/sync")
+UNTOLD = ("proposals", "embeddings", "/sync")
 """In paths of routes that keep nothing new of a user: a proposal is a memory, a sync is the owner's."""
 WRITING = [
     route

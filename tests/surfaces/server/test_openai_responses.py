@@ -1,11 +1,11 @@
-"""`/v1/responses`, as the official client of OpenAI asks for it."""
+"""`/v1/responses` and `/v1/embeddings`, as the official client of OpenAI asks for them."""
 
 from collections.abc import Iterator
 from typing import Any
 
 import openai
 import pytest
-from openai.types import Model
+from openai.types import CreateEmbeddingResponse, Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel, TypeAdapter
@@ -255,6 +255,38 @@ def test_an_error_names_the_item_of_the_input(client: openai.OpenAI) -> None:
     assert raised.value.param == "text.format.type"
 
 
+@pytest.fixture
+def encoding(http: Serve, monkeypatch: pytest.MonkeyPatch) -> Iterator[openai.OpenAI]:
+    """A client of an identity whose memory has an encoder."""
+    monkeypatch.setenv("CHATBOT_EMBEDDING__MODEL", "local/minilm")
+    with official(http()) as client:
+        yield client
+
+
+def test_texts_become_vectors_of_the_memorys_encoder(encoding: openai.OpenAI) -> None:
+    client = encoding
+    texts = ["I play chess.", "The game of kings is my hobby.", "Bread needs yeast."]
+    told = client.embeddings.create(model="ada", input=texts)
+    plain = client.embeddings.create(model="ada", input=texts[0], encoding_format="float")
+    first, second, third = (each.embedding for each in told.data)
+    assert first == pytest.approx(plain.data[0].embedding, abs=1e-6)
+    assert _cosine(first, second) > _cosine(first, third)
+    CreateEmbeddingResponse.model_validate(plain.model_dump())
+    assert (told.model, told.usage.prompt_tokens > 0) == ("local/minilm", True)
+
+
+def test_what_the_encoder_cannot_do_is_refused_and_what_it_does_is_done_once(encoding: openai.OpenAI) -> None:
+    wrong: list[dict[str, Any]] = [{"input": [[1, 2]]}, {"input": ""}, {"input": []}, {"dimensions": 5}]
+    for body in wrong:
+        with pytest.raises(openai.BadRequestError):
+            encoding.embeddings.create(model="ada", input="x", extra_body=body)
+    asked: dict[str, Any] = {"model": "ada", "extra_headers": {"Idempotency-Key": "a"}}
+    first, again = (encoding.embeddings.with_raw_response.create(input="tea", **asked) for _ in range(2))
+    assert (first.text, again.headers["idempotency-replayed"]) == (again.text, "true")
+    with pytest.raises(openai.ConflictError):
+        encoding.embeddings.create(input="coffee", **asked)
+
+
 def test_a_reply_is_found_by_its_id_after_another_one_was_asked_for_and_after_it_was_chosen_again(http: Serve) -> None:
     served = http(
         [[TextDelta("I look."), ToolCall("c", "memory_search", '{"query": "x"}')], "the first", "the second", "And."]
@@ -280,3 +312,7 @@ def test_a_reply_is_found_by_its_id_after_another_one_was_asked_for_and_after_it
         assert client.responses.retrieve(first.id).usage == first.usage
         continued = client.responses.create(model="ada", input="And?", previous_response_id=first.id)
         assert _session(continued) == _session(first)
+
+
+def _cosine(one: list[float], other: list[float]) -> float:
+    return sum(a * b for a, b in zip(one, other, strict=True))
