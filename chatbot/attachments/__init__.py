@@ -79,7 +79,7 @@ def with_links(text: str, links: Iterable[Link]) -> str:
     return "\n\n".join(filter(None, [text, "\n".join(map(str, links))]))
 
 
-def split(content: str) -> tuple[str, tuple[Link, ...]]:
+def split_links(content: str) -> tuple[str, tuple[Link, ...]]:
     """Return a message without the links at its end, and the links."""
     lines = content.split("\n")
     links: list[Link] = []
@@ -90,7 +90,7 @@ def split(content: str) -> tuple[str, tuple[Link, ...]]:
     return "\n".join(lines).rstrip("\n") if links else content, tuple(reversed(links))
 
 
-def readable(content: str) -> str:
+def with_file_names(content: str) -> str:
     """Return a message with only the names of its attachments, for titles, memory and search."""
-    text, links = split(content)
+    text, links = split_links(content)
     return "\n".join(filter(None, [text, *(f"[{link.name}]" for link in links)]))

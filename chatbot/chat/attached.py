@@ -14,7 +14,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from chatbot.attachments import Link, is_image, split
+from chatbot.attachments import Link, is_image, split_links
 from chatbot.attachments.read import Attachment, read_all, upload_of
 from chatbot.chat.governor import FILE, fenced, in_one_line, without_tokens
 from chatbot.memory import SessionHandle
@@ -63,7 +63,7 @@ class Attachments:
         """Return the messages with the content of the user's attachments in place of their links."""
         shown: list[Message] = []
         for message in messages:
-            text, links = split(message.content) if message.role == "user" else ("", ())
+            text, links = split_links(message.content) if message.role == "user" else ("", ())
             shown += await self._with_contents(message, text, links, model) if links else [message]
         return shown
 

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from chatbot.attachments import is_image, readable
+from chatbot.attachments import is_image, with_file_names
 from chatbot.attachments.read import Attachment, Upload, read_all
 from chatbot.chat import dialogue
 from chatbot.chat.conversation_memory import ConversationMemory, PromptMemory
@@ -248,7 +248,7 @@ class Chat:
         if memory is not None and any(each.get("remembered") for each in receipts):
             said = "\n\n".join(content for role, content in reply if role == dialogue.ASSISTANT)
             gate = Memorability(threshold=0)  # it was judged when the message came
-            row = await memory.remember(asked.at, readable(asked.content), memorability=gate)
+            row = await memory.remember(asked.at, with_file_names(asked.content), memorability=gate)
             if row is not None:
                 result = await session.write_turn(events=memory.last_changes(PromptMemory(), row.id, said)[0])
                 for error in result.failed.values():

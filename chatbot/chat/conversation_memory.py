@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from chatbot.attachments import readable
+from chatbot.attachments import with_file_names
 from chatbot.chat.dialogue import reply_before
 from chatbot.chat.governor import fenced, is_readers_own, line_of
 from chatbot.chat.memory_block import MemoryBlock, build_block
@@ -329,7 +329,7 @@ class ConversationMemory:
             or await memory.every(session_id=session.id, after=since, sensitivities=SENSITIVITIES, statuses=STATUSES)
         ):
             return
-        for at, text in [(each.at, readable(each.content)) for each in reversed(lost)]:
+        for at, text in [(each.at, with_file_names(each.content)) for each in reversed(lost)]:
             row, _ = memory.prepare(Draft(type=EXCHANGE, user_text=without_blocks(text)))
             is_barred = tombstones is not None and await asyncio.to_thread(tombstones.barred, list(marks_of(row)))
             if not (is_barred or format_time(at) in unkept):

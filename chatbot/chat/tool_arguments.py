@@ -35,7 +35,7 @@ def arguments_of(operation: Operation) -> Arguments:
 
 
 def _default_of(parameter: Parameter) -> Any:
-    """Return the default for the schema: only numbers are shown; None for the operation's own."""
+    """Return the default that the schema shows: only a number; None leaves it to the operation."""
     default = parameter.default_at("tool")
     return default if default is REQUIRED or isinstance(default, int) else None
 

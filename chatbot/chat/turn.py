@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from chatbot.attachments import readable, split
+from chatbot.attachments import split_links, with_file_names
 from chatbot.attachments.read import Attachment
 from chatbot.chat import dialogue, events
 from chatbot.chat.attached import Attachments, with_file_texts
@@ -110,12 +110,12 @@ class Turn:
     @property
     def _text(self) -> str:
         """The user's text with the names of attachments: for memory and hooks."""
-        return readable(self._transcript.asked)
+        return with_file_names(self._transcript.asked)
 
     @property
     def _typed(self) -> str:
         """The user's text, for titles; the names of attachments if there is no text."""
-        return split(self._transcript.asked)[0] or self._text
+        return split_links(self._transcript.asked)[0] or self._text
 
     async def run(self) -> Receipt:
         """Run the turn. Raises `ModelError` or `BudgetExceeded`; the session then holds an `error` entry.
@@ -344,7 +344,7 @@ class Turn:
             session=session,
             turn=self.receipt.turn,
             at=self.receipt.at,
-            said=tuple(readable(content) for role, content in said if role == dialogue.USER)[-RECENT_QUESTIONS:],
+            said=tuple(with_file_names(content) for role, content in said if role == dialogue.USER)[-RECENT_QUESTIONS:],
             since=self._chat.window.since,
             most_tokens=await self._model.context_window() // _MEMORY_SHARE,
             dry_run=not self._is_begun,

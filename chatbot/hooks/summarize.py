@@ -17,7 +17,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Struct
 
-from chatbot.attachments import readable
+from chatbot.attachments import with_file_names
 from chatbot.chat.calls import Calls
 from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.chat.events import SESSION_END, TURN_END, SessionEnd, TurnEnd
@@ -159,7 +159,7 @@ class Summarize(Hook):
         if (new if earlier else len(turns)) < least:
             return
         before = earlier[0].metadata if earlier else {}
-        asked = (_most_informative(readable(each.text)) for each in turns)
+        asked = (_most_informative(with_file_names(each.text)) for each in turns)
         replies = (_most_informative(each.reply) for each in reversed(turns))
         request = str(before.get("request") or "") or next(filter(None, asked), "")
         outcome = next(filter(None, replies), "") or str(before.get("outcome") or "")

@@ -16,7 +16,7 @@ import pytest
 from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
-from chatbot.attachments import DOCX, ODT, Link, extract, is_image, link_name, readable, split, with_links
+from chatbot.attachments import DOCX, ODT, Link, extract, is_image, link_name, split_links, with_file_names, with_links
 from chatbot.attachments.read import LARGEST, Upload, media_type, read, read_all
 from chatbot.chat.attached import with_file_texts
 from chatbot.chat.dialogue import ClientRequest
@@ -128,10 +128,10 @@ def test_a_picture_of_more_than_a_hundred_megapixels_is_refused_before_anyone_de
 def test_any_name_makes_a_link_that_is_read_back(name: str) -> None:
     link = Link(link_name(name), blob_name(b"x", ".pdf"), blob_name(b"y", ".txt"))
     content = with_links("look\n### user — 2026-01-02T03:04:05Z", [link, link])
-    assert split(content) == ("look\n### user — 2026-01-02T03:04:05Z", (link, link))
+    assert split_links(content) == ("look\n### user — 2026-01-02T03:04:05Z", (link, link))
     assert "/" not in link.name
     assert content.encode()
-    assert readable(content).endswith(f"[{link.name}]")
+    assert with_file_names(content).endswith(f"[{link.name}]")
 
 
 def test_no_link_is_taken_for_a_secret() -> None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from chatbot.attachments import is_image, link_name, split
+from chatbot.attachments import is_image, link_name, split_links
 from chatbot.attachments.read import Upload, picture_of, upload_of
 from chatbot.chat.dialogue import ASSISTANT, USER, messages_of, tool_result_line, unanswered_calls
 from chatbot.chat.receipts import begun_at
@@ -144,7 +144,7 @@ def text_of(message: Message) -> str:
 
 def kept_text(content: str) -> str:
     """Return what `text_of` returns, from the content of a transcript entry, in which links name images and files."""
-    text, links = split(content)
+    text, links = split_links(content)
     notes = [f"[{link.media}]" if is_image(link.media) else f"[{link.name}]" for link in links]
     return "\n".join([part for part in [text, *notes] if part])
 

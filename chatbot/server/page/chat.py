@@ -13,7 +13,7 @@ from markupsafe import Markup
 from msgspec import structs
 
 from chatbot import operations
-from chatbot.attachments import is_image, media_of, split, with_links
+from chatbot.attachments import is_image, media_of, split_links, with_links
 from chatbot.attachments.read import Upload, upload_of
 from chatbot.chat.events import Notice, ToolFinished, ToolStarted, TurnEvent
 from chatbot.chat.titles import title_of
@@ -214,7 +214,7 @@ def _exchange_of(shown: list[talk.Exchange], turn: RunningTurn | RemoteTurn | No
     if not isinstance(turn, RunningTurn) or turn.is_again:
         return shown[-1] if shown else None
     later = [each for each in shown if each.moment >= turn.begun_at]
-    same = [each for each in later if each.question == split(turn.text)[0]]
+    same = [each for each in later if each.question == split_links(turn.text)[0]]
     of_turn = [each for each in shown if each.at == at] or same or later
     return of_turn[0] if of_turn else replace(talk.waiting_exchange(turn), turn="")
 
@@ -373,7 +373,7 @@ async def edit(access: AccessHere, session_id: SessionId, fields: Fields) -> Res
     session = await access.session(session_id)
     entries = await session.transcript_read_all()
     at = _position(entries, fields)
-    text = with_links(text, split(entries[at].content)[1])
+    text = with_links(text, split_links(entries[at].content)[1])
     if any(entry.role == "user" for entry in entries[at + 1 :]):
         fork = await _fork(access, session_id, fields, keep_message=False)
         return await _send(access, fork, text)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from chatbot.attachments import Link, split
+from chatbot.attachments import Link, split_links
 from chatbot.chat.dialogue import ASSISTANT, ERROR, STOPPED, TOOL, TOOL_CALL, USER, replies_of
 from chatbot.chat.receipts import memory_line
 from chatbot.memory import SessionHandle
@@ -107,7 +107,7 @@ def exchanges(entries: Iterable[TranscriptEntry]) -> list[Exchange]:
 
 def _exchange(entries: Sequence[TranscriptEntry]) -> Exchange:
     first, is_asked = entries[0], entries[0].role == USER
-    asked, files = split(first.content) if is_asked else (None, ())
+    asked, files = split_links(first.content) if is_asked else (None, ())
     replies, number = replies_of(entries[1:] if is_asked else entries)
     answers = {each: [_answer(*line) for line in lines] for each, lines in replies.items()}
     current, written = answers.pop(number), format_time(entries[-1].at)
@@ -223,14 +223,14 @@ async def add_failed(access: IdentityAccess, session_id: str, shown: list[Exchan
 
 def waiting_exchange(turn: RunningTurn) -> Exchange:
     """Return the exchange of a turn whose message is not in the transcript yet."""
-    text, kept = split(turn.text)
+    text, kept = split_links(turn.text)
     files = (*kept, *(Link(each.name, "") for each in turn.files))
     return Exchange("", turn.begun_at, text, files=files, turn=name_of(turn), written=name_of(turn))
 
 
 def _is_of(exchange: Exchange, turn: RunningTurn) -> bool:
     """Return whether a stored exchange belongs to the turn; files are not compared."""
-    return turn.is_again or (exchange.moment >= turn.begun_at and exchange.question == split(turn.text)[0])
+    return turn.is_again or (exchange.moment >= turn.begun_at and exchange.question == split_links(turn.text)[0])
 
 
 def name_of(turn: RunningTurn) -> str:
