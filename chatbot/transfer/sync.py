@@ -422,7 +422,7 @@ class Sync:
             kept = self.storage.backend.lines(name).all()
             if name == untrusted.BILL:
                 check = partial(untrusted.check_call, until=self._until)
-                kept = sync_place.readable(kept, check, f"{untrusted.BILL}.jsonl", self.report.aside)
+                kept = sync_place.acceptable(kept, check, f"{untrusted.BILL}.jsonl", self.report.aside)
             new = [json.loads(each) for each in self.known.new(map(union.canonical, kept))]
             records += [untrusted.RecordsLine(name, [*some]) for some in chunks(new, _AT_ONCE)]
             if name == untrusted.BILL:

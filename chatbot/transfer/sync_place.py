@@ -81,7 +81,7 @@ class SyncReport:
     aside: list[RefusedFile] = field(default_factory=list)
 
 
-def readable(
+def acceptable(
     records: Iterable[dict[str, Any]], check: Callable[[dict[str, Any]], object], name: str, aside: list[RefusedFile]
 ) -> list[dict[str, Any]]:
     """Return our records that other machines will accept; invalid ones, such as after a hand edit, are set aside."""

@@ -39,7 +39,7 @@ from chatbot.stores.records import (
     parse_time,
 )
 from chatbot.transfer import union
-from chatbot.transfer.sync_place import RefusedFile, SyncReport, readable
+from chatbot.transfer.sync_place import RefusedFile, SyncReport, acceptable
 from chatbot.transfer.untrusted import SessionLine, checked_receipt
 
 _LONGEST_WAIT_S = 20.0
@@ -175,7 +175,7 @@ class SessionUnion:
                 self._set_aside(f"session {record.id}", error)
                 continue
             known.sessions[record.id] = digest
-            receipts = readable(content.receipts, check, f"receipts of session {record.id}", self.report.aside)
+            receipts = acceptable(content.receipts, check, f"receipts of session {record.id}", self.report.aside)
             content = replace(content, receipts=receipts)
             given = self._session_line(record, content, known, is_own=is_own)
             lost: set[str] = set()
