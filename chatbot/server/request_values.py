@@ -84,7 +84,7 @@ TokensInQuery = Annotated[int, Interval(ge=1, le=_MOST_TOKENS), BeforeValidator(
 Limit = Annotated[int, Interval(ge=1, le=MOST), BeforeValidator(_whole_in_address)]
 """Limit of a list, as a query parameter."""
 LimitOrNone = Annotated[int, Interval(ge=0, le=MOST), BeforeValidator(_whole_in_address)]
-"""The same, or 0."""
+"""Limit of a list, as a query parameter, or 0."""
 FlagInQuery = Annotated[bool, BeforeValidator(_switch)]
 """True or false in an address."""
 Line = Annotated[str, Field(max_length=LONGEST_LINE)]
@@ -108,14 +108,14 @@ def named_in_headers(caller: ServerCaller, headers: Headers) -> ServerCaller:
 
     Raises `Problem` for an invalid name and for several users, `AccessDenied` for another project than theirs.
     """
-    for label in _texts(headers, USER_HEADER):
+    for label in _values_of(headers, USER_HEADER):
         caller = _caller_for_user(caller, label, "X-Chatbot-User")
-    for name in _texts(headers, PROJECT_HEADER):
+    for name in _values_of(headers, PROJECT_HEADER):
         caller = caller.in_project(name)
     return caller
 
 
-def _texts(headers: Headers, name: str) -> list[str]:
+def _values_of(headers: Headers, name: str) -> list[str]:
     try:
         values = headers.getlist(name)  # which HTTP decodes as Latin-1
         return [value.strip(" \t").encode("latin-1").decode() for value in values]

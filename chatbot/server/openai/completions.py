@@ -77,13 +77,13 @@ async def complete(
     `user` or `safety_identifier` names the end user: each has their own sessions and memory.
     """
     answer = await answer_to(asked, request.headers, identities, caller, writing)
-    completion = _Completion(asked, answer)
+    encoder = _CompletionEncoder(asked, answer)
     if asked.stream:
-        return await answer.stream(completion.encode, completion.encode_error)
-    return JSONResponse(await completion.whole(), headers=answer.headers)
+        return await answer.stream(encoder.encode, encoder.encode_error)
+    return JSONResponse(await encoder.whole(), headers=answer.headers)
 
 
-class _Completion:
+class _CompletionEncoder:
     """A reply in OpenAI's form, whole or in chunks."""
 
     def __init__(self, asked: ReplyRequest, answer: PendingReply) -> None:
@@ -332,11 +332,11 @@ async def _begin(
         attachments=request.attachments,
         max_output_tokens=request.most_tokens,
         client=client,
-        then=None if place.before is None else partial(_note, session, request),
+        then=None if place.before is None else partial(_note_history, session, request),
     )
 
 
-async def _note(session: SessionHandle, request: ParsedRequest, events: Sequence[TurnEvent]) -> None:
+async def _note_history(session: SessionHandle, request: ParsedRequest, events: Sequence[TurnEvent]) -> None:
     """Store digests of the conversation as the client has it after these events."""
     deltas = map(_ClientDeltas().take, events)
     text = "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
