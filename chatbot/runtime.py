@@ -112,7 +112,7 @@ class Runtime(AsyncResource):
             self._servers.begin()
 
     async def ready(self) -> None:
-        """Wait until a turn needs to load nothing more and the servers of tools have started, or have failed to."""
+        """Wait until everything that a turn needs is loaded, and the servers of tools have started or failed."""
         self.warm()
         await self.model.ready()
         if self._uses_servers:

@@ -67,7 +67,7 @@ STATUS_AFTER: dict[str, Status] = {
 """Events that change the state of a row, but not its content."""
 _FIXED = FIELDS.keys() - {*CONTENT, *GUARDED}
 HELD = "held"
-"""Metadata key of a value and its start, the only one in which a successor may differ."""
+"""Metadata key of a profile value with its start: the only key in which a row and its successor may differ."""
 _COUNTED = {
     name: FIELDS[name] for name in ("use_count", "last_used_at", "strength", "consolidated_at", "consolidated_touches")
 }

@@ -246,7 +246,7 @@ def server_for(memory: MemorySystem, agent: str) -> Server[Any]:
         lambda caller: _CallerSurface(caller.memory_of(memory, TOOL_RIGHTS) if caller else own, agent)
     )
 
-    def by(
+    def handler(
         method: Callable[[_CallerSurface, Asked], Awaitable[Found]],
     ) -> Callable[[_Request, Asked], Awaitable[Found]]:
         async def handle(context: _Request, asked: Asked) -> Found:
@@ -262,14 +262,14 @@ def server_for(memory: MemorySystem, agent: str) -> Server[Any]:
         title="Memory",
         version=version("chatbot-runtime"),
         instructions=INSTRUCTIONS,
-        on_list_tools=by(_CallerSurface.list_tools),
-        on_call_tool=by(_CallerSurface.call_tool),
-        on_list_resources=by(_CallerSurface.list_resources),
-        on_list_resource_templates=by(_CallerSurface.list_templates),
-        on_read_resource=by(_CallerSurface.read_resource),
-        on_list_prompts=by(_CallerSurface.list_prompts),
-        on_get_prompt=by(_CallerSurface.get_prompt),
-        on_completion=by(_CallerSurface.complete),
+        on_list_tools=handler(_CallerSurface.list_tools),
+        on_call_tool=handler(_CallerSurface.call_tool),
+        on_list_resources=handler(_CallerSurface.list_resources),
+        on_list_resource_templates=handler(_CallerSurface.list_templates),
+        on_read_resource=handler(_CallerSurface.read_resource),
+        on_list_prompts=handler(_CallerSurface.list_prompts),
+        on_get_prompt=handler(_CallerSurface.get_prompt),
+        on_completion=handler(_CallerSurface.complete),
     )
 
 

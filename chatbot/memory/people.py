@@ -301,7 +301,8 @@ class Tasks(MemoryWrites):
         sensitivities: Sensitivities = PUBLIC,
     ) -> list[Task]:
         """Return the tasks of these statuses, by priority, then by due date, then oldest first."""
-        bound, rows, asked = self.scope, list[Observation](), {} if scope is None else {"scope": scope}
+        bound, rows = self.scope, list[Observation]()
+        asked = {} if scope is None else {"scope": scope}
         for status in [statuses] if isinstance(statuses, str) else statuses:
             words = {**asked, "status": status}
             _check(words)

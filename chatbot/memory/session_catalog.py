@@ -299,7 +299,7 @@ _LONGEST_PAUSE_S = 0.25
 class TurnOrder:
     """Lock held during each turn of a session, and the turn's row. In a read-only folder, within this process only.
 
-    `work` says in an error what others do while they hold it.
+    `work` says, for an error, what another process does while it holds the lock.
     """
 
     def __init__(

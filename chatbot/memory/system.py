@@ -287,7 +287,7 @@ class MemorySystem(SessionOpening):
         unless_within: timedelta = timedelta(0),
         whole: bool = False,
     ) -> MaintenanceReport:
-        """Fade, merge and erase memories by the policy; return the changes made, or those of a dry run.
+        """Decay, merge and erase memories by the policy; return the changes made, or those of a dry run.
 
         Reads a bounded number of rows and continues after them the next time; `whole` makes as many runs as needed.
         `part` limits it to one part. The rows are those of the first of `stores` that keeps observations. Does nothing,

@@ -255,7 +255,7 @@ async def sessions_of(memory: MemorySystem, name: str) -> list[SessionRecord]:
     ]
 
 
-def _check_found(name: str, moved: ProjectContent) -> ProjectContent:
-    if not (moved.memories or moved.sessions):
+def _check_found(name: str, content: ProjectContent) -> ProjectContent:
+    if not (content.memories or content.sessions):
         raise UnknownProject(f"nothing belongs to the project {name!r:.80}: see `chatbot projects list`")
-    return moved
+    return content

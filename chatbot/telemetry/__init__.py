@@ -22,7 +22,7 @@ def open_telemetry(settings: TelemetrySettings, *, serves: bool = False) -> Tele
     """
     if not (settings.endpoint or (serves and settings.prometheus)):
         return None
-    return _extra().of(settings, serves=serves)
+    return _import_telemetry().of(settings, serves=serves)
 
 
 def check_telemetry(settings: TelemetrySettings, *, network: bool = False) -> str:
@@ -30,10 +30,10 @@ def check_telemetry(settings: TelemetrySettings, *, network: bool = False) -> st
 
     Raises `ConfigError` like `open_telemetry`.
     """
-    return _extra().check(settings, network=network)
+    return _import_telemetry().check(settings, network=network)
 
 
-def _extra() -> type[Telemetry]:
+def _import_telemetry() -> type[Telemetry]:
     try:
         from chatbot.telemetry.telemetry import Telemetry
     except ModuleNotFoundError as error:

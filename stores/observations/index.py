@@ -35,7 +35,7 @@ _STALE_SHARE = 8
 """A segment is rewritten when one row in this many has a newer text."""
 _MANY = 4 * FLUSH_ROWS
 """Rows in memory from which on any region is written."""
-_LOG_ROWS = 20_000
+_MOST_CHANGED_ROWS = 20_000
 """Rows that were put since the segments changed, after which totals are counted anew."""
 
 
@@ -66,7 +66,7 @@ class TextIndex:
         self._pieces: Pieces[Segment] = Pieces(shelf, FORMAT, Segment)
         self._segments: list[Segment] = []
         self._overlay = Overlay()
-        self._log: list[int] = []
+        self._changed_rows: list[int] = []
         self._totals: WeakKeyDictionary[Visible, Totals] = WeakKeyDictionary()
 
     @property
@@ -106,8 +106,8 @@ class TextIndex:
     def put(self, row: int, version: int, document: Document) -> None:
         """Index this text of the row in place of any earlier one."""
         self._overlay.put(row, Text.of(version, document))
-        self._log.append(row)
-        if len(self._log) > _LOG_ROWS:
+        self._changed_rows.append(row)
+        if len(self._changed_rows) > _MOST_CHANGED_ROWS:
             self._use_segments()
 
     def ranked(
@@ -220,7 +220,7 @@ class TextIndex:
     def _use_segments(self) -> None:
         """Use the segments of the list; the log restarts with the rows that the overlay replaces in them."""
         self._segments = [*self._pieces.all.values()]  # a new list each time: caches compare its identity
-        self._log = []
+        self._changed_rows = []
         covered: list[int] = []
         ends = [segment.end for segment in self._segments]
         for row in self._overlay:
@@ -228,15 +228,15 @@ class TextIndex:
             if at < len(ends) and self._segments[at].has_text(row):
                 segment = self._segments[at]
                 is_current = segment.versions[row - segment.start] == self._overlay.version(row)
-                (covered if is_current else self._log).append(row)
+                (covered if is_current else self._changed_rows).append(row)
         self._overlay.drop(covered)
 
     def _totals_of(self, visible: Visible) -> Totals:
         totals = self._totals.get(visible)
         if totals is None or not totals.is_for(visible, self._segments):
-            totals = self._totals[visible] = Totals(visible, self._segments, self._overlay, len(self._log))
+            totals = self._totals[visible] = Totals(visible, self._segments, self._overlay, len(self._changed_rows))
         else:
-            totals.update(visible, self._overlay, self._log)
+            totals.update(visible, self._overlay, self._changed_rows)
         return totals
 
     def _plan(self, start: int, end: int) -> Plan:

@@ -50,10 +50,10 @@ class Totals:
     A row counts once: as it is in the overlay, or else as it is in its segment.
     """
 
-    def __init__(self, visible: Visible, segments: Sequence[Segment], overlay: Overlay, changes: int) -> None:
+    def __init__(self, visible: Visible, segments: Sequence[Segment], overlay: Overlay, seen_changes: int) -> None:
         self.version = visible.version
         self.segments = segments
-        self._changes = changes
+        self._seen_changes = seen_changes
         self._horizon = len(visible.flags)
         self._counted: dict[int, tuple[int, ...]] = {}
         self._norms: Numbers | None = None
@@ -72,10 +72,10 @@ class Totals:
             and (len(visible.flags) == self._horizon or self._horizon >= end)
         )
 
-    def update(self, visible: Visible, overlay: Overlay, log: Sequence[int]) -> None:
+    def update(self, visible: Visible, overlay: Overlay, changes: Sequence[int]) -> None:
         """Count the rows that were put into the overlay, or got a flag, since the last call."""
-        rows = {*log[self._changes :]}
-        self._changes = len(log)
+        rows = {*changes[self._seen_changes :]}
+        self._seen_changes = len(changes)
         if len(visible.flags) != self._horizon:
             rows.update(row for row in range(self._horizon, len(visible.flags)) if row in overlay)
             self._horizon = len(visible.flags)

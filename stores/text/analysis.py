@@ -187,7 +187,7 @@ _CLEAN, _FOLDED = _Clean(), _Accents()
 
 @cache
 def _any_token() -> re.Pattern[str]:
-    """Like `_ASCII_TOKEN`, for all scripts; vowel signs, which `re` does not count as letters, belong to the word."""
+    """Return `_ASCII_TOKEN` for all scripts; vowel signs, which `re` does not count as letters, belong to the word."""
     marks = "".join(chr(code) for code in range(0x300, 0x1B00) if unicodedata.category(chr(code)) in {"Mn", "Mc"})
     word = rf"(?:[^\W_]|[{marks}])+"
     return re.compile(rf"{_SYMBOLS}|{word}(?:{_JOINT}{word})*|{_SIGNS}")
