@@ -276,7 +276,7 @@ def _summary(function: Callable[..., Any]) -> str:
     return (function.__doc__ or "").partition("\n")[0].removesuffix(".")
 
 
-def fields_of(fields: type) -> list[Parameter]:
+def declared_parameters(fields: type) -> list[Parameter]:
     """Return the parameters that a `TypedDict` declares."""
     return [_parameter(name, hint, LEFT_OUT) for name, hint in get_type_hints(fields, include_extras=True).items()]
 
@@ -289,7 +289,7 @@ def _parameters_of(function: Callable[..., Any]) -> tuple[Parameter, ...]:
     found: list[Parameter] = []
     for each in signature:
         if each.kind is each.VAR_KEYWORD:
-            found += fields_of(get_args(hints[each.name])[0])
+            found += declared_parameters(get_args(hints[each.name])[0])
         else:
             positional = each.kind is each.POSITIONAL_OR_KEYWORD
             found.append(_parameter(each.name, hints[each.name], each.default, is_positional=positional))

@@ -105,11 +105,11 @@ def _replacement_events(event: Event, row: Observation, view: View, known: Prior
     """Return the events that let `row` replace others. Raises a `StoreError` if it may not."""
     kept = []
     if event.supersedes is not None:
-        old = row_events.visible(event.supersedes, view, known)
+        old = row_events.visible_row(event.supersedes, view, known)
         _check_replaced(old, view)
         kept.append(_supersession_event(event, old, row, known))
     if event.forgets is not None:
-        old = row_events.visible(event.forgets, view, known)
+        old = row_events.visible_row(event.forgets, view, known)
         _check_change(old, view)
         if old.status == "deleted":
             raise errors.ConflictingChange(f"{old.id} was forgotten already")
@@ -122,7 +122,7 @@ def _implied_event(event: Event, kind: Kind, observation_id: str) -> Event:
 
 
 def _update(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
-    old = row_events.visible(event.ids[0], view, known)
+    old = row_events.visible_row(event.ids[0], view, known)
     _check_change(old, view)
     if old.status == "deleted" and not event.fields.keys() <= {"project", "sensitivity"}:  # a session sets these
         raise errors.ConflictingChange(f"{old.id} was forgotten: restore it first")
@@ -189,8 +189,8 @@ def _check_update(old: Observation, new: Observation, view: View) -> None:
 
 
 def _supersede(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outcome]:
-    new = row_events.visible(event.by, view, known)
-    old = row_events.visible(event.ids[0], view, known)
+    new = row_events.visible_row(event.by, view, known)
+    old = row_events.visible_row(event.ids[0], view, known)
     _check_replaced(old, view)
     return [_supersession_event(event, old, new, known)], Outcome("updated", event.ids[0])
 
@@ -258,7 +258,7 @@ def _triple(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
         if not access.is_as_strict(triple, before):
             access.check_may(view, "declassify", before)
     if triple.source is not None:
-        source = row_events.visible(triple.source, view, known)
+        source = row_events.visible_row(triple.source, view, known)
         if source.namespace != triple.namespace:
             raise errors.ConflictingChange(f"{triple.id} comes from a memory of another namespace")
         triple = replace(row_events.as_strict_as(triple, Guard.of(source)), project="")
@@ -368,7 +368,7 @@ def _inherit_guards(row: Observation, view: View, known: PriorState, before: Col
     """
     for each in row.derived_from:
         if each not in before:
-            row_events.visible(each, view, known)
+            row_events.visible_row(each, view, known)
     sources = [source for each in row.derived_from if (source := known.observation(each)) is not None]
     if any(source.namespace != row.namespace for source in sources):
         raise errors.ConflictingChange(f"{row.id} is derived from memories of another namespace")
@@ -411,7 +411,9 @@ def _supersession_event(event: Event, old: Observation, new: Observation, known:
     for key in sorted((old.metadata.keys() & new.metadata.keys()) - {row_events.HELD}):
         if old.metadata[key] != new.metadata[key]:
             raise errors.ConflictingChange(f"the metadata of {new.id} and {old.id} differ in {key!r}")
-    if old.id in row_events.line_of(new.id, lambda each: state.superseded_by if (state := known.state(each)) else None):
+    if old.id in row_events.succession_of(
+        new.id, lambda each: state.superseded_by if (state := known.state(each)) else None
+    ):
         raise errors.ConflictingChange(f"{old.id} supersedes {new.id} already")
     return structs.replace(_implied_event(event, "supersede", old.id), by=new.id)
 

@@ -257,7 +257,7 @@ def strength_in(event: Event, observation_id: str) -> tuple[float, datetime, int
     raise InvalidValue(f"event {event.kind!r}: missing strength of {observation_id}")
 
 
-def line_of(
+def succession_of(
     start: str,
     after: Callable[[str], str | None],
     before: Callable[[str], Iterable[str]] = lambda _: (),
@@ -322,11 +322,11 @@ def check_expected(ids: Iterable[str], view: View, known: PriorState) -> None:
     if view.expects is None:
         return
     for each in ids:
-        if not view.expects & {observation.version_of(visible(each, view, known)), "*"}:
+        if not view.expects & {observation.version_of(visible_row(each, view, known)), "*"}:
             raise ChangedMeanwhile(f"{each} was changed since it was read: nothing was changed now; read it again")
 
 
-def visible(observation_id: str | None, view: View, known: PriorState) -> Observation:
+def visible_row(observation_id: str | None, view: View, known: PriorState) -> Observation:
     """Return a row that the caller may see, whatever its status. Raises `UnknownObservation` for any other."""
     row = seen_row(observation_id, view, known) if observation_id else None
     if row is None:

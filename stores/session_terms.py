@@ -77,7 +77,7 @@ class SessionTerms:
                 old, names = self._cache.read(NAME), folder.names()
                 lines = [line + b"\n" for head, line in _lines(old) if is_kept(_session_of(head))]
                 lines += [
-                    encode({"session": session, "version": version_of(transcript), "terms": dict(counts)})
+                    encode({"session": session, "version": stamp_version(transcript), "terms": dict(counts)})
                     for session, transcript, counts in new
                 ]
                 data = b"".join([_first_line(), *lines])
@@ -110,6 +110,6 @@ def _count(line: bytes, key: bytes, begin: int) -> int:
     return int(number[0]) if number else 0
 
 
-def version_of(stamp: str) -> int:
+def stamp_version(stamp: str) -> int:
     """Return a number for the stamp of a transcript, never 0."""
     return int.from_bytes(blake2b(stamp.encode(), digest_size=8).digest(), "little") >> 1 or 1

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from chatbot.attachments import with_file_names
 from chatbot.chat.dialogue import reply_before
-from chatbot.chat.governor import fenced, is_readers_own, line_of
+from chatbot.chat.governor import fenced, is_readers_own, judged_text
 from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.chat.prompt import withheld_tools
 from chatbot.chat.receipts import as_unsent
@@ -258,7 +258,7 @@ class ConversationMemory:
         others = [] if meaning is None else [row for row in rows if not is_readers_own(row, view)]
         if meaning is None or not others:
             return {}
-        judged = zip(others, await meaning.judge([line_of(row) for row in others]), strict=True)
+        judged = zip(others, await meaning.judge([judged_text(row) for row in others]), strict=True)
         return {row.id: found.orders_a_model for row, found in judged if found is not None}
 
     async def _profile(

@@ -176,7 +176,7 @@ def judge(
     found = next(filter(None, map(form_in, ([text for _, text in texts], written, unshown))), None)
     if found or order_level >= SURE:
         return Verdict(found or ORDERS)
-    is_quoted = order_level > 0 or not line_of(row)
+    is_quoted = order_level > 0 or not judged_text(row)
     return Verdict(texts=texts, quoted=_origin(row, view) if is_quoted else "")
 
 
@@ -185,7 +185,7 @@ def is_readers_own(row: Observation, view: View) -> bool:
     return row.principal == view.principal and row.source in _OWN_SOURCES
 
 
-def line_of(row: Observation) -> str:
+def judged_text(row: Observation) -> str:
     """Return the text by which the head judges a row; empty for one that is too long for it."""
     whole = "\n".join(text for _, text in labelled_texts(row) if text)
     said = unicodedata.normalize("NFKC", visible(whole))

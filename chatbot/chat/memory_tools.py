@@ -37,7 +37,7 @@ from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Version
 from chatbot.stores.records import TranscriptEntry, format_time, is_id, well_formed
 from chatbot.tools import Effect, Tool
-from chatbot.tools.toolbox import coerce, shorten, text_of
+from chatbot.tools.toolbox import coerce, result_text, shorten
 
 if TYPE_CHECKING:
     from chatbot.tools.function import Arguments
@@ -141,7 +141,7 @@ class OperationTool(Tool):
         for each, texts in _named_ids(self.operation, given):
             ids = [await self._id_of(text, each) for text in texts]
             given[each.name] = ids if each.is_list else ids[0]
-        return text_of(await self._answer(given))
+        return result_text(await self._answer(given))
 
     async def _answer(self, given: dict[str, Any]) -> Answer:
         operation = self.operation

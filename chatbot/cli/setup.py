@@ -87,7 +87,7 @@ async def _report_files(
     command = "chatbot" if name == outline.identity else f"chatbot -i {name}"
     if args.config or (args.here and os.environ.get(FILE_VARIABLE)):
         command += f" --config {file}"
-    problem = await problem_of(outline.model, outline.providers)
+    problem = await why_not_callable(outline.model, outline.providers)
     if args.json:
         kept = [path for path in files if path not in wrote]
         both: dict[str, Any] = {"wrote": wrote, "kept": kept}
@@ -106,7 +106,7 @@ async def _report_files(
 async def _likely_model() -> str:
     """Return the embedded model if it is installed, else a model whose key is set."""
     embedded = ModelSettings()
-    if not await problem_of(embedded, {}):
+    if not await why_not_callable(embedded, {}):
         return embedded.name
     return next((SUGGESTED[provider] for provider in SUGGESTED if key_place(provider)), embedded.name)
 
@@ -253,10 +253,10 @@ async def _why_unusable(args: argparse.Namespace, name: str, *, can_ask: bool) -
     needs_key = provider in SUGGESTED and not key_place(provider, config.providers)
     if needs_key and can_ask and ask_yes_or_no(f"{provider} needs a key; store one now?"):
         store_key(provider, read_key(provider))
-    return await problem_of(config.model, config.providers)
+    return await why_not_callable(config.model, config.providers)
 
 
-async def problem_of(settings: ModelSettings, providers: Mapping[str, ProviderSettings]) -> str:
+async def why_not_callable(settings: ModelSettings, providers: Mapping[str, ProviderSettings]) -> str:
     """Return why the model cannot be called; empty if nothing is known against it. Loads no LiteLLM."""
     provider = Provider(settings.name, providers)
     try:

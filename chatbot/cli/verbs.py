@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from chatbot import operations
 from chatbot.cli.bind import Verbs, add_operations, add_parameters
 from chatbot.cli.grammar import count, flag, option
-from chatbot.operation import fields_of
+from chatbot.operation import declared_parameters
 from chatbot.stores.errors import InvalidValue
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _add_memory_files(verbs: Verbs) -> None:
     _add_import(verbs.add("import", "import notes, a bundle, or a ChatGPT or Claude export", *examples))
     examples = ["export -o memories.jsonl", "export --type decision -o decisions.md"]
     export = verbs.add("export", "export memories as JSON lines (for `import`) or Markdown", *examples)
-    add_parameters(export, fields_of(operations.MemoryFilter), title="filters")
+    add_parameters(export, declared_parameters(operations.MemoryFilter), title="filters")
     option(export, "-o", "--output", "PATH", "file (default -: standard output)", type=Path)
     export.add_argument("--format", choices=EXPORTS, help="default: by the file's extension, or jsonl")
     flag(export, "--force", "overwrite an existing file")
@@ -141,13 +141,13 @@ def _add_erasing(verbs: Verbs) -> None:
 def _add_selection(parser: argparse.ArgumentParser) -> None:
     text = "id, its beginning, or title; none: all that match the filters"
     parser.add_argument("sessions", nargs="*", metavar="ID|TITLE", help=text)
-    add_parameters(parser, fields_of(operations.WantedSessions), title="filters")
+    add_parameters(parser, declared_parameters(operations.WantedSessions), title="filters")
     option(parser, "--limit", "N", "maximum sessions (default all)", type=count)
 
 
 def filter_of(args: argparse.Namespace) -> SessionFilter:
     """Return the filter of the options."""
-    given = {each.name: getattr(args, each.name) for each in fields_of(operations.WantedSessions)}
+    given = {each.name: getattr(args, each.name) for each in declared_parameters(operations.WantedSessions)}
     wanted = cast("operations.WantedSessions", {name: value for name, value in given.items() if value is not None})
     is_empty = True if getattr(args, "empty", False) else None
     return replace(operations.filter_of(wanted), is_empty=is_empty, limit=args.limit or None)

@@ -118,7 +118,7 @@ def join_namespaces(outer: str, inner: str) -> str:
     return f"{outer}/{inner}" if outer and inner else outer or inner
 
 
-def digest_of(namespace: str) -> str:
+def namespace_digest(namespace: str) -> str:
     """Return the digest that replaces a namespace where no user's name may be stored."""
     return hashlib.sha256(namespace.encode()).hexdigest()
 

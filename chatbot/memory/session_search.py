@@ -26,7 +26,7 @@ from chatbot.stores.errors import MissingFolder, StoreError
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Progress
 from chatbot.stores.records import SessionRecord, TranscriptEntry, format_time
-from chatbot.stores.session_terms import Row, SessionTerms, version_of
+from chatbot.stores.session_terms import Row, SessionTerms, stamp_version
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.bm25 import rank, score_sessions
 
@@ -120,7 +120,7 @@ async def _candidates(
     changed: list[tuple[SessionHandle, str]] = []
     for session in sessions:
         stamp = await _stamp(session)
-        if stamp and session.id in indexed and indexed[session.id][0] == version_of(stamp):
+        if stamp and session.id in indexed and indexed[session.id][0] == stamp_version(stamp):
             counts[session.id] = indexed[session.id][1]
         else:
             changed.append((session, stamp))

@@ -28,7 +28,7 @@ from msgspec.structs import asdict, replace
 
 from chatbot.chat.ledger import NO_QUOTA, Bill, Ledger, Payer, Quota, next_day
 from chatbot.errors import UnknownToken
-from chatbot.memory.scope import Caller, check_namespace, digest_of, join_namespaces, user_namespace, utc_now
+from chatbot.memory.scope import Caller, check_namespace, join_namespaces, namespace_digest, user_namespace, utc_now
 from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, RIGHTS, Clearance, Right
 from chatbot.stores.access import OWNER as OWNER_PRINCIPAL
 from chatbot.stores.errors import MISFITS, DamagedFile, InvalidValue, LaterFormat
@@ -87,7 +87,7 @@ class ServerCaller(Grant, frozen=True, kw_only=True):
     def key(self) -> str:
         """Key of the caller's rate: the id of the token, and a digest of the user."""
         holder = self.token or "owner"
-        return holder if self.user is None else f"{holder}/{digest_of(self.namespace)}"
+        return holder if self.user is None else f"{holder}/{namespace_digest(self.namespace)}"
 
     @property
     def principal(self) -> str:
@@ -286,7 +286,7 @@ class Accounts:
 
     def of_user(self, namespace: str, otherwise: Quota = NO_QUOTA) -> Payer:
         """Return the payer for the user of a namespace, with the quota `otherwise` if they have none. May block."""
-        digest, quotas = digest_of(namespace), self._parsed(self._document.read())
+        digest, quotas = namespace_digest(namespace), self._parsed(self._document.read())
         return Payer(self._ledger, f"user:{digest}", "this user", quotas.get(digest, otherwise))
 
     async def account(self, payer: Payer, now: datetime) -> Account:
@@ -298,9 +298,9 @@ class Accounts:
 
         def changed(data: bytes | None) -> bytes:
             quotas = {**_parse_quotas(data, self._document.name)}
-            quotas.pop(digest_of(namespace), None)
+            quotas.pop(namespace_digest(namespace), None)
             if quota is not None:
-                quotas[digest_of(namespace)] = check_quota(quota)
+                quotas[namespace_digest(namespace)] = check_quota(quota)
             if len(quotas) > _MOST_QUOTAS:
                 raise InvalidValue(f"{_MOST_QUOTAS:,} users have a quota of their own, the maximum: remove some")
             stored = {"version": 1, "users": {digest: asdict(each) for digest, each in quotas.items()}}

@@ -18,7 +18,7 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
-from chatbot.memory.scope import digest_of, utc_now
+from chatbot.memory.scope import namespace_digest, utc_now
 from chatbot.stores.backend import Document
 from chatbot.stores.home import Home
 from chatbot.stores.plugins import open_place
@@ -72,7 +72,7 @@ class Requests:
     def forget(self, namespace: str) -> int:
         """Delete the records of requests for the user of that namespace; return how many. Durable on return."""
         parts = namespace.split("/")  # the caller's last part is a digest of these, or of only the last few of them
-        endings = tuple(f"/{digest_of('/'.join(parts[begin:]))}" for begin in range(len(parts)))
+        endings = tuple(f"/{namespace_digest('/'.join(parts[begin:]))}" for begin in range(len(parts)))
 
         def change(known: _Known) -> int:
             gone = [key for key, each in known.items() if each.caller.endswith(endings)]
@@ -82,7 +82,7 @@ class Requests:
         return sum(self._change(each, change) for each in documents if each.read() is not None)
 
     def _document(self, caller: str) -> Document:
-        return self._place.document(f"requests-{digest_of(caller.rpartition('/')[2])[:2]}")
+        return self._place.document(f"requests-{namespace_digest(caller.rpartition('/')[2])[:2]}")
 
     def _change(self, document: Document, change: Callable[[_Known], _Result]) -> _Result:
         """Change the requests in a document, and drop old and surplus ones."""

@@ -16,7 +16,7 @@ from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from chatbot.errors import ToolError
 from chatbot.messages import ToolSpec
 from chatbot.stores.errors import did_you_mean
-from chatbot.tools.toolbox import Effect, Tool, coerce, text_of
+from chatbot.tools.toolbox import Effect, Tool, coerce, result_text
 
 _ARGUMENTS = re.compile(r"^Args:\n((?:[ \t]+.*\n?|\n)+)", re.MULTILINE)
 _ARGUMENT = re.compile(r"^\s+(\w+)(?: \([^)]*\))?: (.+)")
@@ -44,7 +44,7 @@ class FunctionTool(Tool):
 
     async def run(self, arguments: dict[str, Any]) -> str:
         """Check the arguments and call the function. Raises `ToolError` for invalid arguments."""
-        return text_of(await self._function(**self._arguments.check(arguments)))
+        return result_text(await self._function(**self._arguments.check(arguments)))
 
 
 class Arguments:

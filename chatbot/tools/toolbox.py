@@ -248,7 +248,7 @@ def coerce(value: Any, kind: object) -> Any:
     return [value] if kind == "array" else value
 
 
-def text_of(answer: Any) -> str:
+def result_text(answer: Any) -> str:
     """Return the text for the model: text as it is, anything else as JSON."""
     return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
 

@@ -451,7 +451,7 @@ class Sync:
                 yield untrusted.RowLine(row_id, new, counts if counts != union.Counts() else None)
             known.add(digest)
             if self.is_own:
-                self.texts.append(union.text_of(journal, row_id))
+                self.texts.append(union.digested_text(journal, row_id))
             if not done % _AT_ONCE:
                 self._advance(done, len(rows))
 

@@ -444,7 +444,7 @@ async def digest_of_storage(storage: Storage) -> str:
 
     def rest() -> str:
         journal = storage.journal()
-        rows = (union.text_of(journal, each) for each in journal.touched())
+        rows = (union.digested_text(journal, each) for each in journal.touched())
         return union.digest_of_all([*said, *rows, *map(union.canonical, storage.backend.lines("usage").all())])
 
     return await asyncio.to_thread(rest)

@@ -298,7 +298,7 @@ def _removal_of(rows: Collection[str]) -> LineChange:
     return change
 
 
-def text_of(journal: Journal, row_id: str) -> str:
+def digested_text(journal: Journal, row_id: str) -> str:
     """Return the text of a row or fact for a digest of its identity: its parts and counts."""
     history = journal.history(row_id)
     counts = history.counts.settled(history.parts)

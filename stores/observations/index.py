@@ -24,7 +24,7 @@ from chatbot.stores.log import Shelf, ShelfWriter
 from chatbot.stores.observations.arrays import Piece, PieceList, Pieces, read_list
 from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import FLUSH_ROWS, FORMAT, Overlay, Text, count_terms
-from chatbot.stores.observations.ranking import RankedRows, Totals, holders, rank_rows
+from chatbot.stores.observations.ranking import RankedRows, Totals, rank_rows, rows_holding
 from chatbot.stores.observations.segments import MAX_ROWS, Numbers, Segment
 from chatbot.stores.query import Corpus
 from chatbot.stores.text.bm25 import Document, average_length
@@ -117,9 +117,9 @@ class TextIndex:
         totals = self._totals_of(visible)
         return rank_rows(query, totals, self._overlay, visible, limit=limit, wanted=wanted)
 
-    def holders(self, terms: Sequence[str], visible: Visible) -> list[Numbers]:
+    def rows_holding(self, terms: Sequence[str], visible: Visible) -> list[Numbers]:
         """Return for each of the distinct terms the visible rows that hold it, in any field."""
-        return holders(terms, self._totals_of(visible), self._overlay, visible)
+        return rows_holding(terms, self._totals_of(visible), self._overlay, visible)
 
     def corpus(self, visible: Visible) -> Corpus:
         """Return how many rows are visible, and their mean length."""

@@ -87,7 +87,7 @@ class Questions:
     def frequencies(self, terms: Sequence[str]) -> dict[str, int]:
         """Return how many of the current rows hold each of the terms, without terms that no row holds."""
         terms = list(dict.fromkeys(terms))
-        found = self._index.holders(terms, self._visible)
+        found = self._index.rows_holding(terms, self._visible)
         return {term: count for term, rows in zip(terms, found, strict=True) if (count := len(rows))}
 
     def corpus(self) -> Corpus:
@@ -96,7 +96,7 @@ class Questions:
 
     def sessions_about(self, terms: Sequence[str]) -> dict[str, float]:
         """Score how much the current rows of each session are about the terms; see `bm25.score_sessions`."""
-        return ranking.sessions_about(self._table, self._index.holders(list(dict.fromkeys(terms)), self._visible))
+        return ranking.sessions_about(self._table, self._index.rows_holding(list(dict.fromkeys(terms)), self._visible))
 
     def neighbours(self, ids: Iterable[str]) -> dict[str, dict[str, int]]:
         """Return the current rows next to each of `ids` in its session, with their distance, negative before it.

@@ -174,7 +174,7 @@ def rank_rows(
     return RankedRows(rows[order], scores[order])
 
 
-def holders(terms: Sequence[str], totals: Totals, overlay: Overlay, visible: Visible) -> list[Numbers]:
+def rows_holding(terms: Sequence[str], totals: Totals, overlay: Overlay, visible: Visible) -> list[Numbers]:
     """Return for each distinct term the visible rows that hold it in any field, each once, in no order."""
     parts = _find_postings(terms, totals, overlay, visible, distinct=True)
     rows = [part.rows + part.first for part in parts]

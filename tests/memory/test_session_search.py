@@ -17,7 +17,7 @@ from chatbot.memory.session_search import snippet
 from chatbot.stores.access import Clearance
 from chatbot.stores.cache import Cache
 from chatbot.stores.errors import StoreError
-from chatbot.stores.session_terms import NAME, SessionTerms, version_of
+from chatbot.stores.session_terms import NAME, SessionTerms, stamp_version
 from chatbot.stores.text.analysis import terms
 from tests.disk import ENDLESS, Put
 
@@ -207,12 +207,12 @@ def test_ranges_always_lie_in_the_line(text: str, wanted: list[str]) -> None:
 def test_what_was_kept_of_other_terms_is_thrown_away(tmp_path: Path) -> None:
     known = SessionTerms(Cache(tmp_path / "memory", tmp_path / "cache"))
     known.put([("a", "-", {"giraffe": 1})])
-    assert known.find(["giraffe"]) == {"a": (version_of("-"), (1,))}
+    assert known.find(["giraffe"]) == {"a": (stamp_version("-"), (1,))}
     [path] = (tmp_path / "cache").rglob(NAME)
     path.write_text(path.read_text("utf-8").replace('"sessions ', '"other '), "utf-8")
     assert known.find(["giraffe"]) == {}
     known.put([("a", "-", {"🦒": 2})])
-    assert known.find(["🦒"]) == {"a": (version_of("-"), (2,))}
+    assert known.find(["🦒"]) == {"a": (stamp_version("-"), (2,))}
 
 
 def test_a_byte_that_changed_in_any_chunk_costs_sessions_and_no_search(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_byte_that_changed_in_any_chunk_costs_sessions_and_no_search(tmp_path:
 
     spoken = {f"session {number}": {f"word{n}": 1 for n in range(number, number + 90)} for number in range(60)}
     rows = [(session, "-", counts) for session, counts in spoken.items()]
-    expected = {session: (version_of("-"), (counts.get("word70", 0),)) for session, counts in spoken.items()}
+    expected = {session: (stamp_version("-"), (counts.get("word70", 0),)) for session, counts in spoken.items()}
     for share in range(0, 100, 7):
         opened().put(rows)
         [path] = (tmp_path / "cache").rglob(NAME)
@@ -246,7 +246,7 @@ def test_what_is_kept_is_counted_as_it_was_last(history: list[tuple[dict[str, di
             known.put([(session, f"{number}", counts) for session, counts in spoken.items()])
             known.forget(gone.__contains__)
             for session, counts in spoken.items():
-                kept[session] = (version_of(f"{number}"), tuple(counts.get(term, 0) for term in "twz"))
+                kept[session] = (stamp_version(f"{number}"), tuple(counts.get(term, 0) for term in "twz"))
             kept = {session: each for session, each in kept.items() if session not in gone}
             assert known.find(["t", "w", "z"]) == kept
         assert SessionTerms(cache).find(["t", "w", "z"]) == kept

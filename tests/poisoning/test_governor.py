@@ -23,7 +23,7 @@ from chatbot.chat.governor import (
     TOO_LONG,
     Verdict,
     judge,
-    line_of,
+    judged_text,
     without_role_marks,
 )
 from chatbot.chat.memory_block import build_block
@@ -79,10 +79,10 @@ def test_what_the_head_doubts_is_quoted_and_what_it_is_sure_of_is_dropped(others
 
 def test_the_head_judges_lines_and_what_is_longer_is_a_quotation() -> None:
     short = row_with(("title", "narrative"), ("Ｔｅａ", "at\u200b five"))
-    assert (line_of(short), judge(short, VIEW).quoted) == ("Tea\nat five", "")
+    assert (judged_text(short), judge(short, VIEW).quoted) == ("Tea\nat five", "")
     for text in ("word " * 100, "\ufdfa" * 30):  # the latter becomes long when it is normalised
         long = row_with(("narrative",), (text,))
-        assert (line_of(long), judge(long, VIEW).quoted) == ("", "elsewhere")
+        assert (judged_text(long), judge(long, VIEW).quoted) == ("", "elsewhere")
 
 
 def test_the_gate_is_asked_again() -> None:
@@ -158,7 +158,7 @@ PARTS = ("unseen", "later")
 
 async def judged(rows: list[Observation]) -> list[Verdict]:
     embedder = LocalEmbedder()
-    levels = [each.orders_a_model for each in await embedder.judge([line_of(row) for row in rows])]
+    levels = [each.orders_a_model for each in await embedder.judge([judged_text(row) for row in rows])]
     await embedder.aclose()
     return [judge(row, VIEW, order_level=level) for row, level in zip(rows, levels, strict=True)]
 

@@ -132,7 +132,7 @@ class VerbRun:
 
     async def given_filter(self) -> dict[str, Any]:
         """Return the fields of `MemoryFilter` that are given."""
-        return await given_of(self, kinds.fields_of(MemoryFilter))
+        return await given_of(self, kinds.declared_parameters(MemoryFilter))
 
     def say_result(self, value: Any, text: str) -> None:
         """Print the result: a value for programs, a line for people."""

@@ -105,7 +105,7 @@ class ParsedRequest:
         users = users[-1:] if self.answers else users
         parts = tuple(part for each in users for part in (each.parts or (each.content,)))
         has_more = any(not isinstance(part, str) for part in parts)
-        return Message("user", "\n\n".join(map(text_of, users)), parts=parts if has_more else ())
+        return Message("user", "\n\n".join(map(text_with_notes, users)), parts=parts if has_more else ())
 
     @cached_property
     def attachments(self) -> tuple[Upload, ...]:
@@ -135,7 +135,7 @@ class ParsedRequest:
         return 0 <= said[0].find("<chat_history>") < said[0].rfind("</chat_history>")
 
 
-def text_of(message: Message) -> str:
+def text_with_notes(message: Message) -> str:
     """Return the text of a message, with a note for each image and file."""
     notes = [f"[{image.url.partition(':')[2].partition(';')[0]}]" for image in message.images]
     notes += [f"[{link_name(file.name)}]" for file in message.files]
@@ -143,7 +143,7 @@ def text_of(message: Message) -> str:
 
 
 def kept_text(content: str) -> str:
-    """Return what `text_of` returns, from the content of a transcript entry, in which links name images and files."""
+    """Return `text_with_notes` of a transcript entry, in which links name images and files."""
     text, links = split_links(content)
     notes = [f"[{link.media}]" if is_image(link.media) else f"[{link.name}]" for link in links]
     return "\n".join([part for part in [text, *notes] if part])
@@ -357,7 +357,7 @@ def _sent_exchanges(history: Sequence[Message]) -> Iterator[tuple[str, str]]:
             if answered:
                 yield "\n\n".join(asked).strip(), "\n\n".join(answered).strip()
                 asked, answered = [], []
-            asked.append(text_of(message))
+            asked.append(text_with_notes(message))
         elif message.role == "assistant" and message.content:
             answered.append(message.content)
     if asked or answered:
