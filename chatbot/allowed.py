@@ -130,7 +130,7 @@ HARMLESS: Forms = {
         "model": _is_model,
         **_all("enabled budget_usd max_output_tokens timeout_s reconcile supersede summaries"),
     },
-    "standing": _all("name question pinned enabled"),
+    "standing": {"model": _is_model, **_all("name question pinned enabled")},
     "storage": {},
     "sessions": _all("ttl_days ttl_keeps_memory"),
     "maintenance": {

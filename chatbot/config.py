@@ -276,6 +276,7 @@ class StandingSettings(Section, frozen=True):
     name: str = ""
     question: str = ""
     pinned: bool = False
+    model: str = ""
     enabled: bool = True
 
     def __post_init__(self) -> None:

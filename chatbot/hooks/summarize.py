@@ -28,10 +28,11 @@ from chatbot.hooks.capture import can_remember
 from chatbot.hooks.extraction import structured
 from chatbot.hooks.extraction.structured import DATA, ExtractionModel, note_work
 from chatbot.hooks.hook import Hook, HookContext, per_session
-from chatbot.memory import SessionHandle, episode
+from chatbot.memory import Memory, SessionHandle, episode
 from chatbot.memory.memorability import content
 from chatbot.memory.orders import form_in, visible
 from chatbot.memory.people import OPEN, TASK, task_of
+from chatbot.memory.standing import StandingAnswer
 from chatbot.messages import Message, sentences_of, without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
@@ -59,6 +60,10 @@ _SESSION = f"""\
 You sum up a conversation. Reply with JSON and nothing else:
 {{"request": "what was asked for", "outcome": "what came of it", "decisions": ["..."], "open_items": ["..."]}}
 One or two sentences each, in the language of the conversation. Say nothing that is not there; lists may be empty.
+{DATA}"""
+_STANDING = f"""\
+You answer a question about a person in one sentence, in the language of what they said, oldest first; where two \
+differ, the later one holds. Say nothing that is not there.
 {DATA}"""
 _TEXTS: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
 _TEXT = {"type": "string"}
@@ -255,6 +260,23 @@ def parse_summary(reply: str) -> SessionSummary | None:
     decisions, open_items = (_lines(given.get(name)) for name in ("decisions", "open_items"))
     is_usable = (request or outcome) and not form_in([request, outcome, *decisions, *open_items])
     return SessionSummary(request, outcome, decisions, open_items) if is_usable else None
+
+
+async def sum_up(answer: StandingAnswer, memory: Memory, calls: Calls) -> list[str]:
+    """Ask a model for a sentence about a standing answer, and keep it; return notices of failures.
+
+    Purpose `standing`. Raises a `ModelError`, `BudgetExceeded` or `StoreError`.
+    """
+    if not calls.discloses(answer.rows):
+        return ["no summary was made: the answer is withheld from the model"]
+    rows = [with_bars(f"{row.created_at:%Y-%m-%d}", redact(row.headline)[0]) for row in reversed(answer.rows)]
+    text = fenced("memories", rows, secrets.token_hex(4))
+    messages = [Message("system", _STANDING), Message("user", f"{text}\n{answer.question}")]
+    sentence = _on_a_line(_first_lines(structured.without_wrapping(await calls.ask("standing", messages))))
+    if not sentence:
+        return ["no summary was made: the model's sentence was empty, or read like an instruction"]
+    await memory.sum_up(answer, sentence)
+    return []
 
 
 async def _messages(

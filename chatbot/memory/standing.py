@@ -3,6 +3,9 @@
 Recall searches the rows that the person said, wrote or imported. An answer lists those with enough evidence, newest
 first; unless the question is pinned, only those that state something. Answers are not stored, so they are current, pass
 the gate each time and contain nothing forgotten. Only the vectors of the questions are cached.
+
+A model's summary of an answer is a row derived from the answer's rows: as sensitive as they are, and erased with them.
+It is shown while the answer is unchanged, and never in a prompt.
 """
 
 from __future__ import annotations
@@ -16,13 +19,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.memory.profile import Profiles
-from chatbot.memory.profile_lines import ProfileLine
+from chatbot.memory.profile_lines import CATEGORY, STANDING_ANSWER, ProfileLine, is_answer
 from chatbot.memory.reading import Recall
 from chatbot.memory.scope import PUBLIC, Sensitivities
-from chatbot.stores.observation import SUMMARIES, TYPES, Observation, is_own
+from chatbot.memory.writing import AddResult
+from chatbot.stores.access import SENSITIVITIES, fold
+from chatbot.stores.observation import KIND, LINE, SUMMARIES, TYPES, Observation, is_own
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
 
+_MADE_OF = "made_of"
+"""Metadata key of a summary: the versions of its source rows."""
 _MOST_ROWS = 8
 _NEED = 0.6
 """`Recall.need` of a standing question: its best row needs an evidence of 0.2, which unrelated talk does not reach."""
@@ -34,7 +41,16 @@ class StandingAnswer(Struct, frozen=True):
 
     question: str
     pinned: bool
+    model: str
+    """Model that summarizes the answer; empty for none."""
     rows: Sequence[Observation]
+    sentence: str = ""
+    """The model's summary of these rows."""
+
+    @property
+    def made_of(self) -> list[str]:
+        """Id and content hash of each row."""
+        return [f"{row.id} {row.hash}" for row in self.rows]
 
     def as_json(self) -> dict[str, Any]:
         """Return the answer as JSON values."""
@@ -42,7 +58,7 @@ class StandingAnswer(Struct, frozen=True):
             {"id": row.id, "said_at": format_time(row.created_at), "text": row.headline, "source": row.source}
             for row in self.rows
         ]
-        return {"question": self.question, "pinned": self.pinned, "rows": rows}
+        return {"question": self.question, "pinned": self.pinned, "rows": rows, "sentence": self.sentence}
 
 
 class Profile(Struct, frozen=True):
@@ -95,10 +111,38 @@ class StandingQuestions(Profiles):
             )
             hits = (await recollect(scope, wanted, Filter(types=_TYPES), self._is_said)).hits
             rows = [hit.observation for hit in hits if hit.observation]
-            answers.append(StandingAnswer(asked.question, asked.pinned, rows))
+            answers.append(StandingAnswer(asked.question, asked.pinned, asked.model, rows))
         unpinned = [row for each in answers if not each.pinned for row in each.rows]
         stated = await self._statement_ids(unpinned) if unpinned else ()
-        return [replace(each, rows=_best(each, stated)) for each in answers]
+        answers = [replace(each, rows=_best(each, stated)) for each in answers]
+        made = await self._sentences(sensitivities) if any(each.model for each in answers) and not pinned else {}
+        return [replace(each, sentence=made.get((each.question, *each.made_of), "")) for each in answers]
+
+    async def sum_up(self, answer: StandingAnswer, sentence: str) -> AddResult:
+        """Store a model's summary of an answer in place of the former one."""
+        anywhere = type(self)(replace(self.scope, session_id=None))  # it belongs to no session
+        where = f" in {fold(self.caller.project)}" if self.caller.project else ""
+        made = {KIND: STANDING_ANSWER, LINE: answer.question, _MADE_OF: answer.made_of}
+        sources = [row.id for row in answer.rows]
+        kept = await anywhere.upsert(
+            f"standing{where}: {answer.question}",
+            sentence,
+            category=CATEGORY,
+            metadata=made,
+            derived_from=sources,
+            source="extraction",
+        )
+        if kept.outcome == "exact_dup":  # an equal summary of other rows keeps its sources
+            [row] = await self.scope.store.get(self.scope.view(SENSITIVITIES), [kept.id])
+            kept = await self.update(kept.id, metadata=made, derived_from=[*{*row.derived_from, *sources}])
+        return kept
+
+    async def _sentences(self, sensitivities: Sensitivities) -> dict[tuple[str, ...], str]:
+        """Return the models' summaries by question and source rows."""
+        rows = await self.scope.rows(Filter(category=CATEGORY), view=self.scope.view(sensitivities))
+        own = (row for row in rows if row.principal == self.caller.principal and is_answer(row))
+        made = [(row, row.metadata.get(_MADE_OF)) for row in own]
+        return {(str(row.metadata[LINE]), *map(str, of)): row.title for row, of in made if isinstance(of, list)}
 
     async def _statement_ids(self, rows: Sequence[Observation]) -> set[str]:
         """Return the ids of the rows that are judged to state something, or of all without a judge."""

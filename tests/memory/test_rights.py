@@ -11,6 +11,7 @@ import pytest
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.session_catalog import SessionFilter
+from chatbot.memory.standing import StandingAnswer
 from chatbot.memory.users_and_projects import erase_user, export_user, users_in
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, OWNER, TOOL_RIGHTS, Right
@@ -105,6 +106,11 @@ MEMORIES: dict[str, tuple[str, str, Do]] = {
         "write",
         "write",
         lambda p: p.memories.profile_learn([("home", "Lisbon")], p.row, p.record.created_at),
+    ),
+    "sum_up": (
+        "write",
+        "write",
+        lambda p: p.memories.sum_up(StandingAnswer("Why?", pinned=False, model="", rows=()), "Because."),
     ),
     "upsert": ("write", "write", lambda p: p.memories.upsert("gate", "The gate is green")),
     "add_task": ("write", "write", lambda p: p.memories.add_task("Paint the gate")),

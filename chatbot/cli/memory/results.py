@@ -250,7 +250,7 @@ def _say_profile(known: Profile) -> None:
         say(f"{row.title} (memory profile accept {row.id}, or reject)")
     answered = [answer for answer in known.standing if answer.rows]
     for answer in answered:
-        say("")
+        say(f"\n{answer.sentence}".rstrip())
         said: Columns[Observation] = {
             "said": lambda row: f"{row.created_at:%Y-%m-%d}",
             "id": shortener(answer.rows),
