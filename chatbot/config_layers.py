@@ -36,7 +36,7 @@ _APPLY_BELOW = ("model", "providers", "aliases", "budget")
 An untrusted one lifts no limit of [budget].
 """
 _PREFIX = "CHATBOT_"
-_PROVIDER_DEPTH = 3
+_DEPTH = 3
 """Length of the path to a provider's setting: `providers`, the provider, the setting."""
 _LARGEST = 1_000_000
 """Maximum characters of a file of settings."""
@@ -280,9 +280,7 @@ def _value(variable: str, text: str) -> Any:
 
 def _may_hold_key(place: Sequence[str]) -> bool:
     """Return True if an invalid value may be a key, also in a wrong place such as `[providers] openai = "sk-…"`."""
-    return bool(SECRET & set(place)) or (
-        place[0].removeprefix(_PREFIX.lower()) == "providers" and len(place) < _PROVIDER_DEPTH
-    )
+    return bool(SECRET & set(place)) or (place[0].removeprefix(_PREFIX.lower()) == "providers" and len(place) < _DEPTH)
 
 
 def _mistake(kind: Any, value: Any, place: tuple[str, ...], layers: _Layers) -> ConfigError | None:

@@ -346,7 +346,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def history(self, view: View, observation_id: str) -> list[query.Version]:
-        """Return the line of succession of the observation, oldest first, whatever the status.
+        """Return the chain of succession of the observation, oldest first, whatever the status.
 
         Empty if there is no such observation. Cycles, as after a broken import, are walked once.
         """

@@ -411,9 +411,8 @@ def _supersession_event(event: Event, old: Observation, new: Observation, known:
     for key in sorted((old.metadata.keys() & new.metadata.keys()) - {row_events.HELD}):
         if old.metadata[key] != new.metadata[key]:
             raise errors.ConflictingChange(f"the metadata of {new.id} and {old.id} differ in {key!r}")
-    if old.id in row_events.succession_of(
-        new.id, lambda each: state.superseded_by if (state := known.state(each)) else None
-    ):
+    chain = row_events.chain_of(new.id, lambda each: state.superseded_by if (state := known.state(each)) else None)
+    if old.id in chain:
         raise errors.ConflictingChange(f"{old.id} supersedes {new.id} already")
     return structs.replace(_implied_event(event, "supersede", old.id), by=new.id)
 

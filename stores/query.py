@@ -172,7 +172,7 @@ EventStep = tuple[Event, Mapping[str, tuple[Any, Any]]]
 
 
 class Version(Struct, frozen=True):
-    """One observation of a line of succession, with the events that the caller may see, oldest first.
+    """One observation of a chain of succession, with the events that the caller may see, oldest first.
 
     Events while the observation was hidden from the caller are left out; see `chatbot.stores.observations.lookups`.
     """

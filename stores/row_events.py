@@ -257,13 +257,13 @@ def strength_in(event: Event, observation_id: str) -> tuple[float, datetime, int
     raise InvalidValue(f"event {event.kind!r}: missing strength of {observation_id}")
 
 
-def succession_of(
+def chain_of(
     start: str,
     after: Callable[[str], str | None],
     before: Callable[[str], Iterable[str]] = lambda _: (),
     is_seen: Callable[[str], bool] = lambda _: True,
 ) -> list[str]:
-    """Return the line of succession through `start`, oldest first: the rows that it replaced, and that replaced it.
+    """Return the chain of succession through `start`, oldest first: the rows that it replaced, and that replaced it.
 
     Has only visible rows, none if `start` is hidden. Cycles, as after a broken import, are walked once.
     """

@@ -157,8 +157,7 @@ def judge(
 ) -> Verdict:
     """Judge `row` as seen through `view`; of the texts that a prompt shows, only `part` if given.
 
-    `order_level` is the level that the head gave it. Never raises, and takes time in proportion to the length of the
-    shown text.
+    `order_level` is the level by the head. Never raises, and takes time in proportion to the length of the shown text.
     """
     shown = tuple(labelled_texts(row) if part is None else part)
     written = [text for _, text in shown]

@@ -40,7 +40,7 @@ from chatbot.stores.observations.table import Table
 from chatbot.stores.observations.writer import Request, Writer
 from chatbot.stores.on_disk.examination import bad_lines
 from chatbot.stores.records import chunks
-from chatbot.stores.row_events import Event, Outcome, as_strict_as, parse_event, succession_of
+from chatbot.stores.row_events import Event, Outcome, as_strict_as, chain_of, parse_event
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.questions import Questions
@@ -193,9 +193,8 @@ class LoggedObservations(ObservationStore):
         def before(each: str) -> list[str]:
             return sorted(table.before.get(each, ()), key=table.numbers.__getitem__)
 
-        return self._versions(
-            succession_of(observation_id, table.after.get, before, partial(table.is_seen, view=view)), view
-        )
+        chain = chain_of(observation_id, table.after.get, before, partial(table.is_seen, view=view))
+        return self._versions(chain, view)
 
     @reading
     def written_at(self, view: View, ids: Sequence[str]) -> dict[str, datetime]:

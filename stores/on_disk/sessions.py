@@ -84,8 +84,7 @@ class FolderSessions(Sessions):
     def glance(self, session_id: str) -> SessionRecord | None:
         """Read a small intact `session.json` at once; None for any fault, which `get` reports."""
         try:
-            with files.opened(self._folder(session_id)) as folder:
-                return decode_record(folder.read(SESSION_NAME, 0, _GLANCE_BYTES), session_id)
+            return self._read(session_id, _GLANCE_BYTES)
         except (OSError, ValueError):
             return None
 
@@ -238,9 +237,9 @@ class FolderSessions(Sessions):
             raise MissingFolder(f"{session_id!r} is not a session id")
         return self._sessions / session_id
 
-    def _read(self, session_id: str) -> SessionRecord:
+    def _read(self, session_id: str, end: int | None = None) -> SessionRecord:
         with files.opened(self._folder(session_id)) as folder:
-            return decode_record(folder.read(SESSION_NAME), session_id)
+            return decode_record(folder.read(SESSION_NAME, 0, end), session_id)
 
     def _index_record(self, session_id: str, error: Exception) -> SessionRecord:
         """Return the index record of a session whose file is damaged, leaving that file as it is."""

@@ -34,7 +34,7 @@ from chatbot.stores.observations.search import document_of
 from chatbot.stores.observations.writer import archiving, is_overfull, one_dimension, with_time_to_live
 from chatbot.stores.query import Filter, Match
 from chatbot.stores.records import Vector, unit
-from chatbot.stores.row_events import Event, Outcome, apply, as_strict_as, erased_by, implied_events, succession_of
+from chatbot.stores.row_events import Event, Outcome, apply, as_strict_as, chain_of, erased_by, implied_events
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, average_length, length_to_byte, rank, score_sessions
 
 
@@ -145,7 +145,7 @@ class ReferenceStore(ObservationStore):
         def before(each: str) -> list[str]:
             return [row.id for row in rows.values() if row.superseded_by == each]
 
-        line = succession_of(
+        line = chain_of(
             observation_id, lambda one: rows[one].superseded_by, before, lambda one: self._is_seen(one, view)
         )
         sees = sees_of(view, self._guard_of)

@@ -62,17 +62,15 @@ async def erase_project(run: VerbRun) -> None:
     args, name = run.args, run.args.project
     content = await operations.erase_project(run.context, name, dry_run=True)
     if not (args.yes or args.dry_run):
-        what = _counts_text(content, name)
+        what = _counts(content, name)
         confirm(f"deleting {what}", f"delete {what} permanently?", "nothing was deleted")
     if not args.dry_run:
         content = await operations.erase_project(run.context, name)
     done = "would be deleted permanently" if args.dry_run else "deleted permanently"
-    run.say_result(
-        {"project": name, "dry_run": args.dry_run, **asdict(content)}, f"{done}: {_counts_text(content, name)}"
-    )
+    run.say_result({"project": name, "dry_run": args.dry_run, **asdict(content)}, f"{done}: {_counts(content, name)}")
 
 
-def _counts_text(content: ProjectContent, name: str) -> str:
+def _counts(content: ProjectContent, name: str) -> str:
     return f"{how_many(content.sessions, 'session')} and {how_many(content.memories, 'memory')} of {name}"
 
 

@@ -77,13 +77,13 @@ async def complete(
     `user` or `safety_identifier` names the end user: each has their own sessions and memory.
     """
     answer = await answer_to(asked, request.headers, identities, caller, writing)
-    encoder = _CompletionEncoder(asked, answer)
+    encoder = _Encoder(asked, answer)
     if asked.stream:
         return await answer.stream(encoder.encode, encoder.encode_error)
     return JSONResponse(await encoder.whole(), headers=answer.headers)
 
 
-class _CompletionEncoder:
+class _Encoder:
     """A reply in OpenAI's form, whole or in chunks."""
 
     def __init__(self, asked: ReplyRequest, answer: PendingReply) -> None:

@@ -161,7 +161,7 @@ async def respond(
     """
     completion = asked.as_completion()
     answer = await answer_to(completion, request.headers, identities, caller, writing, remembers=bool(asked.store))
-    response = _ResponseEncoder(asked, answer)
+    response = _Encoder(asked, answer)
     if asked.stream:
         return await answer.stream(response.encode, response.encode_error)
     return JSONResponse(await response.whole(), headers=answer.headers)
@@ -181,9 +181,7 @@ async def read_response(
             answer = await answered_before(access, {"session": session, "turn": turn}, IdempotentWrite())
         except (SessionError, TurnGone):
             continue
-        whole = await _ResponseEncoder(
-            ResponseRequest(model=name, input="-"), answer
-        ).whole()  # no response shows its input
+        whole = await _Encoder(ResponseRequest(model=name, input="-"), answer).whole()  # no response shows its input
         return JSONResponse(whole, headers=answer.headers)
     raise unknown_response(response)
 
@@ -209,7 +207,7 @@ _PARTS = {"message": ("content", "content_part"), "reasoning": ("summary", "reas
 """For types with text in a part: the field of that part, and its events."""
 
 
-class _ResponseEncoder:
+class _Encoder:
     """A response built from the deltas of a reply, as items and numbered events."""
 
     def __init__(self, asked: ResponseRequest, answer: PendingReply) -> None:
