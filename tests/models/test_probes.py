@@ -75,6 +75,7 @@ async def test_the_changes_of_the_encoder_find_more_of_lines_that_nobody_trained
 
 
 @pytest.mark.nightly  # the digest of the lines is compared by day
+@pytest.mark.timeout(900)
 def test_training_again_gives_the_same_heads() -> None:
     again, kept = (
         script("train.py")["Trainer"]().train()["heads"],
