@@ -144,9 +144,8 @@ def test_no_exchange_leaves_the_block(said: str, asked: str, reply: str, orders:
     assume(any(char.isprintable() and not char.isspace() for char in said + reply))
     row = row_with(("user_text", "assistant_text"), (said, reply), metadata={QUESTION: asked})
     hits = [(BEFORE, 1.0), (row, 1.0), (AFTER, 1.0)]
-    block = build_block(
-        hits, nonce=NONCE, view=VIEW, count=estimate_tokens, asks_the_bot=bot, order_levels={row.id: orders}
-    )
+    levels = {row.id: orders}
+    block = build_block(hits, nonce=NONCE, view=VIEW, count=estimate_tokens, asks_the_bot=bot, order_levels=levels)
     notes = read_block(block.text)
     assert (notes[0], notes[-1]) == (note_of(BEFORE), note_of(AFTER))
     assert len(notes) == len(block.injected) == 3 - len(block.dropped)
