@@ -408,7 +408,7 @@ class Sync:
         sessions: dict[str, str] = {}
         changed = self._sessions.changed(self.known, is_own=self.is_own, until=self._until, progress=self._advance)
         async for record, content, given in changed:
-            sessions[record.id] = union.text_of_session(record, content)  # the last of several lines applies
+            sessions[record.id] = union.digested_session(record, content)  # the last of several lines applies
             yield given
         self.report.given["sessions"] = len(sessions)
         self.texts += sessions.values()

@@ -439,7 +439,7 @@ async def digest_of_storage(storage: Storage) -> str:
     """Return the digest of the storage, as `doctor`, `backup` and `restore` print it."""
     sessions = storage.backend.sessions
     said = [
-        union.text_of_session(each, await storage.content(sessions.ref(each.id))) for each in await storage.records()
+        union.digested_session(each, await storage.content(sessions.ref(each.id))) for each in await storage.records()
     ]
 
     def rest() -> str:

@@ -366,7 +366,7 @@ class SessionContent(Struct, frozen=True):
     files: list[str]
 
 
-def text_of_session(record: SessionRecord, content: SessionContent) -> str:
+def digested_session(record: SessionRecord, content: SessionContent) -> str:
     """Return the text of a session for a digest of its identity."""
     ids, values = [each for each, _ in content.said], sorted([key, *each] for key, each in content.values.items())
     receipts = sorted(map(canonical, content.receipts))

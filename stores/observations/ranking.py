@@ -217,6 +217,7 @@ def _in_segment(terms: Sequence[str], segment: Segment, seen: _VisiblePart, *, d
 
 
 def _set_many(counts: Numbers, segment: Segment, runs: Sequence[TermRun]) -> None:
+    """Set the counts that are too large for a posting, which the segment keeps apart."""
     offset = 0
     for _, begin, end in runs:
         for place, count in segment.many(begin, end):
