@@ -191,7 +191,7 @@ class Meaning(AsyncResource):
 
     @property
     def has_gaps(self) -> bool:
-        """Return whether rows may have no vector yet."""
+        """True if rows may have no vector yet."""
         return self._has_gaps
 
     @property
@@ -201,7 +201,7 @@ class Meaning(AsyncResource):
 
     @property
     def is_calibrated(self) -> bool:
-        """Return whether evidence by these cosines can be compared with the thresholds of recall."""
+        """True if evidence by these cosines can be compared with the thresholds of recall."""
         return self._embedder.is_calibrated
 
     async def nearest_to(
@@ -271,7 +271,7 @@ class Meaning(AsyncResource):
 
     @property
     def is_under_way(self) -> bool:
-        """Return whether rows are being embedded, in a loop that still runs."""
+        """True if rows are being embedded, in a loop that still runs."""
         task = self._under_way
         return task is not None and not task.done() and not task.get_loop().is_closed()
 

@@ -62,9 +62,9 @@ _LEAST_NEAR, _AHEAD = 0.4, 0.05
 """Minimum likeness of an outstanding row, and its minimum lead over the next."""
 _NEEDED, _DOUBT = 0.62, 0.45
 """A row belongs in a prompt if its evidence plus `_DOUBT` times its share of the best evidence reaches `_NEEDED`."""
-_CHANCE, _LESS_A_POINT = 0.48, 0.2
+_CHANCE, _LESS_PER_POINT = 0.48, 0.2
 """The best evidence that small talk has by chance, and how much less suffices for each point of `needs_memory`."""
-_UNSURE, _MORE_A_POINT = 0.5, 0.3
+_UNSURE, _MORE_PER_POINT = 0.5, 0.3
 """The score of `needs_memory` below which rows need more than `_NEEDED`, and how much more for each point."""
 OTHER = "other"
 """Key for all types that are not named."""
@@ -136,7 +136,7 @@ class RowScore(Struct, frozen=True):
 
     @property
     def holds_words(self) -> bool:
-        """Return whether the row or a neighbour holds a word of the question, or the row one of its dates."""
+        """True if the row or a neighbour holds a word of the question, or the row one of its dates."""
         return self.lexical_score.lexical > 0 or self.lexical_score.spill > 0 or self.dated > 0
 
     @property
@@ -254,6 +254,7 @@ def by_closeness(rows: list[RowScore], closeness: Mapping[str, float], profile: 
 
 
 def _raised(row: RowScore, closeness: float, weight: float) -> RowScore:
+    """Return the row with more match, or less, by its closeness: `saturate` is undone, and done again."""
     match, *rest = row.weighed
     by = weight * closeness
     weighed = (saturate(HALF_MATCH * match / (1 - match) + by), *rest)
@@ -263,7 +264,7 @@ def _raised(row: RowScore, closeness: float, weight: float) -> RowScore:
 
 def least_best(need: float) -> float:
     """Return the evidence that the best row of a prompt must have; it falls with the score of `needs_memory`."""
-    return _CHANCE - _LESS_A_POINT * need
+    return _CHANCE - _LESS_PER_POINT * need
 
 
 def least_share(best: float, need: float) -> float:
@@ -271,7 +272,7 @@ def least_share(best: float, need: float) -> float:
 
     It grows as the evidence weakens, and as the message seems to need no memory.
     """
-    return min(1.0, (_NEEDED + _MORE_A_POINT * max(0.0, _UNSURE - need)) / (best + _DOUBT))
+    return min(1.0, (_NEEDED + _MORE_PER_POINT * max(0.0, _UNSURE - need)) / (best + _DOUBT))
 
 
 def saturate(match: float) -> float:

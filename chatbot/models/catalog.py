@@ -170,7 +170,7 @@ class ModelServer:
 
     @property
     def is_known(self) -> bool:
-        """Return whether its models can be called without any setting."""
+        """True if its models can be called without any setting."""
         default = server_here(self.provider).get("api_base", _USUAL[0] if self.provider == "ollama_chat" else "")
         return _root(default) == self.api_base
 

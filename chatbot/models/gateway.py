@@ -42,7 +42,7 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
 
     @property
     def loading(self) -> str:
-        """Return "LiteLLM" until it is imported, then an empty text."""
+        """The word "LiteLLM" until it is imported, then an empty text."""
         return "" if litellm_import.is_loaded() else "LiteLLM"
 
     async def context_window(self) -> int:

@@ -66,7 +66,7 @@ class Engine:
 
     @property
     def is_loaded(self) -> bool:
-        """Return whether the model is in memory."""
+        """True if the model is in memory."""
         return self._llama is not None
 
     async def window(self) -> int:
@@ -155,7 +155,7 @@ class LocalModel(Model):
 
     @property
     def loading(self) -> str:
-        """Return the model's name until its weights are loaded, then an empty text."""
+        """The model's name until its weights are loaded, then an empty text."""
         return "" if self._engine.is_loaded else self.name
 
     async def ready(self) -> None:

@@ -107,7 +107,7 @@ class Model(AsyncResource):
 
     @property
     def loading(self) -> str:
-        """Return the name of what must be loaded before the next call, such as a library; empty if nothing."""
+        """The name of what must be loaded before the next call, such as a library; empty if nothing."""
         return ""
 
     async def ready(self) -> None:

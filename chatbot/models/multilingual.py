@@ -56,7 +56,7 @@ class Heads(Struct, frozen=True):
 
 @cache
 def heads() -> Heads:
-    """Load the heads, with the first text that is judged."""
+    """Load the heads, once a process: when the first text is judged."""
     kept = json.loads(PATH.read_text(encoding="utf-8"))["heads"]
     weights = [np.frombuffer(b64decode(each["weights"]), "<f2").astype("f4") for each in kept.values()]
     biases = [each["bias"] for each in kept.values()]
@@ -66,10 +66,12 @@ def heads() -> Heads:
 
 @cache
 def question_map() -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Load the map of questions, with the first one."""
+    """Load the map of questions, once a process: when the first one is asked."""
     return low_rank(json.loads(QUESTIONS.read_text(encoding="utf-8")))
 
 
+_NORMALIZER_SPEC, _CHARSMAP = 3, 2
+"""Fields of a SentencePiece model, and of its normalizer, by their numbers."""
 _START = 1
 """Id of the start token; 0 is that of an unknown piece."""
 _LONGEST = 2_000
@@ -155,8 +157,8 @@ def _unpacked(folder: Path) -> dict[str, NDArray[Any]]:
     pieces: list[str] = known["_pieces"]
     order = sorted(range(len(pieces)), key=pieces.__getitem__)
     data = model.read_bytes()
-    [(start, size)] = _parse_fields(data, 0, len(data))[3]
-    [(start, size)] = _parse_fields(data, start, start + size)[2]
+    [(start, size)] = _parse_fields(data, 0, len(data))[_NORMALIZER_SPEC]
+    [(start, size)] = _parse_fields(data, start, start + size)[_CHARSMAP]
     return arrays | {
         "pieces": np.array([pieces[number] for number in order]),
         "numbers": np.array(order, "i4"),

@@ -205,7 +205,7 @@ class Provider:
 
     @property
     def price_name(self) -> str:
-        """Return the name in LiteLLM's tables; for a server of your own a name that is not in them."""
+        """The name in LiteLLM's tables; for a server of your own a name that is not in them."""
         return self.model if self.is_custom and not self._is_at_own_address else self.litellm_name
 
     def arguments(self) -> dict[str, Any]:
@@ -282,7 +282,7 @@ class Provider:
 
     @property
     def _may_log_in(self) -> bool:
-        """Return whether LiteLLM may find a login by itself; for Anthropic, by any variable `ANTHROPIC_…`."""
+        """True if LiteLLM may find a login by itself; for Anthropic, by any variable `ANTHROPIC_…`."""
         if self.kind == "anthropic":
             return any(name.startswith("ANTHROPIC_") and value for name, value in os.environ.items())
         return self.kind in WITH_LOGIN
