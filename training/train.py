@@ -12,8 +12,8 @@
     uv run training/train.py --held-out  # the same for training/held_out, which nothing is trained on
 
 A file holds the lines of one judgement: label, language and text, separated by tabs. A head is trained on all lines of
-its file. Lines of a label in a language count together by the square root of how many there are, so that a few lines of
-a new language are heard.
+its file; `states_something` also on the first `STATEMENTS` of each person in `english_questions.tsv`. Lines of a label
+in a language count together by the square root of how many there are, so that a few lines of a new language are heard.
 
 Thresholds come from lines that were not trained on: each fifth is judged by a head trained on the rest, and a threshold
 is the score that only a `wrong` share of the lines with another label reach. Nothing is drawn by chance: the same lines
@@ -38,11 +38,14 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from kept import digest
+from train_questions import read as read_people
 
 from chatbot.models.multilingual import ENCODER, PATH, MultilingualEncoder, heads
 from chatbot.stores.records import vector
 
 HERE = Path(__file__).parent
+QUESTIONS = HERE / "english_questions.tsv"
+STATEMENTS = 3
 FOLDS = 5
 STEPS = 200
 PENALTY = 1e-3
@@ -88,6 +91,11 @@ def read(path: Path) -> list[Line]:
             raise SystemExit(f"{path.name}:{number}: a line is label, language and text, separated by tabs")
         found.append(Line(label, language, text))
     return found
+
+
+def statements() -> list[Line]:
+    """Return the first statements of each person who later asks about them."""
+    return [Line("yes", *each[:2]) for person in read_people(QUESTIONS) for each in person[:STATEMENTS]]
 
 
 def weights_of(lines: Sequence[Line], truth: Flags) -> Numbers:
@@ -139,6 +147,7 @@ class Trainer:
     def __init__(self) -> None:
         self._encoder = MultilingualEncoder()
         self.lines = {path.stem: read(path) for path in FILES}
+        self.lines["states_something"] += statements()
         self._vectors = {name: self._embedded(lines) for name, lines in self.lines.items()}
         every = [line for lines in self.lines.values() for line in lines]
         self._vectors["english"] = np.concatenate(list(self._vectors.values()))
@@ -157,7 +166,7 @@ class Trainer:
                 "bias": round(float(trained[-1, 0]), 4),
                 "weights": packed(trained[:-1, 0]),
             }
-        return {"encoder": ENCODER, "lines": digest([*FILES, Path(__file__)]), "heads": kept}
+        return {"encoder": ENCODER, "lines": digest([*FILES, QUESTIONS, Path(__file__)]), "heads": kept}
 
     def report(self) -> None:
         """Print how heads judge the lines when they were not trained on them."""

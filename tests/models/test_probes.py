@@ -27,7 +27,7 @@ def script(name: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("path", "name", "lines", "encoder", "most"),
     [
-        (PATH, "train.py", HEADS, ENCODER, 30_000),
+        (PATH, "train.py", [*HEADS, "english_questions"], ENCODER, 30_000),
         (CHANGES, "train_encoder.py", ["questions", "english_questions"], MINILM_NAME, 310_000),
         (QUESTIONS, "train_questions.py", ["questions"], LocalEmbedder.name, 80_000),
     ],
