@@ -76,7 +76,7 @@ PLANS = {
     "orders_a_model": HeadPlan("order", (0.10, 0.01)),
     "english": HeadPlan("en", (0.08,)),
 }
-"""The heads, by the names of their files; `english` is trained on the languages of all lines."""
+"""The heads, by the names of their files; `english` is trained on the languages of all lines in files."""
 FILES = [HERE / f"{name}.tsv" for name in sorted(PLANS) if name != "english"]
 
 
@@ -147,11 +147,15 @@ class Trainer:
     def __init__(self) -> None:
         self._encoder = MultilingualEncoder()
         self.lines = {path.stem: read(path) for path in FILES}
-        self.lines["states_something"] += statements()
         self._vectors = {name: self._embedded(lines) for name, lines in self.lines.items()}
         every = [line for lines in self.lines.values() for line in lines]
         self._vectors["english"] = np.concatenate(list(self._vectors.values()))
         self.lines["english"] = [Line(line.language, line.language, line.text) for line in every]
+        self._add("states_something", statements())
+
+    def _add(self, name: str, lines: list[Line]) -> None:
+        self.lines[name] += lines
+        self._vectors[name] = np.concatenate([self._vectors[name], self._embedded(lines)])
 
     def train(self) -> dict[str, Any]:
         """Train all heads; return what is kept of them."""
