@@ -122,8 +122,8 @@ def _load() -> ModuleType:
     return module
 
 
-_users: Counter[int] = Counter()
-"""Number of clients that use LiteLLM, by the id of their event loop."""
+_users: Counter[str] = Counter()
+"""Number of clients that use LiteLLM, by the ending of the keys of its connections in their event loop."""
 
 
 class LiteLLMClient(AsyncResource):
@@ -134,7 +134,7 @@ class LiteLLMClient(AsyncResource):
     """
 
     provider: Provider
-    _loop: asyncio.AbstractEventLoop | None = None
+    _ending: str | None = None
 
     async def check(self) -> None:
         """Raise an error if the provider is unknown or its key is missing."""
@@ -150,21 +150,21 @@ class LiteLLMClient(AsyncResource):
         """Return LiteLLM for calls in this loop."""
         module = await litellm()
         vars(module).pop("module_level_aclient", None)  # the client of the first loop: a new one is made
-        if self._loop is None:
-            self._loop = asyncio.get_running_loop()
-            _users[id(self._loop)] += 1
+        if self._ending is None:
+            self._ending = module.in_memory_llm_clients_cache.update_cache_key_with_event_loop("")
+            _users[self._ending] += 1
         return module
 
     async def aclose(self) -> None:
         """Close the connections of this loop if nothing else uses them."""
-        if self._loop is None:
+        if self._ending is None:
             return
-        key, self._loop = id(self._loop), None
-        _users[key] -= 1
-        if not _users[key]:
-            del _users[key]
-            clients = (await litellm()).in_memory_llm_clients_cache.cache_dict  # keys end with the id of the loop
-            for name in [name for name in clients if str(name).endswith(f"-{key}")]:
+        ending, self._ending = self._ending, None
+        _users[ending] -= 1
+        if not _users[ending]:
+            del _users[ending]
+            clients = (await litellm()).in_memory_llm_clients_cache.cache_dict
+            for name in [name for name in clients if str(name).endswith(ending)]:
                 await close_quietly(clients.pop(name))
 
 
