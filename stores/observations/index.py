@@ -218,7 +218,7 @@ class TextIndex:
             return None
 
     def _use_segments(self) -> None:
-        """Use the segments of the list; the log restarts with the rows that the overlay replaces in them."""
+        """Use the segments of the list; the changed rows are now those that the overlay replaces in them."""
         self._segments = [*self._pieces.all.values()]  # a new list each time: caches compare its identity
         self._changed_rows = []
         covered: list[int] = []
