@@ -109,7 +109,7 @@ class Runtime(AsyncResource):
         """Begin to load, in the background, what a turn will need."""
         self.model.warm()
         if self._uses_servers:
-            self._servers.begin()
+            self._servers.start_in_background()
 
     async def ready(self) -> None:
         """Wait until everything that a turn needs is loaded, and the servers of tools have started or failed."""

@@ -186,7 +186,7 @@ def writer(found: Fields) -> Callable[[object], dict[str, Any]]:
     return written
 
 
-def read(line: Mapping[str, Any], found: Fields, *, partial: bool = False) -> dict[str, Any]:
+def parse_fields(line: Mapping[str, Any], found: Fields, *, partial: bool = False) -> dict[str, Any]:
     """Return the values of known fields from their written form. Raises `InvalidValue` for missing or mistyped ones."""
     values = dict(line)
     for name, value in line.items():
@@ -282,7 +282,7 @@ def check_share(value: object, name: str) -> Any:
     return value
 
 
-def words(*known: str) -> Form:
+def one_of_words(*known: str) -> Form:
     """Return the form of a field that takes one of these words."""
 
     def one_of(value: Any, name: str) -> Any:
@@ -300,7 +300,7 @@ def _marks(hint: Any) -> Iterator[object]:
         yield from hint.__metadata__
         yield from _marks(hint.__origin__)
     elif origin is Literal:
-        yield words(*get_args(hint))
+        yield one_of_words(*get_args(hint))
     else:
         for each in get_args(hint):
             yield from _marks(each)

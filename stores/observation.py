@@ -45,7 +45,7 @@ from chatbot.stores.fields import (
     checker,
     fields_of,
     names_with,
-    read,
+    parse_fields,
     writer,
 )
 from chatbot.stores.records import format_time
@@ -301,17 +301,17 @@ def version_of(row: Observation) -> str:
 
 def parse_observation(line: Mapping[str, Any]) -> Observation:
     """Read an observation in the form of `as_json`; unknown fields are ignored. Raises `InvalidValue`."""
-    return Observation(**read(line, FIELDS))
+    return Observation(**parse_fields(line, FIELDS))
 
 
 def parse_triple(line: Mapping[str, Any]) -> Triple:
     """Read a triple in the form of `as_json`. Raises `InvalidValue`."""
-    return Triple(**read(line, TRIPLE_FIELDS))
+    return Triple(**parse_fields(line, TRIPLE_FIELDS))
 
 
 def with_fields(observation: Observation, line: Mapping[str, Any]) -> Observation:
     """Return the observation with other fields, given in their written form. Raises `InvalidValue`."""
-    values = read(line, FIELDS, partial=True)
+    values = parse_fields(line, FIELDS, partial=True)
     if not values.keys().isdisjoint(SPOKEN):
         values.setdefault("token_count", 0)  # to be estimated again
     return replace(observation, **values)

@@ -31,7 +31,7 @@ from msgspec import Struct, field
 from chatbot.stores import observation
 from chatbot.stores.access import Guard, View, may_see, strictest
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, LaterFormat, StoreError, UnknownObservation
-from chatbot.stores.fields import MOST_COUNTED, Form, Id, check_id, fields_of, read, writer
+from chatbot.stores.fields import MOST_COUNTED, Form, Id, check_id, fields_of, parse_fields, writer
 from chatbot.stores.observation import CONTENT, FIELDS, GUARDED, Observation, RowState, Status, Triple
 from chatbot.stores.records import format_time, parse_time
 
@@ -165,7 +165,7 @@ def parse_event(line: Mapping[str, Any]) -> Event:
         row=observation.parse_observation(row) if kind == "add" and isinstance(row, dict) else None,
         fields=fields,
         triple=observation.parse_triple(triple) if kind == "triple" and isinstance(triple, dict) else None,
-        **read(line, _DETAILS),
+        **parse_fields(line, _DETAILS),
     )
     _check_whole(event)
     return event
@@ -237,7 +237,7 @@ def implied_events(event: Event) -> list[Event]:
 def counts_in(event: Event) -> dict[str, Any]:
     """Return the fields that an event of the kind `counts` sets. Raises `InvalidValue` for impossible values."""
     check_fields(event)
-    values = read(event.fields, _COUNTED, partial=True)
+    values = parse_fields(event.fields, _COUNTED, partial=True)
     for name, value in values.items():
         if value is not None and (form := _COUNTED[name].form) is not None:
             form.check(value, name)

@@ -192,7 +192,7 @@ def test_no_value_hides_behind_another_of_the_same_name() -> None:
 
 @pytest.mark.nightly
 def test_every_bare_name_that_litellm_knows_leads_to_a_usual_provider_or_needs_trust() -> None:
-    litellm: Any = litellm_import.begin().result()
+    litellm: Any = litellm_import.begin_import().result()
     listed = [each for name, each in vars(litellm).items() if "model" in name and isinstance(each, list | set | dict)]
     names = {name for names in listed for name in names if isinstance(name, str) and "/" not in name}
     allowed = {name for name in names if not needing_trust({"model": {"name": name}})}

@@ -120,11 +120,11 @@ async def read_all(uploads: Sequence[Upload]) -> list[Attachment]:
     found: list[Attachment] = []
     for upload in uploads:
         is_slow = _is_pdf(upload.data) or upload.data.startswith(_ZIP)
-        found.append(await loop.run_in_executor(_READERS if is_slow else _THREADS, read, upload))
+        found.append(await loop.run_in_executor(_READERS if is_slow else _THREADS, read_upload, upload))
     return found
 
 
-def read(upload: Upload) -> Attachment:
+def read_upload(upload: Upload) -> Attachment:
     """Read one file. Blocking."""
     name = link_name(upload.name) or "file"
     _check_size(name, len(upload.data))

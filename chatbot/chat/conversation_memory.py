@@ -355,7 +355,7 @@ class ConversationMemory:
             return None
         with observed(scope.caller.observer), span("memory", operation="keep_reply"):
             if scope.meaning is not None:
-                scope.meaning.begin()
+                scope.meaning.embed_soon()
             scope.changed("update", [outcome.id])
         return outcome.id
 

@@ -220,7 +220,7 @@ class TurnTranscript:
         self.asked, self.asked_at, self._own = entries[0].content, entries[0].at, list(entries)
         self.reply_number = replies_of(entries[1:])[1]
 
-    async def begin(self, links: Iterable[Link] = (), *, dry_run: bool = False) -> None:
+    async def write_asked(self, links: Iterable[Link] = (), *, dry_run: bool = False) -> None:
         """Write the user's entry, with the links of its attachments; in a dry run, only show it to the model."""
         self.asked = with_links(self.asked, links)
         if dry_run:

@@ -24,7 +24,7 @@ from msgspec import Struct
 
 from chatbot.embedding import SURE
 from chatbot.memory.episode import QUESTION
-from chatbot.memory.orders import form_in, skeleton, visible
+from chatbot.memory.orders import form_in, skeleton, without_invisible
 from chatbot.memory.people import TASK, task_of
 from chatbot.memory.profile_lines import CATEGORY
 from chatbot.messages import FENCE, ToolSpec
@@ -166,7 +166,7 @@ def judge(
         return Verdict(STALE if may_see(row, view) else HIDDEN)
     if sum(map(len, chain(written, unshown))) > LONGEST_JUDGED:
         return Verdict(TOO_LONG)
-    cleaned = ((label, without_role_marks(visible(text)).strip("\n")) for label, text in shown)
+    cleaned = ((label, without_role_marks(without_invisible(text)).strip("\n")) for label, text in shown)
     texts = tuple((label, text) for label, text in cleaned if text.strip())
     if not texts:
         return Verdict(EMPTY)
@@ -187,7 +187,7 @@ def is_readers_own(row: Observation, view: View) -> bool:
 def judged_text(row: Observation) -> str:
     """Return the text by which the head judges a row; empty for one that is too long for it."""
     whole = "\n".join(text for _, text in labelled_texts(row) if text)
-    said = unicodedata.normalize("NFKC", visible(whole))
+    said = unicodedata.normalize("NFKC", without_invisible(whole))
     return said if len(said) <= _LONGEST_FOR_HEAD else ""
 
 

@@ -153,7 +153,7 @@ class Turn:
                 mark = {"version": 1, "kind": NOT_KEPT, "at": format_time(self._transcript.asked_at)}
                 with suppress(StoreError):  # the next writes report it
                     await self._session.receipt_append(mark)
-            await self._transcript.begin([link for link, _ in kept])
+            await self._transcript.write_asked([link for link, _ in kept])
         self.receipt.at, self.receipt.reply_number = self._transcript.asked_at, self._transcript.reply_number
         await self._title.set_by_rule(self._typed)  # before the reply: a list shows the session meanwhile
         self._is_begun = True
@@ -166,7 +166,7 @@ class Turn:
         if not waiting.issuperset(str(each.tool_call_id) for each in self._client.answers):
             if not self._client.sent:
                 raise InvalidValue("no pending tool call matches these answers: send the whole conversation")
-            await self._transcript.begin()
+            await self._transcript.write_asked()
             return
         self._client = replace(self._client, sent=())  # the transcript holds it
         self._transcript.resume(entries)
@@ -178,7 +178,7 @@ class Turn:
 
     async def dry_run(self) -> PromptBundle:
         """Return the prompt that would be sent to the model. Writes nothing and calls no model."""
-        await self._transcript.begin(dry_run=True)
+        await self._transcript.write_asked(dry_run=True)
         await self._recall()
         return await self._prompt()
 

@@ -30,7 +30,7 @@ from chatbot.hooks.extraction.structured import DATA, ExtractionModel, note_work
 from chatbot.hooks.hook import Hook, HookContext, per_session
 from chatbot.memory import Memory, SessionHandle, episode
 from chatbot.memory.memorability import content
-from chatbot.memory.orders import form_in, visible
+from chatbot.memory.orders import form_in, without_invisible
 from chatbot.memory.people import OPEN, TASK, task_of
 from chatbot.memory.standing import StandingAnswer
 from chatbot.messages import Message, sentences_of, without_blocks
@@ -313,4 +313,4 @@ def _lines(value: object) -> tuple[str, ...]:
 
 
 def _cleaned(text: str) -> str:
-    return without_role_marks(visible(redact(text)[0]))
+    return without_role_marks(without_invisible(redact(text)[0]))

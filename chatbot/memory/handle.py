@@ -21,7 +21,7 @@ from msgspec.structs import asdict, replace
 from chatbot.errors import SessionError, SessionNotFound
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller, Environment, Scope
-from chatbot.memory.session_catalog import SessionCatalog, TurnOrder, since
+from chatbot.memory.session_catalog import SessionCatalog, TurnOrder, is_since
 from chatbot.messages import json_in
 from chatbot.stores import errors
 from chatbot.stores.access import SENSITIVITIES, TOOL_RIGHTS, Right, Sensitivity, least_clearance
@@ -409,7 +409,7 @@ class SessionHandle:
 
     async def _records_since(self, session: SessionRef, moment: datetime) -> list[dict[str, Any]]:
         receipts = self._catalog.receipts(session)
-        return await asyncio.to_thread(lambda: list(takewhile(since(moment), receipts.newest_first())))
+        return await asyncio.to_thread(lambda: list(takewhile(is_since(moment), receipts.newest_first())))
 
     async def remembered_since(self, moment: datetime) -> dict[str, str]:
         """Return the times of remembered turns from `moment` on, by the id of their row.

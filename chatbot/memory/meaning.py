@@ -146,7 +146,7 @@ class Meaning(AsyncResource):
         """Return how many rows have no vector yet."""
         return (await self._store.vector_stats(self._full_view())).missing
 
-    def begin(self) -> None:
+    def embed_soon(self) -> None:
         """Start embedding missing rows in the background, unless it is running. Never raises."""
         self._has_gaps = self._has_written = True
         with self._beginning:

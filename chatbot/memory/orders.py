@@ -1,7 +1,7 @@
 """Detection of texts that give a model orders, in plain and in disguised form.
 
-`visible` is for display: it removes invisible characters and nothing else. `readings` is for judging: it yields the
-readings of a text in which an order could be recognised. They are never shown.
+`without_invisible` is for display: it removes invisible characters and nothing else. `readings` is for judging: it
+yields the readings of a text in which an order could be recognised. They are never shown.
 
 `STRUCTURE` has what is the same in every language: tool calls, prompt frames, links that carry data away. `orders.tsv`
 holds the most frequent orders, word for word, a line each with its language. Both are compared with every reading of
@@ -72,7 +72,7 @@ _HEX = r"(?:[0-9a-fA-F]{2}[ :]?){12,4096}"
 _ESCAPE = r"\\u\{?([0-9a-fA-F]{4})\}?|\\x([0-9a-fA-F]{2})"
 
 
-def visible(text: str) -> str:
+def without_invisible(text: str) -> str:
     """Return `text` without invisible characters: zero-width, direction, tag and filler ones, hidden selectors."""
     if text.isascii() and not re.search(_CONTROL, text):
         return text

@@ -281,7 +281,7 @@ def withdrawn(receipt: Record) -> Record:
     return {**receipt, "memory": memory, "taken_back": True} | ({"title": ""} if "title" in receipt else {})
 
 
-def since(moment: datetime) -> Callable[[Record], bool]:
+def is_since(moment: datetime) -> Callable[[Record], bool]:
     """Return a test for receipts from `moment` on; times in UTC sort as text."""
     earliest = format_time(moment)
     return lambda receipt: str(receipt.get("at", "")) >= earliest

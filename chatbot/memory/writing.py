@@ -112,7 +112,7 @@ class MemoryWrites(ScopedOperations):
         for some in chunks(list(drafts), _BATCH):
             remembered += await add_drafts(scope, some, keep_going=keep_going)
         if scope.meaning is not None:
-            scope.meaning.begin()
+            scope.meaning.embed_soon()
         return remembered
 
     def prepare(self, draft: Draft) -> tuple[Observation, tuple[str, ...]]:

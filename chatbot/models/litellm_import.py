@@ -42,7 +42,7 @@ _lock = threading.Lock()
 _under_way: Future[ModuleType] | None = None
 
 
-def begin(*, with_client: bool = False) -> Future[ModuleType]:
+def begin_import(*, with_client: bool = False) -> Future[ModuleType]:
     """Start the import on a thread of its own, unless it has been started. Returns at once, never raises.
 
     `with_client` then also imports the client that most providers are called with.
@@ -63,7 +63,7 @@ def is_loaded() -> bool:
 
 async def litellm() -> ModuleType:
     """Return the imported module. Raises `ProviderFailed` if the import failed."""
-    loading = begin()
+    loading = begin_import()
     try:
         return loading.result() if loading.done() else await asyncio.wrap_future(loading)
     except Exception as error:

@@ -207,7 +207,7 @@ class IdentityAccess(Struct, frozen=True):
         chat = await self.chat(session_id)
         request = TurnRequest(text, attachments, max_output_tokens, replace(client, payers=await self.payers()))
         await self._stop_requests.listen()
-        return self.turns.begin((self.identity, session_id), chat, request, then=then)
+        return self.turns.begin_turn((self.identity, session_id), chat, request, then=then)
 
     async def kept_turn(self, session_id: str, turn: str) -> KeptTurn:
         """Return an ended turn by its id. Raises like `session`, and `TurnGone` if it was taken back."""

@@ -343,7 +343,9 @@ class Turns(AsyncResource):
         if (requests := self._stop_requests.pop(identity, None)) is not None:
             await requests.aclose()
 
-    def begin(self, key: SessionKey, chat: Chat, request: TurnRequest, *, then: AfterTurn | None = None) -> RunningTurn:
+    def begin_turn(
+        self, key: SessionKey, chat: Chat, request: TurnRequest, *, then: AfterTurn | None = None
+    ) -> RunningTurn:
         """Begin a turn of the session with that key. Turns of one session run in order."""
         turn = RunningTurn(chat, request, then=then)
         self._running[turn] = key

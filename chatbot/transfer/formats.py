@@ -81,7 +81,7 @@ def kind_of(value: object) -> str | None:
     return None if names.isdisjoint({"chat_messages", *_MEMORIES}) else CLAUDE
 
 
-def read(kind: str, value: Any, number: int) -> Iterator[Item]:
+def read_element(kind: str, value: Any, number: int) -> Iterator[Item]:
     """Parse one element of a JSON list of this kind; `number` identifies one without a name."""
     try:
         if _MEMORIES.isdisjoint(value):

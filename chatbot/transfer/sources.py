@@ -162,7 +162,7 @@ def _elements(kind: str, members: Iterable[_Member]) -> Items:
     """Yield the items in the lists of these files."""
     values = (value for name, read_text in members for value in elements(read_text(), name))
     for number, value in enumerate(values, 1):
-        yield from formats.read(kind, value, number)
+        yield from formats.read_element(kind, value, number)
 
 
 def _files_below(root: Path, unread: Callable[[OSError], None]) -> Iterator[Path]:

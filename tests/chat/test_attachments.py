@@ -17,7 +17,7 @@ from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from chatbot.attachments import DOCX, ODT, Link, extract, is_image, link_name, split_links, with_file_names, with_links
-from chatbot.attachments.read import LARGEST, Upload, media_type, read, read_all
+from chatbot.attachments.read import LARGEST, Upload, media_type, read_all, read_upload
 from chatbot.chat.attached import with_file_texts
 from chatbot.chat.dialogue import ClientRequest
 from chatbot.chat.events import Notice, TurnEvent
@@ -112,14 +112,14 @@ PICTURES: dict[str, Callable[[int, int], bytes]] = {
 @pytest.mark.parametrize("kind", PICTURES)
 def test_a_picture_of_more_than_a_hundred_megapixels_is_refused_before_anyone_decodes_it(kind: str) -> None:
     picture = PICTURES[kind]
-    assert is_image(read(Upload("a", picture(10_000, 10_000))).media)
+    assert is_image(read_upload(Upload("a", picture(10_000, 10_000))).media)
     for wide, high in ((10_001, 10_000), (10_000, 10_001), (16_000, 16_000)):
         with pytest.raises(InvalidValue, match="a claims more than 100 megapixels"):
-            read(Upload("a", picture(wide, high)))
+            read_upload(Upload("a", picture(wide, high)))
     whole = picture(10_001, 10_000)
     for size in range(12, len(whole)):  # what says nothing that can be read is for whoever decodes it
         with suppress(InvalidValue):
-            read(Upload("a", whole[:size]))
+            read_upload(Upload("a", whole[:size]))
 
 
 @pytest.mark.parametrize(
@@ -202,7 +202,7 @@ async def test_a_model_that_cannot_see_is_not_sent_pictures(session: SessionHand
 )
 def test_what_cannot_be_read_is_refused_by_name(data: bytes, why: str) -> None:
     with pytest.raises(InvalidValue, match=rf"file\.x .*{why}"):
-        read(Upload("file.x", data))
+        read_upload(Upload("file.x", data))
 
 
 WORD = """<w:p><w:pPr><w:tabs><w:tab/></w:tabs></w:pPr><w:r><w:t>Dear</w:t><w:tab/><w:t> Ada &amp; all</w:t></w:r></w:p>
@@ -242,7 +242,7 @@ def test_an_office_document_is_unpacked_as_far_as_its_text_is_wanted(monkeypatch
 
 
 def test_a_document_of_word_is_read_in_a_process_and_its_secrets_are_taken_out() -> None:
-    found = read(Upload("letter.docx", docx(f"<w:p><w:r><w:t>The key is {KEY}</w:t></w:r></w:p>")))
+    found = read_upload(Upload("letter.docx", docx(f"<w:p><w:r><w:t>The key is {KEY}</w:t></w:r></w:p>")))
     assert found.media == DOCX
     assert found.text is not None
     assert found.text.startswith("The key is ")
@@ -251,7 +251,9 @@ def test_a_document_of_word_is_read_in_a_process_and_its_secrets_are_taken_out()
 
 
 def test_a_long_document_of_any_script_is_cut_at_the_same_number_of_characters() -> None:
-    found = read(Upload("long.docx", docx("<w:p/><w:p><w:r><w:t>" + "щ" * extract.LONGEST_TEXT + "</w:t></w:r></w:p>")))
+    found = read_upload(
+        Upload("long.docx", docx("<w:p/><w:p><w:r><w:t>" + "щ" * extract.LONGEST_TEXT + "</w:t></w:r></w:p>"))
+    )
     assert found.is_cut
     assert found.text == "щ" * (extract.LONGEST_TEXT - 1)
 
@@ -288,7 +290,7 @@ def _encrypted() -> bytes:
 )
 def test_a_document_that_cannot_be_read_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(InvalidValue, match=why):
-        read(Upload("file.x", data))
+        read_upload(Upload("file.x", data))
 
 
 async def test_a_fork_has_the_attachments_that_its_entries_name_and_undo_erases_them(memory: MemorySystem) -> None:

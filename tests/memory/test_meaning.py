@@ -200,7 +200,7 @@ async def test_a_question_waits_for_no_row_that_others_embed_and_finds_it(store:
     await store.commit(OWNER, adding(note(0, "aaa")))
     embedder.gate.clear()
     async with asyncio.timeout(PATIENCE_S), Meaning(embedder, store) as meaning:
-        meaning.begin()
+        meaning.embed_soon()
         await embedder.asked.wait()
         embedder.gate = asyncio.Event()
         embedder.gate.set()
@@ -308,7 +308,7 @@ async def test_what_was_written_is_embedded_when_the_memory_is_closed_and_nothin
     await store.commit(OWNER, adding(*[note(number, f"note {number}") for number in range(7)]))
     async with Meaning(LetterEmbedder(), store) as meaning:
         if writes:
-            meaning.begin()
+            meaning.embed_soon()
     assert (await store.vector_stats(OWNER)).missing == missing
 
 
@@ -317,8 +317,8 @@ async def test_writing_and_searching_go_on_while_the_embedder_works_in_the_backg
     await store.commit(OWNER, adding(note(0, "aaa"), note(1, "bbb")))
     async with asyncio.timeout(PATIENCE_S), Meaning(embedder, store) as meaning:
         embedder.gate.clear()
-        meaning.begin()
-        meaning.begin()
+        meaning.embed_soon()
+        meaning.embed_soon()
         await embedder.asked.wait()
         await store.commit(OWNER, [Event(kind="update", at=NOW, ids=(IDS[0],), fields={"title": "ccc"})])
         await store.purge(OWNER, [IDS[1]])
@@ -326,7 +326,7 @@ async def test_writing_and_searching_go_on_while_the_embedder_works_in_the_backg
         assert len(embedder.calls) == 1
         embedder.gate.set()
         while (await store.vector_stats(OWNER)).missing:
-            meaning.begin()
+            meaning.embed_soon()
             await asyncio.sleep(0)
         assert list(await similar(meaning, OWNER, ["c"])) == [IDS[0]]
 
@@ -338,7 +338,7 @@ async def test_closing_stops_what_goes_on_in_the_background(store: ObservationSt
     told: list[str] = []
     async with asyncio.timeout(PATIENCE_S):
         async with Meaning(embedder, store, notice=told.append, closing_s=0.1) as meaning:
-            meaning.begin()
+            meaning.embed_soon()
             await embedder.asked.wait()
         await meaning.aclose()
     assert told == ["1 memory not embedded yet: run `chatbot memory reindex --embed`"]

@@ -26,7 +26,7 @@ async def main():
     started = last = time.perf_counter()
     open_model(ModelSettings(name="openai/gpt-4o")).warm()
     gaps = []
-    while not litellm_import.begin().done():
+    while not litellm_import.begin_import().done():
         await asyncio.sleep(0.002)
         gaps.append(time.perf_counter() - last)
         last = time.perf_counter()
@@ -47,7 +47,7 @@ def test_leaving_while_it_is_imported_is_quick_and_quiet(moment: str) -> None:
     ran = run(f"""
 import sys, time
 from chatbot.models import litellm_import
-litellm_import.begin(with_client=True)
+litellm_import.begin_import(with_client=True)
 while {moment!r} not in sys.modules:
     time.sleep(0.001)
 """)
@@ -91,6 +91,6 @@ def refuse(*args, **kwargs):
     raise AssertionError("the network was asked")
 socket.socket.connect = socket.create_connection = socket.getaddrinfo = refuse
 from chatbot.models import litellm_import
-print(litellm_import.begin().result().__name__, os.environ.get("READ_FROM_A_FILE"))
+print(litellm_import.begin_import().result().__name__, os.environ.get("READ_FROM_A_FILE"))
 """)
     assert (ran.stdout, ran.stderr) == ("litellm None\n", "")

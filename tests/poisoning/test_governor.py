@@ -28,7 +28,7 @@ from chatbot.chat.governor import (
 )
 from chatbot.chat.memory_block import build_block
 from chatbot.embed import AgentMemory, open_memory
-from chatbot.memory.orders import ORDER, STRUCTURE, form_in, is_invisible, plain_orders, visible
+from chatbot.memory.orders import ORDER, STRUCTURE, form_in, is_invisible, plain_orders, without_invisible
 from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, View, may_see
 from chatbot.stores.observation import STATUSES, Observation, estimate_tokens
@@ -122,8 +122,8 @@ def test_a_row_of_which_nothing_is_left_is_dropped(text: str) -> None:
 
 @given(st.text(max_size=200))
 def test_what_is_shown_holds_nothing_invisible_but_joiners_and_signs_of_emoji(text: str) -> None:
-    assert not [char for char in visible(text) if is_invisible(char) and char not in "\u200c\u200d\ufe0f"]
-    assert visible(visible(text)) == visible(text)
+    assert not [char for char in without_invisible(text) if is_invisible(char) and char not in "\u200c\u200d\ufe0f"]
+    assert without_invisible(without_invisible(text)) == without_invisible(text)
 
 
 @given(st.lists(st.sampled_from(["system", ":", " ", "\n", "[INST]", "<|", "|>", "> ", "**", "x", "tool"])))

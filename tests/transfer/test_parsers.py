@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError
-from chatbot.transfer.formats import Conversation, Item, MemoryItem, Skip, read, read_markdown
+from chatbot.transfer.formats import Conversation, Item, MemoryItem, Skip, read_element, read_markdown
 from chatbot.transfer.sources import elements, open_source
 from tests.transfer import exports
 
@@ -32,7 +32,7 @@ SHAPED = st.recursive(
 
 
 def _read(kind: str, value: Any) -> Item:
-    [item] = read(kind, value, 1)
+    [item] = read_element(kind, value, 1)
     return item
 
 
@@ -111,7 +111,7 @@ def test_no_json_breaks_a_parser(value: Any) -> None:
     }
     for kind, values in shapes.items():
         for each in values:
-            assert all(isinstance(item, Conversation | MemoryItem | Skip) for item in read(kind, each, 1))
+            assert all(isinstance(item, Conversation | MemoryItem | Skip) for item in read_element(kind, each, 1))
 
 
 def test_a_conversation_of_claude_has_its_files_and_not_its_thoughts() -> None:
@@ -179,7 +179,7 @@ def test_branches_of_claude_are_told_apart() -> None:
 def test_what_claude_remembers_comes_in_as_memories() -> None:
     projects = {"o": None, "p": "A bakery.", "q": ""}
     value = {"conversations_memory": "Sam bakes.", "project_memories": projects, "account_uuid": "a"}
-    found = [each for each in read("claude", value, 1) if isinstance(each, MemoryItem)]
+    found = [each for each in read_element("claude", value, 1) if isinstance(each, MemoryItem)]
     assert [memory.draft.narrative for memory in found] == ["Sam bakes.", "A bakery."]
 
 

@@ -263,7 +263,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         """Quit; the session is kept."""
         return NextStep(leave=True)
 
-    async def begin(self, session: SessionHandle | None) -> None:
+    async def enter(self, session: SessionHandle | None) -> None:
         """Begin a conversation in that session."""
         self.session, self._chat = session, None
         if session is None or session.record.title or not session.supports(TranscriptStore):
@@ -299,7 +299,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         is_left = former is not None and (session is None or former.id != session.id)
         if is_left and not await self.discard_empty():
             await self._runtime.end_session(former)
-        await self.begin(session)
+        await self.enter(session)
         await show_session(self._runtime, self._screen, session, how, self._runtime.config.terminal.shown_on_resume)
 
 

@@ -213,7 +213,7 @@ class Repl:
         return any(each.at >= moment for each in (await last_exchange(session))[:1])
 
     async def _enter(self, session: SessionHandle | None) -> None:
-        await self._commands.begin(session)
+        await self._commands.enter(session)
         is_old = session is not None and session.record.title
         shown = self._runtime.config.terminal.shown_on_resume if is_old else 0
         await show_session(self._runtime, self._screen, session, "continued" if is_old else "a new session", shown)

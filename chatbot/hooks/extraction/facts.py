@@ -33,7 +33,7 @@ from chatbot.config import ExtractionSettings
 from chatbot.hooks.extraction.structured import DATA, Table, objects_in, schema_of
 from chatbot.memory import SessionHandle
 from chatbot.memory.memory import Memory
-from chatbot.memory.orders import form_in, visible
+from chatbot.memory.orders import form_in, without_invisible
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.writing import AddResult, Draft
 from chatbot.messages import Message
@@ -110,7 +110,7 @@ async def extract(calls: Calls, parts: Sequence[tuple[str, str]], *, at: datetim
     Secrets are removed first. If the prompt exceeds the model's window, the longest parts are cut until it fits, or
     none exceeds 500 characters. Raises a `ModelError` or `BudgetExceeded`; an unreadable reply has no facts.
     """
-    parts = [(label, redact(visible(text))[0]) for label, text in parts if text.strip()]
+    parts = [(label, redact(without_invisible(text))[0]) for label, text in parts if text.strip()]
     if not parts:
         return FactList()
     messages, room = _messages(parts, at), await calls.room()
@@ -177,7 +177,7 @@ def _line(value: object, longest: int) -> str:
     if not isinstance(value, str) or len(value) > 4 * longest:
         return ""
     try:
-        line = one_line(redact(visible(html.unescape(value)))[0], "a fact")
+        line = one_line(redact(without_invisible(html.unescape(value)))[0], "a fact")
     except InvalidValue:
         return ""
     return line if len(line) <= longest else ""

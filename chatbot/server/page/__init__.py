@@ -111,7 +111,7 @@ def _value(parameter: Parameter, text: str) -> Any:
 
 
 @_entrance.get("/")
-async def begin(identities: IdentitiesHere, caller: CallerHere) -> Response:
+async def show_default(identities: IdentitiesHere, caller: CallerHere) -> Response:
     """Redirect to the default identity."""
     known = identities.names_for(caller)
     if not known:

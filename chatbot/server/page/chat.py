@@ -57,7 +57,7 @@ Time = Annotated[str, Query(max_length=100)]
 
 
 @router.get("")
-async def begin(
+async def show_empty(
     request: Request, access: AccessHere, project: Annotated[str | None, Query(max_length=100)] = None
 ) -> Response:
     """Show an empty conversation, in a project if one is given; its first message begins it."""
@@ -138,13 +138,17 @@ async def later(access: AccessHere, session_id: SessionId, after: Number) -> Res
 
 
 @router.get("/c/{session_id}/since")
-async def since(access: AccessHere, session_id: SessionId, after: Time = "", written: Time = "") -> Response:
+async def show_new(access: AccessHere, session_id: SessionId, after: Time = "", written: Time = "") -> Response:
     """Render the exchanges after the one of that time, made in another tab or on another device.
 
     Answers 205 if that one is gone or got another reply: then the page has to be reloaded.
     """
     session = await access.session(session_id)
-    shown = await talk.since(session, parse_time(after), written) if after else (await talk.the_end(session)).exchanges
+    shown = (
+        await talk.exchanges_since(session, parse_time(after), written)
+        if after
+        else (await talk.the_end(session)).exchanges
+    )
     if shown is None or any(turn.is_again for turn in await access.turns_under_way(session_id)):
         return Response(status_code=205)
     await talk.mark_running(access, session_id, shown)

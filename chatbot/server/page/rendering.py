@@ -112,12 +112,12 @@ def goto(address: str) -> RedirectResponse:
     return RedirectResponse(address, 303, headers={"cache-control": "no-store", "referrer-policy": "same-origin"})
 
 
-def words(value: object) -> str:
+def as_words(value: object) -> str:
     """Format a value of a memory for reading: a list with commas, a table as names and values."""
     if isinstance(value, Mapping):
-        return "; ".join(f"{str(name).replace('_', ' ')}: {words(each)}" for name, each in value.items())
+        return "; ".join(f"{str(name).replace('_', ' ')}: {as_words(each)}" for name, each in value.items())
     if isinstance(value, list | tuple | set | frozenset):
-        return ", ".join(map(words, value))
+        return ", ".join(map(as_words, value))
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "" if value is None else str(value)
@@ -181,9 +181,9 @@ def _templates() -> Environment:
         markdown=render,
         query=urlencode,
         span_of_days=span_of_days,
-        shortened=lambda value: shorten(words(value), 300),
+        shortened=lambda value: shorten(as_words(value), 300),
         title_of=lambda row: shorten(row.headline, 120),
-        words=words,
+        as_words=as_words,
     )
     templates.globals.update(assets=addresses(), is_image=is_image)
     return templates

@@ -186,7 +186,7 @@ async def around(session: SessionHandle, moment: datetime) -> TalkSpan:
     return await _part(session, lambda _: (at - _BEFORE, at + AT_ONCE - _BEFORE))
 
 
-async def since(session: SessionHandle, moment: datetime, written: str) -> list[Exchange] | None:
+async def exchanges_since(session: SessionHandle, moment: datetime, written: str) -> list[Exchange] | None:
     """Return the exchanges after the message of that moment; None if it is gone or got another reply."""
     entries = await entries_since(session, moment)
     found = exchanges(entries)

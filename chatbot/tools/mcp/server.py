@@ -292,14 +292,14 @@ class McpServers(AsyncResource):
         self._servers = [Server(name, each, folder, judge, clean) for name, each in settings.items()]
         self._starting: asyncio.Task[tuple[list[Tool], list[str]]] | None = None
 
-    def begin(self) -> None:
+    def start_in_background(self) -> None:
         """Start the servers in the background, unless they were started."""
         if self._starting is None:
             self._starting = asyncio.create_task(self._start(), name="MCP servers")
 
     async def tools(self) -> tuple[Sequence[Tool], list[str]]:
         """Return the tools of all started servers, in the order of the configuration, and problems, each once."""
-        self.begin()
+        self.start_in_background()
         tools, problems = await asyncio.shield(self._starting) if self._starting else ([], [])
         new = list(problems)
         problems.clear()
