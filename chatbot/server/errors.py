@@ -77,7 +77,7 @@ class Problem(errors.ChatbotError):
 
 
 class TurnGone(errors.ChatbotError):
-    """A completed turn was undone meanwhile, or its message was never stored."""
+    """A completed turn was undone meanwhile, or its message or reply was never stored."""
 
 
 class TurnStopped(errors.ChatbotError):

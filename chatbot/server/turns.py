@@ -31,7 +31,7 @@ from chatbot.stores.records import TranscriptEntry, format_time, parse_time
 
 logger = logging.getLogger(__name__)
 
-_GONE = "this message was undone, or could not be stored: it is not sent again"
+_GONE = "this message or its reply was undone or could not be stored: check the session's messages before you send it"
 _STOPPED = "the turn was stopped; the text so far is kept, unless the session was deleted"
 _NOT_FOUND_AGAIN = "this session could not be noted by its history: a request that sends it may begin another session"
 _LOOK_EVERY_S = 0.5
@@ -43,6 +43,8 @@ _MOST_STOPS = 200
 _STOP_KEPT_FOR = timedelta(hours=1)
 _ENTRIES = 64
 _ROUNDED_S = 0.001  # by which the seconds of a receipt may be too few
+_WITH_TEXT = frozenset({"stop", "length", "content_filter"})
+"""Ends of turns whose last entry is a reply."""
 _KEPT_TURNS = 64
 _KEPT_FILES = 8
 
@@ -171,6 +173,8 @@ async def _reply_of(session: SessionHandle, receipt: Mapping[str, Any]) -> tuple
     lines = [(each.role, each.content) for each in replies if begun <= each.at <= until]
     if not lines:  # the message was answered again, which wrote all its replies anew: only their numbers differ
         lines = replies_of(replies)[0].get(receipt.get("reply_number", 1), [])
+    if receipt["finish"] in _WITH_TEXT and (not lines or lines[-1][0] != ASSISTANT):
+        raise TurnGone(_GONE)
     said = [content for role, content in lines if role == ASSISTANT]
     is_unanswered = receipt["finish"] == "tool_calls"
     return said, unanswered_calls([TranscriptEntry(*line, asked) for line in lines]) if is_unanswered else []

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import AsyncIterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from chatbot.errors import ProviderFailed
 from chatbot.memory.scope import utc_now
-from chatbot.messages import TextDelta, ToolCall
+from chatbot.messages import Delta, TextDelta, ToolCall
 from chatbot.server import earlier_requests
 from chatbot.server.earlier_requests import Requests
 from chatbot.stores.errors import StoreAway
@@ -159,6 +160,31 @@ def test_what_was_erased_meanwhile_is_not_told_again(client: httpx.Client, how: 
     client.delete(f"/v1/memories/{task}", params={"purge": True})
     gone = _post(client, "/v1/tasks", "t", title="xyzzy")
     assert (gone.status_code, "xyzzy" in gone.text) == (404, False)
+
+
+@pytest.mark.parametrize("path", ["/v1/sessions/{}/chat", "/v1/chat/completions"])
+def test_a_reply_that_could_not_be_stored_is_an_error_the_next_time(http: Serve, path: str) -> None:
+    async def unkept() -> AsyncIterator[Delta]:
+        kept.rename(kept.with_suffix(".aside"))
+        kept.mkdir()  # in the place of the transcript, which then takes no reply
+        yield TextDelta("the plugh is behind the barometer")
+
+    served = http([unkept])
+    with served.client() as client:
+        session = client.post("/v1/sessions", json={}).json()["id"]
+        [kept] = Path().glob(f"**/{session}")
+        kept /= "transcript.md"
+        body: dict[str, Any] = {"model": "ada", "session_id": session, "messages": [MESSAGE]}
+        body = {"text": "Where is it?"} if "{}" in path else body
+        first = _post(client, path.format(session), "a", stream=False, **body)
+        assert first.is_success
+        assert "behind the barometer" in first.text
+        assert "could not be saved" in first.text
+        kept.rmdir()
+        kept.with_suffix(".aside").rename(kept)
+        again = _post(client, path.format(session), "a", stream=False, **body)
+        assert (again.status_code, again.json()["error"]["code"]) == (409, "idempotency_answer_gone")
+        assert "check the session's messages" in again.json()["error"]["message"]
 
 
 @pytest.mark.parametrize("path", ["/v1/sessions/{}/chat", "/v1/chat/completions"])
