@@ -31,6 +31,9 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Self
+
+from chatbot.stores import errors as store_errors
 
 _FOLDERS = re.compile(r"post\w+://\S*?/|(?:(?<![\w./:~-])|(?<=\blocal/))(?:~|[A-Za-z]:)?/(?:[^/\n:'\"]*[^/\s:'\"]/)+")
 
@@ -66,6 +69,11 @@ class SessionError(ChatbotError):
 
 class SessionNotFound(SessionError, LookupError):
     """No session has that id, prefix or title."""
+
+    @classmethod
+    def of(cls, session_id: str) -> Self:
+        """Return the error for an id that no session has, as far as the caller may know."""
+        return cls(str(store_errors.MissingFolder.of(session_id)))
 
 
 class AmbiguousSession(SessionError, LookupError):

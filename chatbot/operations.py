@@ -112,7 +112,7 @@ class Context(Struct, frozen=True):
                 raise
             session = None
         if session is None or not self.is_open(session.record):
-            raise SessionNotFound(f"no session has the id {session_id}")
+            raise SessionNotFound.of(session_id)
         return session
 
 

@@ -69,6 +69,11 @@ class UnsafePath(StoreError, PermissionError):
 class MissingFolder(StoreError, FileNotFoundError):
     """The folder to write in does not exist, or was deleted meanwhile."""
 
+    @classmethod
+    def of(cls, session_id: str) -> Self:
+        """Return the error for a session that does not exist."""
+        return cls(f"no session has the id {session_id}: it was deleted, or never existed")
+
 
 class DamagedFile(StoreError, ValueError):
     """A file that cannot be parsed; the message has the name under which it was set aside, if it was."""

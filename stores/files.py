@@ -31,6 +31,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from chatbot.stores.errors import MissingFolder, ReadOnlyFolder, StoreBusy, StoreError, StoreFailed, UnsafePath
+from chatbot.stores.records import ID
 
 logger = logging.getLogger(__name__)
 
@@ -493,7 +494,7 @@ def _no_folder(path: Path) -> UnsafePath | MissingFolder:
         return UnsafePath(f"{path} is a link, not a folder")
     there = next(each for each in (path, *path.absolute().parents) if os.path.lexists(each))
     if there.is_dir():
-        return MissingFolder(f"folder not found: {path}")
+        return MissingFolder.of(path.name) if ID.fullmatch(path.name) else MissingFolder(f"folder not found: {path}")
     elsewhere = ", or choose another place" if there != path else ""
     return UnsafePath(f"{there} is not a folder: move it away{elsewhere}")
 

@@ -208,7 +208,7 @@ class MemoryBackend(MemoryPlace, backend.Backend):
 
     def place_of(self, session: SessionRef) -> backend.Place:
         if session.id not in self._places:
-            raise MissingFolder(f"no session has the id {session.id}")
+            raise MissingFolder.of(session.id)
         return self._places[session.id]
 
 
@@ -240,7 +240,7 @@ class MemorySessions(backend.Sessions):
     def get(self, session_id: str) -> SessionRecord:
         with self._guard:
             if session_id not in self._records:
-                raise MissingFolder(f"no session has the id {session_id}")
+                raise MissingFolder.of(session_id)
             return self._records[session_id]
 
     def find(

@@ -106,6 +106,9 @@ class SessionHandle:
         self.turn_order = turn_order
         """Held during a turn: turns of one session run one after another, across processes."""
 
+    def __repr__(self) -> str:
+        return f"SessionHandle(id={self.id!r}, agent_id={self.agent_id!r})"
+
     @property
     def record(self) -> SessionRecord:
         """Metadata of the session, known without reading it."""
@@ -183,7 +186,7 @@ class SessionHandle:
                 self._use_record(record)
             own = self.caller
             if not self.record.is_open_to(own.clearance, own.namespace, own.project):
-                raise SessionNotFound(f"no session has the id {self.id}")
+                raise SessionNotFound.of(self.id)
             yield
         finally:
             self._fresh_at = 0.0

@@ -97,6 +97,10 @@ class SessionOpening(AsyncResource, Observable):
         self._upkeep: Upkeep | None = None
         self._turn_orders: WeakValueDictionary[str, TurnOrder] = WeakValueDictionary()
 
+    def __repr__(self) -> str:
+        where = "nothing is kept" if self.where is None else repr(str(self.where))
+        return f"{type(self).__name__}({where}{', closed' if self.is_closed else ''})"
+
     @property
     def home(self) -> Path | None:
         """The identity's memory folder; None for a database, or if nothing is kept."""
@@ -246,7 +250,7 @@ class SessionOpening(AsyncResource, Observable):
         """Return the record of an open session; for any other, take the same steps and raise `SessionNotFound`."""
         own = self.caller
         shown = session_id if is_id(session_id) else repr(session_id)[:80]
-        unknown = SessionNotFound(f"no session has the id {shown}")
+        unknown = SessionNotFound.of(shown)
         try:
             record = await self._catalog.get(session_id)
         except SessionNotFound:

@@ -485,6 +485,10 @@ class ScopedOperations(Observable):
     def __init__(self, scope: Scope) -> None:
         self._own = scope
 
+    def __repr__(self) -> str:
+        own = self._own
+        return f"{type(self).__name__}(agent_id={own.agent_id!r}, session_id={own.session_id!r})"
+
     @property
     def scope(self) -> Scope:
         """The caller's scope. Raises `ClosedResource` once the store is closed."""

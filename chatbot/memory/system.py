@@ -195,7 +195,7 @@ class MemorySystem(SessionOpening):
         """
         self.caller.check("erase")
         if record.namespace != self.caller.namespace:
-            raise SessionNotFound(f"no session has the id {record.id}")
+            raise SessionNotFound.of(record.id)
         return await self._erase(record, self.caller.elevated(clearance="full"), keep_memory=False)
 
     async def sessions_anywhere(self) -> list[SessionRecord]:

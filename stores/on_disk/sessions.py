@@ -13,8 +13,8 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -90,8 +90,7 @@ class FolderSessions(Sessions):
 
     def get(self, session_id: str) -> SessionRecord:
         try:
-            with _named(session_id):
-                return self._read(session_id)
+            return self._read(session_id)
         except MissingFolder:
             raise
         except LaterFormat as error:
@@ -111,7 +110,7 @@ class FolderSessions(Sessions):
     def change(self, session_id: str, change: Callable[[SessionRecord], SessionRecord]) -> SessionRecord:
         if self.glance(session_id) is None:
             self.mend(session_id)
-        with _named(session_id), files.locked(self._folder(session_id)) as folder:
+        with files.locked(self._folder(session_id)) as folder:
             before = self._read(session_id)
             record = change(before)
             draft = folder.draft(SESSION_NAME, render(record))
@@ -153,7 +152,7 @@ class FolderSessions(Sessions):
         self._make_ready()
         folder = self._folder(session_id)
         grave = self._trash / session_id
-        with _named(session_id), files.locked(folder), files.translated(grave):
+        with files.locked(folder), files.translated(grave):
             with files.locked(self._home) as home:
                 self.index.freshen(home)
                 folder.rename(grave)
@@ -220,7 +219,7 @@ class FolderSessions(Sessions):
                 raise UnsafePath(f"{folder} is not a folder: move it away")
 
     def _make_ready(self) -> None:
-        if self._is_ready:
+        if self._is_ready and self._sessions.is_dir():
             return
         self._check_links()
         for folder in (self._sessions, self._drafts, self._trash):
@@ -249,14 +248,6 @@ class FolderSessions(Sessions):
             raise DamagedFile(f"{path} is damaged and the index does not know the session: {error}") from error
         self.index.warn_once("%s is damaged (%s): the index is used instead", path, error)
         return known[0]
-
-
-@contextmanager
-def _named(session_id: str) -> Iterator[None]:
-    try:
-        yield
-    except MissingFolder as error:
-        raise MissingFolder(f"no session has the id {session_id}") from error
 
 
 def render(record: SessionRecord) -> bytes:

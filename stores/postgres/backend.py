@@ -47,7 +47,7 @@ class PostgresSessions(Sessions):
 
     def publish(self, record: SessionRecord) -> None:
         if not self._place.run(statements.PUBLISH_SESSION, **_columns(record)):
-            raise _no_session(record.id)
+            raise MissingFolder.of(record.id)
 
     def abandon(self, session_id: str) -> None:
         self._forget(session_id)
@@ -64,7 +64,7 @@ class PostgresSessions(Sessions):
 
     def get(self, session_id: str) -> SessionRecord:
         if not (rows := self._place.rows(statements.READ_SESSION, id=_as_id(session_id))):
-            raise _no_session(session_id)
+            raise MissingFolder.of(session_id)
         return _record(session_id, *rows[0])
 
     def find(
@@ -93,7 +93,7 @@ class PostgresSessions(Sessions):
         place = self._place
         with place.database.transaction(place.identity, statements.LOCK_SESSION, id=_as_id(session_id)) as transaction:
             if not transaction.first:
-                raise _no_session(session_id)
+                raise MissingFolder.of(session_id)
             record = change(_record(session_id, *transaction.first[0]))
             transaction.run(statements.CHANGE_SESSION, **_columns(record))
         return record
@@ -106,7 +106,7 @@ class PostgresSessions(Sessions):
 
     def delete(self, session_id: str) -> None:
         if not self._forget(_as_id(session_id)):
-            raise _no_session(session_id)
+            raise MissingFolder.of(session_id)
 
     def _forget(self, session_id: str) -> bool:
         """Delete a session, before its parts, so that nothing is added to it; return whether it existed."""
@@ -143,12 +143,8 @@ def _readable(session_id: str, text: str, used_at: datetime) -> SessionRecord | 
 def _as_id(session_id: str) -> str:
     """Return the id. Raises `MissingFolder` for any other text, which PostgreSQL may refuse in its own way."""
     if not is_id(session_id):
-        raise _no_session(session_id)
+        raise MissingFolder.of(session_id)
     return session_id
-
-
-def _no_session(session_id: str) -> MissingFolder:
-    return MissingFolder(f"no session has the id {session_id}")
 
 
 class PostgresBackend(PostgresPlace, Backend):

@@ -151,7 +151,7 @@ class PostgresPlace(backend.Place):
 
     def missing(self) -> MissingFolder:
         """Return the error for a deleted session."""
-        return MissingFolder(f"no session has the id {self.session}")
+        return MissingFolder.of(self.session)
 
 
 class PostgresLines(backend.Lines):

@@ -354,7 +354,7 @@ async def test_sessions_of_other_agents_and_deleted_ones_do_not_exist(use: Use, 
     await memory.delete_session(gone.id)
     assert (await use("session_search", query="bicycle"))["sessions"] == []
     told = [(await use("session_read", session_id=each.id))["error"].replace(each.id, "") for each in (other, gone)]
-    assert told == ["no session has the id "] * 2
+    assert told == ["no session has the id : it was deleted, or never existed"] * 2
 
 
 async def test_a_session_is_read_only_by_who_sees_what_is_said_there(memory: MemorySystem) -> None:

@@ -46,7 +46,7 @@ async def test_tools_of_strangers_see_what_the_caller_sees(runtime: Runtime, cle
     await owners.memory.remember("private thoughts about tea")
     guests = await memory.cleared_for(clearance).create_session(STORES, "chat")
     told = await _look(runtime, guests.id, owners.id)
-    assert json.loads(told) == {"rows": [], "sessions": [guests.id], "error": f"no session has the id {owners.id}"}
+    assert json.loads(told) == {"rows": [], "sessions": [guests.id], "error": str(SessionNotFound.of(owners.id))}
     with pytest.raises(SessionNotFound):
         await memory.cleared_for(clearance).load_session(owners.id, "chat")
     seen = await _look(runtime, owners.id, guests.id)

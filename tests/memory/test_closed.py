@@ -5,16 +5,18 @@ from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from inspect import getmembers, isasyncgenfunction, iscoroutinefunction, signature
 from pathlib import Path
+from shutil import rmtree
 from typing import Any, ClassVar
 
 import pytest
 
+from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import new_id
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import View
 from chatbot.stores.base import KeyValueStore
-from chatbot.stores.errors import BrokenStore, ClosedResource, StoreFailed, UnsupportedOperation
+from chatbot.stores.errors import BrokenStore, ClosedResource, MissingFolder, StoreFailed, UnsupportedOperation
 from chatbot.stores.plugins import open_store
 from chatbot.stores.records import KeyValue, SessionRecord, SessionRef, TranscriptEntry
 from tests.talk import begun, configure
@@ -83,6 +85,23 @@ async def test_everything_that_a_closed_memory_gave_out_is_closed(memory_home: P
     await memory.aclose()
     assert sum([await _raises_closed(each) for each in handed_out]) > 150
     await memory.aclose()
+
+
+async def test_an_open_handle_says_that_its_session_was_deleted(memory_home: Path) -> None:
+    async with MemorySystem(memory_home) as memory, MemorySystem(memory_home) as other:
+        session = await memory.create_session(["basic_session", "observations"], "chat")
+        assert repr(session) == f"SessionHandle(id='{session.id}', agent_id='chat')"
+        assert repr(session.memory) == f"Memory(agent_id='chat', session_id='{session.id}')"
+        assert repr(memory) == f"MemorySystem('{memory_home}')"
+        await session.transcript_append("user", "hello")
+        await other.delete_session(session.id)
+        for name in ("transcript_read_all", "kv_get", "receipts", "rename", "list_files", "transcript_append"):
+            with pytest.raises((MissingFolder, SessionNotFound), match=f"{session.id}: it was deleted"):
+                await _call(session, name)
+        with pytest.raises(MissingFolder, match=f"{session.id}: it was deleted"):
+            await session.memory.remember(title="The ferry leaves at nine")
+        rmtree(memory_home)
+        assert (await memory.create_session(["basic_session"], "chat")).id
 
 
 @pytest.mark.parametrize("name", ["basic_session", "in_memory", "observations"])

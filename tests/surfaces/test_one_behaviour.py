@@ -238,7 +238,8 @@ async def test_the_same_mistakes_give_the_same_errors() -> None:
     others = {"session", "fact", "task", "proposal"}
     what = {step: next((each for each in others if each in step), "memory") for step in kinds}
     assert kinds == {at: {"SessionNotFound" if one == "session" else "UnknownObservation"} for at, one in what.items()}
-    assert words == {step: {f"no {each} has the id {NO_ID}"} for step, each in what.items()}
+    past = {"session": ": it was deleted, or never existed"}
+    assert words == {step: {f"no {each} has the id {NO_ID}{past.get(each, '')}"} for step, each in what.items()}
 
 
 def _missing(observation_id: str) -> str:
