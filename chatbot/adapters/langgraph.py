@@ -24,6 +24,8 @@ from chatbot.stores.query import EVERY, MISSING, check_conditions, passes, tests
 from chatbot.stores.records import format_time, parse_time
 
 _KIND = "langgraph"
+_CREATED_AT = "made"
+"""Metadata key of the time at which an item was first put: each change makes a new row."""
 
 
 class MemoryStore(base.BaseStore):
@@ -69,8 +71,8 @@ class MemoryStore(base.BaseStore):
             if old is not None:
                 await self._memory.purge(old.id)
             return
-        made = old.metadata["made"] if old else format_time(self._memory.scope.clock())
-        item = {"kind": _KIND, "namespace": list(namespace), "item": key, "made": made}
+        created_at = old.metadata[_CREATED_AT] if old else format_time(self._memory.scope.clock())
+        item = {"kind": _KIND, "namespace": list(namespace), "item": key, _CREATED_AT: created_at}
         narrative = json.dumps(redact_all(value)[0], ensure_ascii=False)
         metadata = {**item, **_parts_by_name(namespace)}
         title = "/".join([*namespace, key])[:LONGEST_LINE]
@@ -105,7 +107,7 @@ def _key(namespace: tuple[str, ...], key: str) -> str:
 
 def _is_item(row: Observation) -> bool:
     """Return whether a row is an item of this store: other rows may share part of its metadata."""
-    place, *others = map(row.metadata.get, ("namespace", "item", "made"))
+    place, *others = map(row.metadata.get, ("namespace", "item", _CREATED_AT))
     return isinstance(place, list) and all(isinstance(part, str) for part in (*place, *others))
 
 
@@ -122,10 +124,10 @@ def _parts_by_name(namespace: Sequence[str]) -> dict[str, str]:
 
 def _fields(row: Observation) -> dict[str, Any]:
     kept = row.metadata
-    made = row.created_at
+    created_at = row.created_at
     with suppress(ValueError):  # written by another
-        made = parse_time(kept["made"])
-    times: dict[str, datetime] = {"created_at": made, "updated_at": row.updated_at}
+        created_at = parse_time(kept[_CREATED_AT])
+    times: dict[str, datetime] = {"created_at": created_at, "updated_at": row.updated_at}
     return {"value": _value(row), "key": kept["item"], "namespace": tuple(kept["namespace"]), **times}
 
 

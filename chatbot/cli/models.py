@@ -12,8 +12,16 @@ from chatbot.cli.run import Exit
 from chatbot.config import Config
 from chatbot.config_layers import Settings
 from chatbot.memory.scope import utc_now
-from chatbot.models import provider as keys
 from chatbot.models.catalog import CatalogModel, catalog, find_servers, usable_models
+from chatbot.models.provider import (
+    check_takes_key,
+    key_place,
+    key_places,
+    parsed_key,
+    remove_key,
+    store_key,
+    stored_keys,
+)
 from chatbot.models.weights import WEIGHTS, Weights
 
 
@@ -23,12 +31,12 @@ async def run_keys(args: argparse.Namespace) -> Exit | None:
         _list_keys(args)
         return None
     own = Settings.read(args.config).combined().providers
-    keys.check_takes_key(args.provider, own)
+    check_takes_key(args.provider, own)
     if args.action == "remove":
         return _remove(args)
-    place = keys.store_key(args.provider, read_key(args.provider))
+    place = store_key(args.provider, read_key(args.provider))
     say_result(args, {"provider": args.provider, "place": place}, f"the key of {args.provider} is stored: {place}")
-    used = keys.key_place(args.provider, own)
+    used = key_place(args.provider, own)
     if used != place:
         warn(f"{used} is set too and takes priority")
     return None
@@ -36,11 +44,11 @@ async def run_keys(args: argparse.Namespace) -> Exit | None:
 
 def read_key(provider: str) -> str:
     """Read a key from standard input, or unseen from the terminal. Raises `InvalidValue` if there is none."""
-    return keys.parsed_key(ask_unseen(f"key of {provider} (not shown): "))
+    return parsed_key(ask_unseen(f"key of {provider} (not shown): "))
 
 
 def _remove(args: argparse.Namespace) -> Exit | None:
-    if not keys.remove_key(args.provider):
+    if not remove_key(args.provider):
         warn(f"no key of {args.provider} is stored")
         return Exit.NOT_FOUND
     say_result(args, {"provider": args.provider, "removed": True}, f"the key of {args.provider} is removed")
@@ -49,7 +57,7 @@ def _remove(args: argparse.Namespace) -> Exit | None:
 
 def _list_keys(args: argparse.Namespace) -> None:
     own = Settings.read(args.config).combined().providers
-    stored, rows = keys.stored_keys(), keys.key_places(own)
+    stored, rows = stored_keys(), key_places(own)
     if args.json:
         say_json([{"provider": name, "place": place, "is_stored": name in stored} for name, place in rows])
     elif rows:

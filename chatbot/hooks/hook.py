@@ -126,7 +126,8 @@ class ExchangeHook(PassiveHook):
 
 
 _MOST_KEPT = 50
-_SLACK = 50
+_DROPPED_AT_ONCE = 50
+"""Failures beyond the kept ones at which those are dropped: seldom, as that rewrites the file."""
 _LONGEST_MESSAGE = 500
 
 
@@ -156,7 +157,7 @@ class Failures:
         with self._lines.alone() as writer:
             writer.append([asdict(failure) | {"message": failure.message[:_LONGEST_MESSAGE]}])
             surplus = sum(1 for _ in self._lines.newest_first()) - _MOST_KEPT
-            if surplus > _SLACK:
+            if surplus > _DROPPED_AT_ONCE:
                 number = count()
                 writer.rewrite(lambda line: line if next(number) >= surplus else None)
 

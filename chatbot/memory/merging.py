@@ -28,7 +28,7 @@ _HEAD_TOKENS = 35
 """Tokens reserved for the title and the subtitle of a digest."""
 _DAY_TOKENS = 4
 _JOINED = (*names_with(FIELDS, MERGED), "facts")
-_MOST_ITEMS = 200
+_LONGEST_LIST = 200
 
 Key = tuple[object, ...]
 
@@ -51,11 +51,11 @@ def digest_groups(rows: Iterable[Observation], *, least: int) -> list[list[Obser
     for row in sorted(rows, key=lambda each: (each.created_at, each.id)):
         adds = _tokens(row, said)
         is_full = size + adds > MOST_TOKENS or len(found[-1]) == MOST_SOURCES
-        if is_full or _items([*found[-1], row]) > _MOST_ITEMS:
+        if is_full or _longest_list([*found[-1], row]) > _LONGEST_LIST:
             found.append([])
             said, size = set(), _HEAD_TOKENS
             adds = _tokens(row, said)
-        if size + adds <= MOST_TOKENS and _items([row]) <= _MOST_ITEMS:
+        if size + adds <= MOST_TOKENS and _longest_list([row]) <= _LONGEST_LIST:
             found[-1].append(row)
             said.update(map(fold, _lines(row.said())))
             size += adds
@@ -85,9 +85,9 @@ def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime
         narrative=_dated_lines((row, (row.title, row.subtitle, row.narrative)) for row in rows),
         user_text=_dated_lines((row, (row.user_text,)) for row in rows),
         assistant_text=_dated_lines((row, (row.assistant_text,)) for row in rows),
-        subject=_common(row.subject for row in rows),
-        category=_common(row.category for row in rows),
-        source=_common(row.source for row in rows) or "maintenance",
+        subject=_if_the_same(row.subject for row in rows),
+        category=_if_the_same(row.category for row in rows),
+        source=_if_the_same(row.source for row in rows) or "maintenance",
         importance=max(row.rank for row in rows),
         confirmed_count=max(row.confirmed_count for row in rows),
         last_confirmed_at=max((row.last_confirmed_at for row in rows if row.last_confirmed_at), default=None),
@@ -126,7 +126,8 @@ def _tokens(row: Observation, said: set[str]) -> int:
     return new + _DAY_TOKENS * sum(map(bool, texts))
 
 
-def _items(rows: Sequence[Observation]) -> int:
+def _longest_list(rows: Sequence[Observation]) -> int:
+    """Return how many items the longest list of the rows' digest would have."""
     return max(len({each for row in rows for each in getattr(row, name)}) for name in _JOINED)
 
 
@@ -135,7 +136,8 @@ def _headline(row: Observation) -> str:
     return textwrap.shorten(line, _LONGEST_HEADLINE, placeholder="…") if len(line) > _LONGEST_HEADLINE else line
 
 
-def _common(values: Iterable[str | None]) -> str:
+def _if_the_same(values: Iterable[str | None]) -> str:
+    """Return the value that all have; empty if they differ."""
     found = set(values)
     return (found.pop() or "") if len(found) == 1 else ""
 

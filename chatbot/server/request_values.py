@@ -48,7 +48,7 @@ def _whole_in_address(value: object) -> object:
     return value
 
 
-def _switch(value: object) -> object:
+def _true_or_false(value: object) -> object:
     if isinstance(value, str) and value not in {"true", "false"}:
         raise PydanticCustomError("switch", "it must be true or false")
     return value
@@ -85,7 +85,7 @@ Limit = Annotated[int, Interval(ge=1, le=MOST), BeforeValidator(_whole_in_addres
 """Limit of a list, as a query parameter."""
 LimitOrNone = Annotated[int, Interval(ge=0, le=MOST), BeforeValidator(_whole_in_address)]
 """Limit of a list, as a query parameter, or 0."""
-FlagInQuery = Annotated[bool, BeforeValidator(_switch)]
+FlagInQuery = Annotated[bool, BeforeValidator(_true_or_false)]
 """True or false in an address."""
 Line = Annotated[str, Field(max_length=LONGEST_LINE)]
 """Text on one line."""

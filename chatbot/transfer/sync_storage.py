@@ -460,9 +460,10 @@ async def unreadable(storage: Storage, aside: Iterable[RefusedFile]) -> list[str
     return [without_folders(each).encode(errors="replace").decode() for each in messages]  # a name need not be UTF-8
 
 
-def _precedence(receipt: Mapping[str, Any]) -> tuple[bool, int, str]:
-    said = union.canonical(receipt)
-    return not receipt.get("taken_back"), len(said), said
+def _least_kept(receipt: Mapping[str, Any]) -> tuple[bool, int, str]:
+    """Return the key by which the least of two versions of a receipt is kept."""
+    text = union.canonical(receipt)
+    return not receipt.get("taken_back"), len(text), text
 
 
 def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: bool = False) -> int:
@@ -478,7 +479,7 @@ def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: boo
         for record in new:
             known = found.get(key(record))
             added += known is None
-            if known is None or (receipts and _precedence(record) < _precedence(known)):
+            if known is None or (receipts and _least_kept(record) < _least_kept(known)):
                 found[key(record)] = dict(record)
         ordered = sorted(found.values(), key=lambda each: str(each.get("at", "")))
         if ordered == ours:

@@ -16,7 +16,7 @@ FLUSH_ROWS = 512
 """Number of rows in memory that are worth a segment."""
 ROW_SHIFT, FIELD_SHIFT, COUNT_SHIFT = 32, 28, 8
 """Bit offsets of row, field and count in a packed posting; the lowest byte is that of the field's length."""
-REPEATED = 1 << 27
+REPEATED_IN_OVERLAY = 1 << 27
 """As in a segment: an earlier field of the row has the term too."""
 _NO_COUNTS: Mapping[str, int] = {}
 
@@ -93,7 +93,7 @@ class Overlay(dict[int, Text]):
             counts = text.fields.get(name, _NO_COUNTS)
             base = row << ROW_SHIFT | number << FIELD_SHIFT | text.codes[number]
             for term, count in counts.items():
-                packed = base | min(count, MAX_FREQUENCY) << COUNT_SHIFT | (REPEATED if term in seen else 0)
+                packed = base | min(count, MAX_FREQUENCY) << COUNT_SHIFT | (REPEATED_IN_OVERLAY if term in seen else 0)
                 if (held := postings.get(term)) is None:
                     postings[term] = array("Q", (packed,))
                 else:

@@ -15,10 +15,9 @@ from typing import NamedTuple
 import numpy as np
 from msgspec import Struct
 
-from chatbot.stores.observations import overlay as packing
 from chatbot.stores.observations.filters import always, fitting_rows, predicate, ranges
 from chatbot.stores.observations.lookups import Visible
-from chatbot.stores.observations.overlay import Overlay
+from chatbot.stores.observations.overlay import COUNT_SHIFT, FIELD_SHIFT, REPEATED_IN_OVERLAY, ROW_SHIFT, Overlay
 from chatbot.stores.observations.segments import LENGTH_OF, MANY, REPEATED, UNKNOWN, Numbers, Segment, TermRun
 from chatbot.stores.observations.table import Table
 from chatbot.stores.query import Filter
@@ -231,15 +230,15 @@ def _in_overlay(terms: Sequence[str], overlay: Overlay, visible: Visible, *, dis
     if not len(packed):
         return None
     owners = np.repeat(np.arange(len(terms)) << 4, [len(each) // 8 for each in found])
-    rows = (packed >> np.uint64(packing.ROW_SHIFT)).astype("i8")
+    rows = (packed >> np.uint64(ROW_SHIFT)).astype("i8")
     flags = np.frombuffer(bytes(visible.flags) or b"\0", "u1")
     keep = (rows < len(flags)) & (flags[np.minimum(rows, len(flags) - 1)] != 0)
     if distinct:
-        keep &= packed & np.uint64(packing.REPEATED) == 0
+        keep &= packed & np.uint64(REPEATED_IN_OVERLAY) == 0
     packed, owners, rows = packed[keep], owners[keep], rows[keep]
-    repeated = ((packed & np.uint64(packing.REPEATED)) != 0) * np.int64(REPEATED)
-    owners |= (packed >> np.uint64(packing.FIELD_SHIFT) & np.uint64(15)).astype("i8")
-    counts = (packed >> np.uint64(packing.COUNT_SHIFT) & np.uint64(0xFFFF)).astype("f8")
+    repeated = ((packed & np.uint64(REPEATED_IN_OVERLAY)) != 0) * np.int64(REPEATED)
+    owners |= (packed >> np.uint64(FIELD_SHIFT) & np.uint64(15)).astype("i8")
+    counts = (packed >> np.uint64(COUNT_SHIFT) & np.uint64(0xFFFF)).astype("f8")
     postings = rows << 16 | (packed & np.uint64(255)).astype("i8") << 8 | repeated
     return _Postings(0, postings, counts, owners, len(terms))
 

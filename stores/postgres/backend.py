@@ -194,7 +194,6 @@ class PostgresBackend(PostgresPlace, Backend):
 
 _PAGE = 1_024
 _NAMED = 3
-_END = 2**62
 
 
 def examine(backend: PostgresBackend, options: Examination) -> Iterator[Flaw]:
@@ -235,7 +234,7 @@ def _examine_sessions(backend: PostgresBackend, ids: list[str]) -> Flaw:
 
 
 def _lines_of(backend: PostgresBackend, name: str) -> Iterator[bytes]:
-    before = _END
+    before = statements.BEYOND_ALL
     while rows := backend.rows(statements.LINES_BEFORE, name=name, before=before, limit=_PAGE):
         yield from (text.encode() for _, text in rows)
         before = rows[-1][0]

@@ -349,7 +349,8 @@ class PostgresWriting(_QueuedLines):
     def rewrite(self, change: LineChange, more: Iterable[Event] = ()) -> dict[int, LinePlace]:
         """Replace all lines; old rows are dead at once, and their bytes go with the next vacuum."""
         self._send()
-        rows = self._transaction.rows(statements.READ_EVENTS, start=0, end=2**62, limit=2**62)
+        everything = {"end": statements.BEYOND_ALL, "limit": statements.BEYOND_ALL}
+        rows = self._transaction.rows(statements.READ_EVENTS, start=0, **everything)
         kept, moved = rewrite_lines(b"".join(text.encode() + b"\n" for _, text in rows), change)
         lines = [*kept.split(b"\n")[:-1], *(encode(event.as_json()).rstrip(b"\n") for event in more)]
         self._transaction.run(statements.DROP_EVENTS)

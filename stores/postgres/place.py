@@ -107,7 +107,6 @@ class Leases:
 _FIRST_PAGE = 64
 _PAGE = 1_024
 _AT_A_TIME = 2_000
-_END = 2**62
 
 
 class PostgresPlace(backend.Place):
@@ -186,7 +185,7 @@ class PostgresLines(backend.Lines):
         place.database.note_begun(place.identity, place.session, self._name)
 
     def newest_first(self) -> Iterator[backend.Record]:
-        before, limit = _END, _FIRST_PAGE
+        before, limit = statements.BEYOND_ALL, _FIRST_PAGE
         while True:
             rows = self._place.rows(statements.LINES_BEFORE, name=self._name, before=before, limit=limit)
             yield from self._readable(text for _, text in rows)
@@ -223,21 +222,22 @@ class _PostgresRecordWriter:
             self._place.run(statements.APPEND, **append_values(self._name, records))
 
     def rewrite(self, change: backend.RecordChange, *, holding: Collection[str] = ()) -> None:
-        rows = self._place.rows(statements.LINES_BEFORE, name=self._name, before=_END, limit=_END)
+        everything = {"before": statements.BEYOND_ALL, "limit": statements.BEYOND_ALL}
+        lines = self._place.rows(statements.LINES_BEFORE, name=self._name, **everything)
         dropped, has_changed = [], False
-        for n, text in reversed(rows):
+        for n, text in reversed(lines):
             if holding and not any(each in text for each in holding):
                 continue
             try:
-                record = record_of(text.encode())
+                before = record_of(text.encode())
             except InvalidValue:
                 continue
-            changed = change(record)
-            if changed is None:
+            after = change(before)
+            if after is None:
                 dropped.append(n)
-            elif changed != record:
+            elif after != before:
                 has_changed = True
-                self._place.run(statements.CHANGE_LINE, name=self._name, n=n, record=_text(changed))
+                self._place.run(statements.CHANGE_LINE, name=self._name, n=n, record=_text(after))
         if dropped:
             self._place.run(statements.DROP_LINES, name=self._name, numbers=dropped)
         if dropped or has_changed:

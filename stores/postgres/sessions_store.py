@@ -23,8 +23,6 @@ from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry
 _MESSAGES = ".messages"
 _VALUES = ".key_values"
 """Names of rows in `chatbot.head`; lines cannot have them, because of the dot."""
-_MOST = 2**62
-"""Largest number of rows that a statement is asked for."""
 _READ_AHEAD = 20
 _MOST_AHEAD = 200
 """Fewest and most entries to read with a turn's lease; between them, as many as earlier turns used."""
@@ -108,7 +106,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
             return reads.entries[-n:]
         if session.fresh_at:
             self._most_read = max(self._most_read, min(n, _MOST_AHEAD))
-        return _entries(await self._rows(session, statements.LAST_MESSAGES, limit=min(n, _MOST)))
+        return _entries(await self._rows(session, statements.LAST_MESSAGES, limit=min(n, statements.BEYOND_ALL)))
 
     async def transcript_count(self, session: SessionRef, roles: Collection[str] = ()) -> int:
         rows = await self._rows(session, statements.COUNT_MESSAGES, roles=list(roles))
@@ -173,7 +171,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
     def _drop_last(self, session: SessionRef, n: int, instead: Sequence[TranscriptEntry]) -> list[TranscriptEntry]:
         place = self._place(session)
         with place.transaction(statements.LOCK_LINES, **_head(_MESSAGES, 0)):
-            rows = place.rows(statements.DROP_MESSAGES, limit=min(n, _MOST))
+            rows = place.rows(statements.DROP_MESSAGES, limit=min(n, statements.BEYOND_ALL))
             place.run(statements.RENEW_GENERATION, name=_MESSAGES, generation=new_generation())
             if instead:
                 self._append_all(session, instead)

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from typing import LiteralString
 
+BEYOND_ALL = 2**62
+"""Greater than any place, number and count of rows: for a statement without a limit."""
+
 ACT = """
 SELECT set_config('chatbot.identity', %(identity)s, true), set_config('synchronous_commit', %(commit)s, true),
     set_config('lock_timeout', %(longest_wait)s, true)
