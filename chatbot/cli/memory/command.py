@@ -30,8 +30,6 @@ from chatbot.stores.records import is_id
 _ID = re.compile(r"(?=.*\d)[0-9a-f]{4,8}(-[0-9a-f-]*)?", re.IGNORECASE)
 _MATCHES = 10
 """Number of matching memories from which one is chosen."""
-_RELATED = 0.2
-"""Evidence that a memory without a word of the text needs for `--first`, which shows nobody what it changes."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ class VerbRun:
             if all(_ID.fullmatch(each) for each in given):
                 raise
         is_first = getattr(self.args, "first", False)
-        if not (rows := await self._matches(text, noun, least=_RELATED if is_first else 0.0)):
+        if not (rows := await self._matches(text, noun, by_words=is_first)):
             raise UnknownObservation(f"no {noun} has the id {text!r}, and none matches it")
         if is_first:
             return [rows[0].id]
@@ -92,8 +90,8 @@ class VerbRun:
             raise InvalidValue("none was chosen: nothing was done")
         return [rows[int(chosen) - 1].id]
 
-    async def _matches(self, text: str, noun: str, *, least: float) -> list[Observation]:
-        """Return the memories to choose from: the best matches, each with a word of the text or the `least` evidence.
+    async def _matches(self, text: str, noun: str, *, by_words: bool) -> list[Observation]:
+        """Return the memories to choose from: the best matches. With `by_words`, each has a word of the text.
 
         `restore` chooses among hidden memories, which no search finds: those with every word, the latest first.
         """
@@ -106,7 +104,7 @@ class VerbRun:
         hits = await self.memories.search(
             text, types=types, limit=_MATCHES, sensitivities=SENSITIVITIES, count_use=False
         )
-        return [hit.observation for hit in hits if hit.parts.get("lexical") or hit.parts.get("evidence", 0.0) >= least]
+        return [hit.observation for hit in hits if hit.parts.get("lexical") or not by_words]
 
     async def fact_id(self, text: str) -> str:
         """Return the id of the one fact whose id begins with `text`. Raises `UnknownObservation`."""
