@@ -50,7 +50,7 @@ AnyMessage = TypeVar("AnyMessage", bound=Mapping[str, Any])
 """The type of a client's messages."""
 _CLOCKS_APART = timedelta(minutes=1)
 """How far a sender's clock may be ahead of ours."""
-_UNKNOWN = Disclosure("the model")
+_UNKNOWN_MODEL = Disclosure("the model")
 """The caller's model, which is unknown here: sensitive rows are left out."""
 _LOOKED_BACK = 20
 """Number of earlier entries that are read first to find the question that new ones answer."""
@@ -165,7 +165,9 @@ class AgentMemory(Memory, AsyncResource):
             shown = await session.transcript_read_last(1 if isinstance(messages, str) else len(messages))
         since = shown[0].at if shown else None
         recalled = (
-            await turn.recall(said, since=since, most_tokens=tokens, disclosure=_UNKNOWN) if said else PromptMemory()
+            await turn.recall(said, since=since, most_tokens=tokens, disclosure=_UNKNOWN_MODEL)
+            if said
+            else PromptMemory()
         )
         text = f"{INTRODUCTION}\n{recalled.text}" if recalled.text else ""
         return MemoryContext(text, recalled.record, recalled)
@@ -189,7 +191,7 @@ class AgentMemory(Memory, AsyncResource):
         check_text(assistant, "assistant")
         at = at or self.scope.clock()
         self._check_past(at, "at")
-        turn, memory = self._turn(session), session.memory if session else self._placed
+        turn, memory = self._turn(session), session.memory if session else self._sessionless
         recalled = check_type(context or MemoryContext(), MemoryContext, "context").recalled
         results = [_result(each, number) for number, each in enumerate(check_type(tools, Iterable, "tools"))]
         if session is not None and session.supports(TranscriptStore):
@@ -229,7 +231,7 @@ class AgentMemory(Memory, AsyncResource):
 
     def tools(self, *, session: SessionHandle | None = None) -> list[MemoryTool]:
         """Return the memory tools for a model; they see only the `public` rows that this caller sees."""
-        project = self._placed.caller.project
+        project = self._sessionless.caller.project
         rights = self.caller.rights & TOOL_RIGHTS
         system = self.system.cleared_for(self.caller.clearance, rights=rights, project=project)
         if session is not None:
@@ -273,7 +275,7 @@ class AgentMemory(Memory, AsyncResource):
             raise InvalidValue(f"{name} is {format_time(at)}, which is in the future")
 
     @property
-    def _placed(self) -> Memory:
+    def _sessionless(self) -> Memory:
         """The memory for a conversation without a session: in one project, or in none."""
         project = self._setup.project or "" if self.caller.project is None else self.caller.project
         return self.within(project=project)
@@ -285,7 +287,7 @@ class AgentMemory(Memory, AsyncResource):
         return session
 
     def _turn(self, session: SessionHandle | None, **changes: Any) -> ConversationMemory:
-        memory = self._placed if session is None else self._own_session(session).memory
+        memory = self._sessionless if session is None else self._own_session(session).memory
         return ConversationMemory(memory, replace(self._setup.agent_settings, **changes), self.scope.clock, session)
 
 
@@ -444,11 +446,11 @@ def asked_in(messages: Sequence[ChatMessage] | Mapping[str, Any] | str) -> list[
     """Return the last messages of the user, the one to be answered last. Raises `InvalidValue` for an invalid one."""
     if not isinstance(messages, Sequence):  # one message, or nothing
         raise InvalidValue(f"messages is {messages!r:.80}: put it into a list")
-    said = [_of_user(each) for each in ([messages] if isinstance(messages, str) else messages)]
+    said = [_user_text(each) for each in ([messages] if isinstance(messages, str) else messages)]
     return [well_formed(each) for each in said if each.strip()][-RECENT_QUESTIONS:]
 
 
-def _of_user(message: ChatMessage) -> str:
+def _user_text(message: ChatMessage) -> str:
     if isinstance(message, str):
         return message
     if not isinstance(message, Mapping):

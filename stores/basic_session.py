@@ -133,7 +133,7 @@ class KeyValueFile:
         """Return all entries by key, oldest first. A damaged file is left until the next write."""
         with opened(self._folder) as folder:
             try:
-                entries = _read(folder)
+                entries = _read_entries(folder)
             except DamagedFile as error:
                 raise DamagedFile(f"{error}; repair it, or set it aside with `chatbot doctor --fix`") from error
             if not entries:
@@ -143,7 +143,7 @@ class KeyValueFile:
     def set(self, entry: KeyValue) -> None:
         """Keep `entry` as the newest. Durable on return."""
         with locked(self._folder) as folder:
-            entries = _read_guarded(folder)
+            entries = _read_or_set_aside(folder)
             entries.pop(entry.key, None)
             entries[entry.key] = entry
             folder.replace(KEY_VALUES_NAME, render_key_values(self._cap, list(entries.values())[-self._cap :]))
@@ -151,7 +151,7 @@ class KeyValueFile:
     def delete(self, key: str) -> bool:
         """Remove `key`; return whether it existed. Durable on return."""
         with locked(self._folder) as folder:
-            entries = _read_guarded(folder)
+            entries = _read_or_set_aside(folder)
             if key not in entries:
                 return False
             del entries[key]
@@ -159,10 +159,10 @@ class KeyValueFile:
         return True
 
 
-def _read_guarded(folder: Folder) -> dict[str, KeyValue]:
+def _read_or_set_aside(folder: Folder) -> dict[str, KeyValue]:
     """Read under the lock; a damaged file is set aside, so that the next access starts afresh."""
     try:
-        return _read(folder)
+        return _read_entries(folder)
     except DamagedFile as error:
         aside = folder.set_aside(KEY_VALUES_NAME)
         raise DamagedFile(
@@ -170,7 +170,7 @@ def _read_guarded(folder: Folder) -> dict[str, KeyValue]:
         ) from error
 
 
-def _read(folder: Folder) -> dict[str, KeyValue]:
+def _read_entries(folder: Folder) -> dict[str, KeyValue]:
     try:
         data = folder.read(KEY_VALUES_NAME)
     except FileNotFoundError:

@@ -127,17 +127,17 @@ def mend(tail: bytes, size: int | None = None) -> tuple[int, bytes]:
     headers = list(_HEADER.finditer(sound, int(is_part)))  # at the start of a part, it could be the middle of a line
     if is_part and not headers:
         return len(tail), b""
-    left = -1  # unknown; else the bytes that the last entry lacks, by the length in its header
+    lacking = -1  # unknown; else the bytes that the last entry lacks, by the length in its header
     if headers and headers[-1][3]:
-        left = 2 * len(_BLANK) + int(headers[-1][3]) - (len(sound) - headers[-1].end())
-    if left > len(_BLANK):
-        sound, left = sound[: headers[-1].start()], 0
-    elif left < 0:
+        lacking = 2 * len(_BLANK) + int(headers[-1][3]) - (len(sound) - headers[-1].end())
+    if lacking > len(_BLANK):
+        sound, lacking = sound[: headers[-1].start()], 0
+    elif lacking < 0:
         sound = sound[: len(sound) - _torn_character(sound)]
         if torn := _TORN_HEADER.search(sound):
             sound = sound[: torn.start(1)]
-        left = 0 if not sound else 2 - min(2, len(sound) - len(sound.rstrip(b"\n")))
-    return len(tail) - len(sound), b"\n" * left
+        lacking = 0 if not sound else 2 - min(2, len(sound) - len(sound.rstrip(b"\n")))
+    return len(tail) - len(sound), b"\n" * lacking
 
 
 def _torn_character(data: bytes) -> int:
@@ -192,17 +192,17 @@ class TranscriptFile:
         self._path = folder / NAME
         self._cap = cap
         self._slack = cap // 2
-        self._sound: Stamp | None = None
+        self._valid_end: Stamp | None = None
         self._counted = (0, 0, 0)  # inode, bytes, entries
         self._cached: tuple[Stamp, list[TranscriptEntry], bool] | None = None
 
     def write(self, batches: Sequence[Sequence[TranscriptEntry]]) -> bool:
         """Append the entries of all batches in order. Durable on return; returns True if `compact` is due."""
         data = b"".join(map(render, batches))
-        with locked(self._folder) as folder, folder.open_to_append(NAME, mend=mend, known=self._sound) as file:
+        with locked(self._folder) as folder, folder.open_to_append(NAME, mend=mend, known=self._valid_end) as file:
             entries = self._count(folder, file.status.st_ino, file.status.st_size) + sum(map(len, batches))
             file.write(data)
-            self._sound = now = file.stamp()
+            self._valid_end = now = file.stamp()
             self._counted = (now.inode, now.size, entries)
             folder.unlock()
             file.sync()

@@ -211,7 +211,7 @@ class TurnTranscript:
         self._unsaved: list[DialogueLine] = []
         self.has_gap = False
         """True once an entry could not be saved: later ones would follow a gap."""
-        self._read: list[TranscriptEntry] | None = None
+        self._shown: list[TranscriptEntry] | None = None
         """The window; None once something was written."""
         self._last_reply: str | None = None
 
@@ -230,9 +230,9 @@ class TurnTranscript:
 
     async def entries(self) -> list[TranscriptEntry]:
         """Return the window, read again after a write."""
-        if self._read is None:
-            self._read = await self._read_window()
-        return self._read
+        if self._shown is None:
+            self._shown = await self._read_window()
+        return self._shown
 
     async def lines(self) -> list[DialogueLine]:
         """Return the lines of the window, then those that could not be saved."""
@@ -250,13 +250,13 @@ class TurnTranscript:
 
     def begin_window(self, exchanges: int) -> bool:
         """Begin the window with the user's last `exchanges` messages; return whether that moved it."""
-        entries = self._read or []
+        entries = self._shown or []
         unsaved = [self.asked_at for role, _ in self._unsaved if role == USER]
         asked = [*(each.at for each in entries if each.role == USER), *unsaved][-exchanges:]
         if not self._shows_window or not (entries and asked) or asked[0] <= entries[0].at:
             return False
         self._window.since = asked[0]
-        self._read = [each for each in entries if each.at >= asked[0]]
+        self._shown = [each for each in entries if each.at >= asked[0]]
         return True
 
     async def _read_window(self) -> list[TranscriptEntry]:
@@ -277,7 +277,7 @@ class TurnTranscript:
 
     async def write(self, *said: DialogueLine, events: Sequence[Event] = ()) -> WriteResult:
         """Add entries, or keep them for this turn only if that fails; `events` of memory are written with them."""
-        self._read = None
+        self._shown = None
         if self._session is None or not self.is_kept or self.has_gap:
             self._unsaved.extend(said)
             said = ()

@@ -47,9 +47,9 @@ def title_of(text: str) -> str:
     lines = [line for line in _CODE.sub("\n", text).split("\n") if not line.lstrip().startswith(">")]
     parts = [" ".join(_MARKS.sub("", part).split()) for part in sentences_of("\n".join(lines))]
     whole = next((part for part in parts if any(map(str.isalnum, part))), " ".join(text.split()))
-    saying = [part for part in parts if not says_little(part)]
-    long = (part for part in saying if is_question(part) or len(content(part)) >= _TOPIC_WORDS)
-    return _cut(next(long, saying[0] if saying else whole))
+    telling = [part for part in parts if not says_little(part)]
+    preferred = (part for part in telling if is_question(part) or len(content(part)) >= _TOPIC_WORDS)
+    return _cut(next(preferred, telling[0] if telling else whole))
 
 
 def says_little(text: str) -> bool:

@@ -109,8 +109,8 @@ async def until_interrupted(work: Coroutine[Any, Any, T], *, is_interrupted: boo
 
 def run(args: argparse.Namespace) -> int:
     """Run the parsed command and return its exit code; errors become a message."""
-    if not (hooks := logging.getLogger("chatbot.hooks.hooks")).handlers:
-        hooks.addHandler(logging.NullHandler())  # the chat shows its messages as notices
+    if not (hook_log := logging.getLogger("chatbot.hooks.hooks")).handlers:
+        hook_log.addHandler(logging.NullHandler())  # the chat shows its messages as notices
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(TerminalFormatter("chatbot: %(message)s"))
     try:

@@ -69,13 +69,13 @@ def is_worth_keeping(
     more than was `known`. The rest is small talk or general knowledge.
     """
     if judged is None:
-        return bool(content(text)) or _answers(text, question)
-    if judged.states_something or _answers(text, question):
+        return bool(content(text)) or _is_answer(text, question)
+    if judged.states_something or _is_answer(text, question):
         return True
     return reply is not None and judged.needs_memory and _share_unknown(content(reply), known) >= _LEAST_NEW
 
 
-def _answers(text: str, question: str) -> bool:
+def _is_answer(text: str, question: str) -> bool:
     is_short = bool(text) and len(text) <= _LONGEST_ANSWER and not is_question(text)
     return is_short and bool(question) and len(content(text) | content(question)) >= _ANSWER_WORDS
 
@@ -92,10 +92,10 @@ def rarity(texts: Sequence[str]) -> list[float]:
     """
     words = [content(_NUMBER.sub("0", text)) for text in texts[:_MOST_COMPARED]]
     holders = Counter(word for each in words for word in each)
-    return [_rare(each, holders, len(words)) for each in words] + [0.0] * (len(texts) - len(words))
+    return [_mean_rarity(each, holders, len(words)) for each in words] + [0.0] * (len(texts) - len(words))
 
 
-def _rare(words: Iterable[str], holders: Counter[str], n: int) -> float:
+def _mean_rarity(words: Iterable[str], holders: Counter[str], n: int) -> float:
     """Return the mean rarity of the words of a text, times a factor that grows with their number up to 1."""
     shares = [math.log((1 + n) / holders[word]) for word in words]
     return math.fsum(shares) / len(shares) * _toward_one(len(shares) / 3) if shares else 0.0

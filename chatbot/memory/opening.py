@@ -87,9 +87,9 @@ class SessionOpening(AsyncResource, Observable):
             ttl=ttl,
         )
         self._meanings: dict[int, Meaning] = {}
-        self._observations = self._options.observations or ("in_memory" if home is None else "observations")
+        self._default_store = self._options.observations or ("in_memory" if home is None else "observations")
         self._catalog = SessionCatalog(self.backend)
-        cache = self._settings.get(self._observations, {}).get("cache")  # the observations' caches are there, too
+        cache = self._settings.get(self._default_store, {}).get("cache")  # the observations' caches are there, too
         root = Path(cache).expanduser() if isinstance(cache, str) and cache else None
         self._terms = SessionTerms.of(self.where, root)
         self._stores: dict[str, Store] = {}
@@ -369,10 +369,10 @@ class SessionOpening(AsyncResource, Observable):
         return Memory(replace(self._scope(), agent_id=agent_id, session_id=session_id))
 
     def _scope(self, names: Sequence[str] | None = None) -> Scope:
-        opened = self._open_stores([self._observations] if names is None else names).values()
+        opened = self._open_stores([self._default_store] if names is None else names).values()
         store = next((each for each in opened if isinstance(each, ObservationStore)), None)
         if store is None:
-            raise UnsupportedOperation(f"none of the stores {', '.join(names or [self._observations])} keeps memories")
+            raise UnsupportedOperation(f"none of the stores {', '.join(names or [self._default_store])} keeps memories")
         return Scope(store, self.caller, self._environment)
 
     async def _erase_quotes(self, sessions: Collection[str], erased: Collection[str], again: Collection[str]) -> None:

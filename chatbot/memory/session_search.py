@@ -81,28 +81,28 @@ async def search(
     sessions: Sequence[SessionHandle],
     query: str,
     index: SessionTerms,
-    memories: Scope | None,
+    scope: Scope | None,
     *,
     limit: int,
     progress: Progress | None = None,
 ) -> list[SessionHit]:
-    """Return the best of `sessions`, best first; none for a text without content words. `memories` is searched too.
+    """Return the best of `sessions`, best first; none for a text without content words.
 
-    `progress` is called while many changed sessions are read.
+    Memories in `scope` are searched too. `progress` is called while many changed sessions are read.
     """
     asked = list(dict.fromkeys(terms(query)))
     if not asked or not sessions:
         return []
-    unread: dict[str, Exception] = {}
-    found = await _candidates(sessions, asked, index, progress or (lambda _done, _total: None), unread)
-    if len(unread) == len(sessions):
-        raise next(iter(unread.values()))  # an empty result would mean that nothing was said
-    await _add_remembered(found, sessions, asked, memories, limit)
+    unreadable: dict[str, Exception] = {}
+    found = await _candidates(sessions, asked, index, progress or (lambda _done, _total: None), unreadable)
+    if len(unreadable) == len(sessions):
+        raise next(iter(unreadable.values()))  # an empty result would mean that nothing was said
+    await _add_remembered(found, sessions, asked, scope, limit)
     best = sorted(found.values(), key=lambda each: (each.score, each.memory), reverse=True)
     best = best[: max(limit * _READ_FOR_EACH, _LEAST_READ)]
     for each in best:
-        each.entries = await _entries(each.session, unread) or ()
-    rows = await _rows(memories, [each.memory[1] for each in best if each.memory[1]])
+        each.entries = await _entries(each.session, unreadable) or ()
+    rows = await _rows(scope, [each.memory[1] for each in best if each.memory[1]])
     hits = await asyncio.to_thread(_rank, best, asked, rows)
     return hits[:limit]
 
@@ -112,7 +112,7 @@ async def _candidates(
     asked: Sequence[str],
     index: SessionTerms,
     progress: Progress,
-    unread: dict[str, Exception],
+    unreadable: dict[str, Exception],
 ) -> dict[str, _Candidate]:
     """Return the sessions whose entries or titles contain any of the terms, with their scores."""
     indexed = await asyncio.to_thread(index.find, asked)
@@ -127,25 +127,25 @@ async def _candidates(
     for begin in range(0, len(changed), _BATCH):
         if len(changed) > _BATCH:  # fewer take no time
             progress(begin, len(changed))
-        read = [
+        changed_entries = [
             (session.id, stamp, entries)
             for session, stamp in changed[begin : begin + _BATCH]
-            if (entries := await _entries(session, unread)) is not None
+            if (entries := await _entries(session, unreadable)) is not None
         ]
-        counts |= await asyncio.to_thread(_keep, read, asked, index)
+        counts |= await asyncio.to_thread(_keep_terms, changed_entries, asked, index)
     held = {session.id: _with_title(session, asked, counts.get(session.id, ())) for session in sessions}
     held_by = [{each: held[each][place] for each in held if held[each][place]} for place in range(len(asked))]
     scores = score_sessions(held_by)
     return {session.id: _Candidate(session, scores[session.id]) for session in sessions if session.id in scores}
 
 
-def _keep(
-    read: Sequence[tuple[str, str, Sequence[TranscriptEntry]]], asked: Sequence[str], index: SessionTerms
+def _keep_terms(
+    changed: Sequence[tuple[str, str, Sequence[TranscriptEntry]]], asked: Sequence[str], index: SessionTerms
 ) -> dict[str, tuple[int, ...]]:
     """Keep the terms of sessions that have changed; return how many entries hold each of those asked for."""
     answers: dict[str, tuple[int, ...]] = {}
     rows: list[Row] = []
-    for session, stamp, entries in read:
+    for session, stamp, entries in changed:
         spoken = [entry.content for entry in entries if entry.role in MESSAGES]
         held = Counter(term for text in spoken for term in set(terms(text)))
         answers[session] = tuple(held[term] for term in asked)
@@ -162,16 +162,16 @@ async def _stamp(session: SessionHandle) -> str:
         return ""
 
 
-async def _entries(session: SessionHandle, unread: dict[str, Exception]) -> Sequence[TranscriptEntry] | None:
-    """Return all entries; None if the session is being deleted or damaged. Damage is added to `unread`."""
+async def _entries(session: SessionHandle, unreadable: dict[str, Exception]) -> Sequence[TranscriptEntry] | None:
+    """Return all entries; None if the session is being deleted or damaged. Damage is added to `unreadable`."""
     try:
         return await session.transcript_read_all() if session.supports(TranscriptStore) else ()
     except MissingFolder:
         return None
     except (StoreError, OSError) as error:
-        if session.id not in unread:
+        if session.id not in unreadable:
             logger.warning("session %s was skipped: %s", session.id, error)
-        unread[session.id] = error
+        unreadable[session.id] = error
         return None
 
 
@@ -184,15 +184,15 @@ async def _add_remembered(
     found: dict[str, _Candidate],
     sessions: Sequence[SessionHandle],
     asked: Sequence[str],
-    memories: Scope | None,
+    scope: Scope | None,
     limit: int,
 ) -> None:
     """Note for each session its best memory that the caller may see."""
-    if memories is None:
+    if scope is None:
         return
     wanted = {session.id: session for session in sessions}
-    matches = await memories.store.match(memories.view(), asked, Filter(), limit=_MATCHES * max(1, limit))
-    summaries = await _rows(memories, [match.id for match in matches if match.type == "session_summary"])
+    matches = await scope.store.match(scope.view(), asked, Filter(), limit=_MATCHES * max(1, limit))
+    summaries = await _rows(scope, [match.id for match in matches if match.type == "session_summary"])
     for match in matches:
         session_id = summaries[match.id].subject if match.id in summaries else match.session_id
         if session_id in wanted:
@@ -200,10 +200,10 @@ async def _add_remembered(
             each.memory = max(each.memory, (match.score, match.id))
 
 
-async def _rows(memories: Scope | None, ids: Sequence[str]) -> dict[str, Observation]:
-    if memories is None or not ids:
+async def _rows(scope: Scope | None, ids: Sequence[str]) -> dict[str, Observation]:
+    if scope is None or not ids:
         return {}
-    return {row.id: row for row in await memories.store.get(memories.view(), ids)}
+    return {row.id: row for row in await scope.store.get(scope.view(), ids)}
 
 
 def _rank(best: Sequence[_Candidate], asked: Sequence[str], rows: Mapping[str, Observation]) -> list[SessionHit]:

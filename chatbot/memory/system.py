@@ -256,7 +256,7 @@ class MemorySystem(SessionOpening):
 
     def _scopes_of(self, record: SessionRecord, caller: Caller) -> list[Scope]:
         """Return the scopes that may hold memories of a session, for the owner across all namespaces."""
-        stores = self._stores_of(record) | self._open_stores([self._observations])
+        stores = self._stores_of(record) | self._open_stores([self._default_store])
         return [
             Scope(store, caller, self._environment).everywhere()
             for store in stores.values()

@@ -34,7 +34,7 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
         self.server = self.provider.server()
         self.disclosure = self.provider.disclosure
         self._settings = settings
-        self._known: dict[str, Any] | None = None
+        self._known_info: dict[str, Any] | None = None
 
     def warm(self) -> None:
         """Import LiteLLM in the background."""
@@ -142,20 +142,20 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
         self, call: ModelRequest, messages: Sequence[Message], tools: Sequence[ToolSpec]
     ) -> AsyncGenerator[Delta, None]:
         """Make one call. Yields `Finished` only if the provider reported the end of the reply."""
-        reading = StreamedReply()
+        reply = StreamedReply()
         async with call as response:
             try:
                 while (chunk := await response.next()) is not None:
-                    for delta in reading.take(chunk):
+                    for delta in reply.take(chunk):
                         yield delta
             except ModelError:
                 if response.stream is None or not is_whole(response.stream):
                     raise  # else only the usage is missing, or the end of the connection
             if not is_whole(response.stream):
-                what = "the reply broke off before its end" if reading.written else "the answer holds no reply"
+                what = "the reply broke off before its end" if reply.written else "the answer holds no reply"
                 raise ProviderFailed(f"{self.name}: {what}")
-            usage = await self._usage(reading, messages, tools, is_reported=has_reported_usage(response.stream))
-        yield Finished(reading.reason, usage, reading.model or self.name)
+            usage = await self._usage(reply, messages, tools, is_reported=has_reported_usage(response.stream))
+        yield Finished(reply.reason, usage, reply.model or self.name)
 
     def _request(self, messages: Sequence[Message], tools: Sequence[ToolSpec], limit: int | None) -> dict[str, Any]:
         settings = self._settings
@@ -180,17 +180,18 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
         }
 
     async def _usage(
-        self, reading: StreamedReply, messages: Sequence[Message], tools: Sequence[ToolSpec], *, is_reported: bool
+        self, reply: StreamedReply, messages: Sequence[Message], tools: Sequence[ToolSpec], *, is_reported: bool
     ) -> Usage:
         """Return the reported usage with its price, or our own count if nothing was reported."""
-        reported = reading.usage
-        read, written = ((getattr(reported, each, None) or 0) for each in ("prompt_tokens", "completion_tokens"))
-        if not is_reported or read <= 0 or written < 0:  # a negative count would lower the bill
-            return await self.usage_of(estimate(messages, tools), reading.written)
+        reported = reply.usage
+        names = ("prompt_tokens", "completion_tokens")
+        prompt_tokens, reply_tokens = (getattr(reported, each, None) or 0 for each in names)
+        if not is_reported or prompt_tokens <= 0 or reply_tokens < 0:  # a negative count would lower the bill
+            return await self.usage_of(estimate(messages, tools), reply.written)
         details = getattr(reported, "prompt_tokens_details", None)
         return Usage(
-            input_tokens=int(read),
-            output_tokens=int(written),
+            input_tokens=int(prompt_tokens),
+            output_tokens=int(reply_tokens),
             cached_tokens=int(getattr(details, "cached_tokens", None) or 0),
             cost_usd=await self._cost(reported),
         )
@@ -207,15 +208,15 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
                 costs = litellm.cost_calculator.cost_per_token(model=self.provider.price_name, usage_object=reported)
                 if (cost := float(sum(costs))) > 0:  # else the price may be unknown
                     return cost
-        read, written, price = int(reported.prompt_tokens), int(reported.completion_tokens or 0), await self.price()
-        return None if price is None else price.cost(read, written)
+        price = await self.price()
+        return None if price is None else price.cost(int(reported.prompt_tokens), int(reported.completion_tokens or 0))
 
     async def _info(self) -> dict[str, Any]:
         """Look the model up in LiteLLM until it is found, in a thread because LiteLLM queries some local servers."""
-        if self._known is None:
+        if self._known_info is None:
             litellm = await litellm_import.litellm()
             try:
-                self._known = dict(await asyncio.to_thread(litellm.get_model_info, self.provider.price_name))
+                self._known_info = dict(await asyncio.to_thread(litellm.get_model_info, self.provider.price_name))
             except Exception:  # noqa: BLE001 - LiteLLM raises a bare Exception for an unknown model
                 return {}
-        return self._known
+        return self._known_info

@@ -57,12 +57,12 @@ Entries = dict[str, dict[str, Any]]
 
 def stored_keys() -> dict[str, str]:
     """Return the providers with a stored key, each with its place: `keyring`, or `keys.json`."""
-    return {name: _KEYRING if _KEYRING in entry else NAME for name, entry in sorted(_read().items())}
+    return {name: _KEYRING if _KEYRING in entry else NAME for name, entry in sorted(_entries().items())}
 
 
 def stored_key(provider: str) -> str:
     """Return the key stored for a provider; empty if there is none. Raises `KeyRefused` if it cannot be read."""
-    entry = _read().get(provider)
+    entry = _entries().get(provider)
     if entry is None:
         return ""
     return str(entry["key"]) if "key" in entry else _from_keyring(provider)
@@ -89,7 +89,7 @@ def store_key(provider: str, key: str) -> str:
 
 def remove_key(provider: str) -> bool:
     """Remove the key of a provider; False if none was stored."""
-    entry = _read().get(provider)
+    entry = _entries().get(provider)
     if entry is None:
         return False
     with _keyring() as keyring:
@@ -102,7 +102,7 @@ def remove_key(provider: str) -> bool:
 def loaded_keys() -> list[str]:
     """Return the keys in the file and those read from the keyring so far, to remove them from messages."""
     try:
-        return [*(str(entry["key"]) for entry in _read().values() if "key" in entry), *_keyring_keys.values()]
+        return [*(str(entry["key"]) for entry in _entries().values() if "key" in entry), *_keyring_keys.values()]
     except (KeyRefused, ConfigError):
         return []
 
@@ -139,7 +139,7 @@ def _file() -> Path:
     return user_data_path("chatbot") / NAME
 
 
-def _read() -> Entries:
+def _entries() -> Entries:
     path = _file()
     try:
         mode = path.lstat().st_mode
@@ -161,7 +161,7 @@ def _change(change: Callable[[Entries], Entries]) -> None:
     make_folder(folder)
     _keyring_keys.clear()
     with locked(folder) as place:
-        place.replace(NAME, (json.dumps(change(_read()), indent=2) + "\n").encode())
+        place.replace(NAME, (json.dumps(change(_entries()), indent=2) + "\n").encode())
 
 
 NO_KEY = "none"

@@ -227,8 +227,8 @@ def _endpoint(operation: Operation, form: _AnswerForm) -> Callable[..., Any]:
         given |= {each.name: [given[each.name]] for each in in_path.values() if each.is_list}
         result = await operation.run(context, "http", given)
         answer = form.answer(result)
-        if writing is not None and isinstance(answer, Shape) and (made := answer.made()) is not None:
-            writing.note(**made)
+        if writing is not None and isinstance(answer, Shape) and (stored := answer.stored_parts()) is not None:
+            writing.note(**stored)
         if expected is not None:
             changed = expected.new_versions.get(answer.id if isinstance(answer, AddResult) else asked["memory_id"])
             expected.send(version_of(result[0]) if isinstance(answer, MemoryRecord) else changed)

@@ -36,7 +36,7 @@ from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import Observation, Triple
 from chatbot.transfer.sync_place import RefusedFile, ServerAnswer
 
-Made = Mapping[str, str]
+StoredParts = Mapping[str, str]
 _LIST: Any = list
 
 
@@ -50,13 +50,13 @@ class Shape(BaseModel):
         """Return the shape of an object."""
         return cls.model_validate(item)
 
-    def made(self) -> dict[str, str] | None:
+    def stored_parts(self) -> dict[str, str] | None:
         """Return the id by which a repeated request finds its result; None if there is none."""
         can_repeat = any("again" in vars(each) for each in type(self).__mro__ if each is not Shape)
         return {"id": found} if can_repeat and (found := getattr(self, "id", "")) else None
 
     @classmethod
-    async def again(cls, context: operations.Context, made: Made) -> Self:
+    async def again(cls, context: operations.Context, stored: StoredParts) -> Self:
         """Return the result of an earlier request without repeating it."""
         raise NotImplementedError
 
@@ -84,28 +84,28 @@ class _Derived(Shape):
 
 class _Session(_Derived):
     @classmethod
-    async def again(cls, context: operations.Context, made: Made) -> Self:
+    async def again(cls, context: operations.Context, stored: StoredParts) -> Self:
         """Return the session that was created."""
-        return cls.of((await context.session(made["id"])).record)
+        return cls.of((await context.session(stored["id"])).record)
 
 
 class _Fact(_Derived):
     @classmethod
-    async def again(cls, context: operations.Context, made: Made) -> Self:
+    async def again(cls, context: operations.Context, stored: StoredParts) -> Self:
         """Return the fact that was stated."""
-        found = await context.memories.query_facts(ids=frozenset({made["id"]}), sensitivities=SENSITIVITIES)
+        found = await context.memories.query_facts(ids=frozenset({stored["id"]}), sensitivities=SENSITIVITIES)
         if not found:
-            raise UnknownObservation(f"no fact has the id {made['id']}")
+            raise UnknownObservation(f"no fact has the id {stored['id']}")
         return cls.of(found[0])
 
 
 class _Task(_Derived):
     @classmethod
-    async def again(cls, context: operations.Context, made: Made) -> Self:
+    async def again(cls, context: operations.Context, stored: StoredParts) -> Self:
         """Return the task that was added."""
-        found = await context.memories.get([made["id"]], sensitivities=SENSITIVITIES, count_use=False)
+        found = await context.memories.get([stored["id"]], sensitivities=SENSITIVITIES, count_use=False)
         if not found:
-            raise UnknownObservation(f"no task has the id {made['id']}")
+            raise UnknownObservation(f"no task has the id {stored['id']}")
         return cls.of(people.task_of(found[0]))
 
 
@@ -193,9 +193,9 @@ class StoredAlias(Shape):
     """Id to retract it, see `/v1/facts`."""
 
     @classmethod
-    async def again(cls, context: operations.Context, made: Made) -> Self:  # noqa: ARG003 - the id is all there is
+    async def again(cls, context: operations.Context, stored: StoredParts) -> Self:  # noqa: ARG003 - the id is all there is
         """Return the id, which is all that is stored."""
-        return cls(id=made["id"])
+        return cls(id=stored["id"])
 
 
 class AddResult(Shape):
@@ -212,17 +212,17 @@ class AddResult(Shape):
     warning: str
     """Warning about values that were changed."""
 
-    def made(self) -> dict[str, str]:
+    def stored_parts(self) -> dict[str, str]:
         """Return the stored parts of the answer."""
         proposed = "1" if self.warning == ONLY_PROPOSED else ""
         return {"id": self.id, "outcome": self.outcome, "redacted": ",".join(self.redacted), "proposed": proposed}
 
     @classmethod
-    async def again(cls, context: operations.Context, made: Made) -> Self:  # noqa: ARG003 - nothing else is stored
+    async def again(cls, context: operations.Context, stored: StoredParts) -> Self:  # noqa: ARG003 - nothing else is stored
         """Return the result without the reason, which is not stored."""
-        redacted = [*filter(None, made["redacted"].split(","))]
-        warning = ONLY_PROPOSED if made.get("proposed") else ""
-        return cls(id=made["id"], outcome=made["outcome"], redacted=redacted, reason="", warning=warning)
+        redacted = [*filter(None, stored["redacted"].split(","))]
+        warning = ONLY_PROPOSED if stored.get("proposed") else ""
+        return cls(id=stored["id"], outcome=stored["outcome"], redacted=redacted, reason="", warning=warning)
 
 
 class PurgeResult(Shape):

@@ -87,7 +87,7 @@ class Numbering(dict[Key, int]):
         return number
 
 
-def numbers(code: str, part: bytes | memoryview) -> array[Any]:
+def numbers_in(code: str, part: bytes | memoryview) -> array[Any]:
     """Return the numbers in a part of a snapshot."""
     found = array(code)
     found.frombytes(part)
@@ -104,7 +104,7 @@ class LabelTexts(NamedTuple):
 
     def all(self) -> Iterator[tuple[str, array[int]]]:
         """Yield each label with its rows."""
-        rows = numbers("I", self.rows)
+        rows = numbers_in("I", self.rows)
         for (begin, end), (first, stop) in zip(
             pairwise((0, *self.text_ends)), pairwise((0, *self.row_ends)), strict=True
         ):

@@ -33,7 +33,7 @@ from chatbot.stores.observations.lookups import (
     Labels,
     LabelTexts,
     column_names,
-    numbers,
+    numbers_in,
     sees_of,
     without_hidden_ids,
 )
@@ -89,11 +89,11 @@ def _table_of(arrays: Arrays) -> Table:
     if about["columns"] != column_names():
         raise ValueError("it has other columns")
     table = Table(parts)
-    table.ids = Ids(str(parts["ids"], "ascii"), numbers("I", parts["gone"]))
+    table.ids = Ids(str(parts["ids"], "ascii"), numbers_in("I", parts["gone"]))
     table.classes = [(status, Guard(*guard)) for status, *guard in about["classes"]]
     table.lines, table.use_lines = about["lines"]
     table.retracted = set(json.loads(bytes(parts["retracted"])))
-    ends, row_ends = numbers("I", parts["label_ends"]), numbers("I", parts["holder_ends"])
+    ends, row_ends = numbers_in("I", parts["label_ends"]), numbers_in("I", parts["holder_ends"])
     table.labels = Labels(LabelTexts(str(parts["labels"], "utf-8"), ends, parts["holders"], row_ends).all())
     return table
 
@@ -102,7 +102,7 @@ def _json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
 
 
-_KEPT_BODIES = 2_048
+_MOST_KEPT_ROWS = 2_048
 _SNAPSHOT_AFTER = 128
 """New lines of the log that make a new snapshot worthwhile: every process that starts reads them."""
 _SHARED_AFTER, _SHARED_SHARE = 512, 8
@@ -121,7 +121,7 @@ class Replica:
         self.lock = threading.RLock()
         self.table = Table()
         self._shelf = shelf
-        self._bodies: OrderedDict[int, Observation] = OrderedDict()
+        self._kept_rows: OrderedDict[int, Observation] = OrderedDict()
         self._is_open = False
         self._is_closed = False
         self._snapshot_lines = 0
@@ -181,7 +181,7 @@ class Replica:
     def erase(self, numbers: set[int]) -> None:
         """Erase rows, except their ids and numbers."""
         for number in numbers:
-            self._bodies.pop(number, None)
+            self._kept_rows.pop(number, None)
         self.table.erase(numbers)
 
     def rows(self, numbers: Sequence[int], view: View) -> list[Observation]:
@@ -195,10 +195,12 @@ class Replica:
     def each_row(self, numbers: Sequence[int]) -> list[Observation]:
         """Return the observations as they are now, without keeping them: reading all would evict those in use."""
         self._fetch(numbers)
-        return [self.table.with_counts(self._bodies.get(each) or self._read_row(each), each) for each in numbers]
+        return [self.table.with_counts(self._kept_rows.get(each) or self._read_row(each), each) for each in numbers]
 
     def _fetch(self, numbers: Sequence[int]) -> None:
-        self.log.fetch(place for number in numbers if number not in self._bodies for place in self.table.places(number))
+        self.log.fetch(
+            place for number in numbers if number not in self._kept_rows for place in self.table.places(number)
+        )
 
     def sees_of(self, view: View) -> Callable[[str], bool]:
         """Return a test for ids that the caller may know."""
@@ -206,14 +208,14 @@ class Replica:
 
     def row(self, number: int) -> Observation:
         """Return the observation as it is now."""
-        if (row := self._bodies.get(number)) is None:
+        if (row := self._kept_rows.get(number)) is None:
             row = self._read_row(number)
-            self._keep_body(number, row)
+            self._keep_row(number, row)
         else:
-            self._bodies.move_to_end(number)
+            self._kept_rows.move_to_end(number)
         now = self.table.with_counts(row, number)
         if now is not row:
-            self._bodies[number] = now
+            self._kept_rows[number] = now
         return now
 
     def events(self, number: int) -> list[Event]:
@@ -309,7 +311,7 @@ class Replica:
 
     def _start_again(self) -> None:
         self.table = Table()
-        self._bodies.clear()
+        self._kept_rows.clear()
         self.search.close()
         self._known_vectors = None
         self._is_open = False
@@ -339,7 +341,7 @@ class Replica:
         if self.table.numbers.get(row.id) is not None:
             raise InvalidValue(f"the id {row.id} is used twice: the first row stays")
         number = self.table.add(row, place)
-        self._keep_body(number, row)
+        self._keep_row(number, row)
         self.search.note(number, row)
         for each in implied_events(event):
             self._fold_change(each, place)
@@ -357,7 +359,7 @@ class Replica:
                 table.consolidate(number, *strength_in(event, each))
             else:
                 table.set_counts(number, counts)
-                self._bodies.pop(number, None)
+                self._kept_rows.pop(number, None)
         if event.kind != "counts":
             table.use_lines += 1 + len(event.ids) // _COUNTED_IN_A_LINE
 
@@ -373,7 +375,7 @@ class Replica:
                 after = apply(before, event)
                 self.table.change(before, after)
                 self.search.note(number, after)
-                self._keep_body(number, after)
+                self._keep_row(number, after)
             self.table.later.setdefault(number, []).append(place)
 
     def _set_status(self, number: int, event: Event) -> None:
@@ -381,16 +383,16 @@ class Replica:
         check_fields(event)
         self.table.set_status(number, event)
         self.search.note(number)
-        self._bodies.pop(number, None)
+        self._kept_rows.pop(number, None)
 
     def _guard_of(self, observation_id: str) -> Guard | None:
         number = self.table.numbers.get(observation_id)
         return None if number is None else self.table.guard(number)[1]
 
-    def _keep_body(self, number: int, row: Observation) -> None:
-        self._bodies[number] = row
-        if len(self._bodies) > _KEPT_BODIES:
-            self._bodies.popitem(last=False)
+    def _keep_row(self, number: int, row: Observation) -> None:
+        self._kept_rows[number] = row
+        if len(self._kept_rows) > _MOST_KEPT_ROWS:
+            self._kept_rows.popitem(last=False)
 
     def _read_row(self, number: int) -> Observation:
         first, *later = self.events(number)

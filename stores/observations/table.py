@@ -78,7 +78,7 @@ class Table:
         self.ids = lookups.Ids()
         self.classes: list[tuple[str, Guard]] = []  # each status with each guard; `class_of` has their indexes
         for name, column in lookups.COLUMNS.items():
-            setattr(self, name, lookups.numbers(column.code, parts.get(name, b"")))
+            setattr(self, name, lookups.numbers_in(column.code, parts.get(name, b"")))
         self.twin_keys = bytearray(parts.get("twin_keys", b""))
         self.labels = lookups.Labels()
         self.lines = 0
@@ -99,7 +99,7 @@ class Table:
     @cached_property
     def expiring(self) -> list[tuple[int, int]]:
         """Times when rows expire, with their numbers, soonest first."""
-        rows = lookups.numbers("I", self._unparsed.pop("expiring", b""))
+        rows = lookups.numbers_in("I", self._unparsed.pop("expiring", b""))
         return [(self.expires_at[number], number) for number in rows]
 
     @cached_property

@@ -155,17 +155,17 @@ class FileDocument(backend.Document):
         self._place = place
         self._name = name
         self.name = str(place.folder / name)
-        self._read: tuple[Stamp | None, bytes | None] = (None, None)
+        self._cached: tuple[Stamp | None, bytes | None] = (None, None)
 
     def read(self) -> bytes | None:
         """Return the content; skips reading if a settled stamp is unchanged."""
         now = stamp(self._place.folder / self._name)
         if now is None:
-            self._read = (None, None)
-        elif now != self._read[0] or not now.is_settled():
+            self._cached = (None, None)
+        elif now != self._cached[0] or not now.is_settled():
             data = self._load()
-            self._read = (now, self._read[1] if data == self._read[1] else data)
-        return self._read[1]
+            self._cached = (now, self._cached[1] if data == self._cached[1] else data)
+        return self._cached[1]
 
     def change(self, change: Callable[[bytes | None], bytes], *, durable: bool = True) -> bytes:
         with self._place.alone() as folder:

@@ -41,7 +41,7 @@ _PAUSE_S = 0.001
 _SMALLEST_FOLD = 4 * 1024
 _LARGEST_FOLD_AT_CLOSE = 256 * 1024
 
-_Written = dict[str, Any]
+_JsonRecord = dict[str, Any]
 """A record in the form of `SessionRecord.as_json`."""
 
 
@@ -106,7 +106,7 @@ class SessionIndex:
 
     def note_used(self, folder: Folder, record: SessionRecord) -> None:
         """Record that a session was used; a stale index stays stale. Needs the lock on `home`."""
-        self._write(folder, {"op": "put", "session": record.as_json(), "folders": _marker(folder)})
+        self._write(folder, {"op": "put", "session": record.as_json(), "folders": _recorded_state(folder)})
 
     def note_deleted(self, folder: Folder, session_id: str) -> None:
         """Record that a session's folder is gone. Needs the lock on `home`."""
@@ -130,7 +130,7 @@ class SessionIndex:
             self._rebuild(folder, durable=durable)
         else:
             try:
-                self._replace(folder, reversed(written), _marker(folder), durable=durable)
+                self._replace(folder, reversed(written), _recorded_state(folder), durable=durable)
             except OSError as error:
                 self._fail(folder, error, durable=durable)
 
@@ -168,7 +168,7 @@ class SessionIndex:
         return f"{status.st_mtime_ns}-{status.st_nlink}"
 
     def _is_fresh(self, folder: Folder) -> bool:
-        return _marker(folder) == self._folders_state()
+        return _recorded_state(folder) == self._folders_state()
 
     def _write(self, folder: Folder, line: dict[str, Any]) -> None:
         self.has_changed = True
@@ -183,10 +183,10 @@ class SessionIndex:
             logger.warning("%s could not be written: %s", self._home / JOURNAL_NAME, error)
 
     def _rebuild(self, folder: Folder, *, durable: bool = False) -> None:
-        marker = self._folders_state()
+        state = self._folders_state()
         records = self._records_in_folders(folder)
         try:
-            self._replace(folder, (record.as_json() for record in records), marker, durable=durable)
+            self._replace(folder, (record.as_json() for record in records), state, durable=durable)
             self._is_damaged = False
         except OSError as error:
             self._fail(folder, error, durable=durable)
@@ -206,9 +206,9 @@ class SessionIndex:
         records = [record for record in found if record is not None]
         return sorted(records, key=lambda record: (record.used_at, record.id))
 
-    def _replace(self, folder: Folder, written: Iterable[_Written], marker: str | None, *, durable: bool) -> None:
+    def _replace(self, folder: Folder, written: Iterable[_JsonRecord], state: str | None, *, durable: bool) -> None:
         lines = b",\n".join(json_lines.encode(each).rstrip() for each in written)
-        head = json.dumps({"version": VERSION, "folders": marker})[:-1]
+        head = json.dumps({"version": VERSION, "folders": state})[:-1]
         folder.replace(NAME, b'%s, "sessions": [\n%s\n]}\n' % (head.encode(), lines), durable=durable)
         folder.remove(JOURNAL_NAME)
         if durable:
@@ -253,13 +253,13 @@ def _records_backwards(folder: Folder) -> Iterator[SessionRecord]:
         raise DamagedFile(str(error)) from error
 
 
-def _written_backwards(folder: Folder) -> Iterator[_Written]:
+def _written_backwards(folder: Folder) -> Iterator[_JsonRecord]:
     """Yield the newest record of each session, the one used last first.
 
     Reading the journal adds deleted sessions to `seen`, and changes other than uses to `changed`.
     """
     seen: set[str] = set()
-    changed: dict[str, _Written] = {}
+    changed: dict[str, _JsonRecord] = {}
     for written in chain(_journal_backwards(folder, seen, changed), _index_backwards(folder)):
         session_id = str(written.get("id"))
         if session_id not in seen:
@@ -276,7 +276,7 @@ def _after(records: Iterable[SessionRecord], session_id: str | None) -> Iterator
     return records
 
 
-def _journal_backwards(folder: Folder, dropped: set[str], changed: dict[str, _Written]) -> Iterator[_Written]:
+def _journal_backwards(folder: Folder, dropped: set[str], changed: dict[str, _JsonRecord]) -> Iterator[_JsonRecord]:
     for line in _decode(filter(None, json_lines.lines_backwards(folder, JOURNAL_NAME))):
         if line.get("op") == "drop":
             dropped.add(str(line.get("id")))
@@ -287,7 +287,7 @@ def _journal_backwards(folder: Folder, dropped: set[str], changed: dict[str, _Wr
                 yield line["session"]
 
 
-def _index_backwards(folder: Folder) -> Iterator[_Written]:
+def _index_backwards(folder: Folder) -> Iterator[_JsonRecord]:
     lines = (line.strip(b" ,\r") for line in json_lines.lines_backwards(folder, NAME))
     lines = (line for line in lines if line and not line.endswith(b'"sessions": ['))
     if next(lines, b"") != b"]}":
@@ -302,12 +302,12 @@ def _decode(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
         yield json_lines.record_of(line)
 
 
-def _marker(folder: Folder) -> str | None:
+def _recorded_state(folder: Folder) -> str | None:
     """Return the recorded state of the sessions folder; None if it is unknown."""
     if folder.stamp(NAME) is None:
         return None  # a journal alone is no index
     with suppress(DamagedFile):
         for line in json_lines.read_backwards(folder, JOURNAL_NAME):
             return line.get("folders")
-    marker = _head(folder).get("folders")
-    return marker if isinstance(marker, str) else None
+    state = _head(folder).get("folders")
+    return state if isinstance(state, str) else None

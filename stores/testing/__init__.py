@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from chatbot.stores.testing.session_contract import StoreMachine as StoreMachine
     from chatbot.stores.testing.session_contract import TranscriptStoreContract as TranscriptStoreContract
 
-_HOMES = {
+_MODULES = {
     "BackendContract": "backend_contract",
     "KeyValueStoreContract": "session_contract",
     "LogContract": "log_contract",
@@ -42,9 +42,9 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Import the module of a public name on first use."""
-    if name not in _HOMES:
+    if name not in _MODULES:
         raise AttributeError(f"module 'chatbot.stores.testing' has no attribute {name!r}")
-    return getattr(import_module(f"chatbot.stores.testing.{_HOMES[name]}"), name)
+    return getattr(import_module(f"chatbot.stores.testing.{_MODULES[name]}"), name)
 
 
 class Contract:

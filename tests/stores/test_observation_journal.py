@@ -256,7 +256,7 @@ def test_lines_that_end_like_those_of_windows_are_read_and_erased(place: Journal
 
 
 def test_an_older_copy_in_place_of_an_open_journal_is_true(place: Journaled, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica, "_KEPT_BODIES", 0)
+    monkeypatch.setattr(replica, "_MOST_KEPT_ROWS", 0)
     place.commit(adding(1, tags=("milk",)))
     old = place.journal.read_bytes()
 
@@ -632,7 +632,7 @@ class FalteringStore(ObservationFileStore):
 
 
 async def test_a_change_unreadable_for_now_is_not_skipped(place: Journaled, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica, "_KEPT_BODIES", 0)
+    monkeypatch.setattr(replica, "_MOST_KEPT_ROWS", 0)
     async with FalteringStore(place.home, cache=str(place.cache)) as store, place.open() as other:
         await other.commit(OWNER, [adding(1), adding(2)])
         assert await titles(store) == ["title 1", "title 2"]
@@ -647,7 +647,7 @@ async def test_a_change_unreadable_for_now_is_not_skipped(place: Journaled, monk
 
 
 async def test_compacted_uses_count_without_reading_rows(place: Journaled, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica, "_KEPT_BODIES", 0)
+    monkeypatch.setattr(replica, "_MOST_KEPT_ROWS", 0)
     used_at = NOW + timedelta(days=1)
     using = Event(kind="use", at=used_at, ids=(id_of(1), id_of(2)))
     async with place.open() as store:

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from chatbot.cli.repl.actions import PastedTexts
 from chatbot.cli.repl.commands import Commands
-from chatbot.cli.repl.loop import _keys
+from chatbot.cli.repl.loop import _key_bindings
 from chatbot.cli.repl.reply import LiveReply, complete_blocks
 from chatbot.messages import TextDelta
 from tests.command import ok, project
@@ -373,7 +373,7 @@ EVERY_KEY = {
 
 @pytest.mark.nightly
 def test_every_key_is_typed_once_in_one_session(start: Start) -> None:
-    bound = {tuple(getattr(key, "value", key) for key in each.keys) for each in _keys(PastedTexts()).bindings}
+    bound = {tuple(getattr(key, "value", key) for key in each.keys) for each in _key_bindings(PastedTexts()).bindings}
     names = {"c-m": "enter"}
     assert {tuple(names.get(key, key) for key in keys) for keys in bound} == set(EVERY_KEY)
     chat = start()

@@ -125,13 +125,13 @@ class CommandLineSlash(Slash):
 
     async def do_personas(self, text: str) -> NextStep:
         """List or choose personas: /personas [use NAME]."""
-        return await self._begin_again("personas", text or "list")
+        return await self._run_and_reopen("personas", text or "list")
 
     async def do_setup(self, text: str) -> NextStep:
         """Find keys and local model servers, and choose a model: /setup."""
-        return await self._begin_again("setup", text)
+        return await self._run_and_reopen("setup", text)
 
-    async def _begin_again(self, name: str, text: str) -> NextStep:
+    async def _run_and_reopen(self, name: str, text: str) -> NextStep:
         """Run a command; if it changed settings, open the identity again with them."""
         before = self._settings()
         await self._command(name, text)
@@ -226,13 +226,13 @@ class SlashCompleter(Completer):
     def __init__(self, commands: type[_CommandNames], candidates: CommandValues) -> None:
         self._commands = commands
         self._candidates = candidates
-        self._asked: dict[str, Sequence[Candidate]] = {}
+        self._loaded: dict[str, Sequence[Candidate]] = {}
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterator[Completion]:  # noqa: ARG002
         """Yield the names of commands."""
         typed = document.text_before_cursor
         if typed.startswith("/") and " " not in typed:
-            self._asked.clear()
+            self._loaded.clear()
             for name, description in self._commands.all().items():
                 if name.startswith(typed):
                     yield Completion(name, start_position=-len(typed), display_meta=description)
@@ -264,12 +264,12 @@ class SlashCompleter(Completer):
             return [(name[1:], name[1:], about) for name, about in self._commands.all().items()]
         if kind in {"memory", "sessions"}:
             return [(name, name, about) for name, about in _actions_of(kind)]
-        if kind not in self._asked:
+        if kind not in self._loaded:
             try:
-                self._asked[kind] = await getattr(self._candidates, kind)()
+                self._loaded[kind] = await getattr(self._candidates, kind)()
             except (ChatbotError, StoreError):
-                self._asked[kind] = ()  # the command itself reports the error
-        return self._asked[kind]
+                self._loaded[kind] = ()  # the command itself reports the error
+        return self._loaded[kind]
 
 
 def _actions_of(command: str) -> list[tuple[str, str]]:

@@ -88,7 +88,7 @@ class Repl:
             complete_while_typing=True,
             vi_mode=runtime.config.terminal.vi,
             auto_suggest=AutoSuggestFromHistory(),
-            key_bindings=_keys(self._pasted),
+            key_bindings=_key_bindings(self._pasted),
             multiline=True,
             prompt_continuation="  ",
             enable_open_in_editor=True,
@@ -236,7 +236,7 @@ class _TypedLines(FileHistory):
             self._say = None
 
 
-def _keys(pasted: PastedTexts) -> KeyBindings:
+def _key_bindings(pasted: PastedTexts) -> KeyBindings:
     keys = KeyBindings()
     pasted.bind(keys)
 

@@ -29,7 +29,7 @@ from chatbot.messages import TextDelta
 _FENCE_OR_BLANK = re.compile(r"^ {0,3}(?:```|~~~)|\n\n+", re.MULTILINE)
 _FRAMES_A_SECOND = 12
 _CUTS_LINES = re.compile(r"rxvt|linux")
-_LONG_S = 3
+_SHOWN_AFTER_S = 3
 """Seconds after which the waiting time is shown."""
 
 
@@ -48,12 +48,12 @@ class LiveReply:
         self._live._live_render = _LiveBlock(console, self._picture)  # noqa: SLF001 - rich has no public way to do so
 
     def __enter__(self) -> Self:
-        self._begin()
+        self._start_drawing()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._end()
-        self._settle(len(self._pending))
+        self._stop_drawing()
+        self._print_until(len(self._pending))
 
     def __call__(self, event: TurnEvent) -> None:
         """Show an event of the turn."""
@@ -64,11 +64,11 @@ class LiveReply:
         if isinstance(event, TextDelta):
             self._pending += event.text
             self._status.show("")
-            self._settle(complete_blocks(self._pending))
+            self._print_until(complete_blocks(self._pending))
         elif isinstance(event, Phase):
             self._status.show(event.text)
         elif isinstance(event, ToolStarted):
-            self._settle(len(self._pending))
+            self._print_until(len(self._pending))
             self._running.append(event.call.name)
             self._show_running()
         elif isinstance(event, ToolFinished):
@@ -84,28 +84,28 @@ class LiveReply:
     @contextmanager
     def paused(self) -> Iterator[None]:
         """Stop drawing while another part uses the terminal."""
-        self._end()
-        self._settle(len(self._pending))
+        self._stop_drawing()
+        self._print_until(len(self._pending))
         try:
             yield
         finally:
-            self._begin()
+            self._start_drawing()
 
-    def _begin(self) -> None:
+    def _start_drawing(self) -> None:
         if self._console.is_terminal:  # echo, also of ^C, would move the drawing; line mode would hold back keys
             self._echo.enter_context(terminal_without(termios.ECHO | termios.ICANON))
             self._console.file.write("\x1b[?2004h")  # a block that is pasted meanwhile stays one
             self._echo.callback(self._console.file.write, "\x1b[?2004l")
         self._live.start()
 
-    def _end(self) -> None:
+    def _stop_drawing(self) -> None:
         self._live.stop()
         self._echo.close()
 
     def _show_running(self) -> None:
         self._status.show(f"running {', '.join(self._running)}" if self._running else "thinking")
 
-    def _settle(self, end: int) -> None:
+    def _print_until(self, end: int) -> None:
         """Print the pending text up to `end`, which no later text can change."""
         text, self._pending = self._pending[:end], self._pending[end:]
         if text.strip():
@@ -192,7 +192,9 @@ class _Status:
         if not self._text:
             return
         waited = int(time.monotonic() - self._since)
-        line = Text(f" {self._text}…" + (f" {waited} s · Ctrl-C stops" if waited >= _LONG_S else ""), style="dim")
+        line = Text(
+            f" {self._text}…" + (f" {waited} s · Ctrl-C stops" if waited >= _SHOWN_AFTER_S else ""), style="dim"
+        )
         line.truncate(options.max_width - 4, overflow="ellipsis")
         self._spinner.update(text=line)
         yield self._spinner

@@ -163,7 +163,7 @@ async def remember_many(drafts: Annotated[Drafts, Body()], access: AccessHere, w
     given = [given_in(OPERATIONS["remember"], each) for each in drafts.memories]
     rows = [Draft(**{"title": "", **each}, source=context.writer) for each in given]
     kept = [AddResult.of(each) for each in await context.memories.remember_all(rows, keep_going=True)]
-    writing.note(done=json.dumps([each.made() for each in kept]))
+    writing.note(done=json.dumps([each.stored_parts() for each in kept]))
     return Page(data=kept)
 
 

@@ -46,7 +46,7 @@ PART_NAMES = {
 """Labels of the score details."""
 WEIGHED = PART_NAMES.keys() & set(WEIGHTS)
 """Weighted parts between 0 and 1; the others are parts of the match."""
-_DONE = {
+_RESULTS = {
     "added": "Added.",
     "exact_dup": "Already remembered: nothing was added.",
     "erased": "Deleted permanently.",
@@ -121,7 +121,7 @@ async def show(request: Request, access: AccessHere, asked: Annotated[MemoryQuer
         asked=asked,
         types=TYPES,
         statuses=STATUSES,
-        done=_DONE.get(asked.done, ""),
+        done=_RESULTS.get(asked.done, ""),
         undo=undo,
         part_names=PART_NAMES,
         weighed=WEIGHED,
@@ -180,7 +180,7 @@ async def show_people(request: Request, access: AccessHere, q: Annotated[str, Qu
 
 
 MemoryId = Annotated[str, Path(max_length=100)]
-_SAID = ("title", "narrative", "user_text", "assistant_text")
+_TEXTS = ("title", "narrative", "user_text", "assistant_text")
 _INHERITED = {*CONTENT, *GUARDED} - {"expires_at", "source", "token_count"}
 
 
@@ -199,8 +199,8 @@ async def show_one(
         row=row,
         version=version_of(row),
         line=versions,
-        said=_SAID,
-        done=_DONE.get(done, ""),
+        said=_TEXTS,
+        done=_RESULTS.get(done, ""),
     )
 
 
@@ -226,7 +226,7 @@ async def correct(access: AccessHere, memory_id: MemoryId, fields: Fields) -> Re
 
 
 def _texts_in(fields: Fields) -> dict[str, Any]:
-    said: dict[str, Any] = {name: fields[name].strip() for name in _SAID if name in fields}
+    said: dict[str, Any] = {name: fields[name].strip() for name in _TEXTS if name in fields}
     if "facts" in fields:
         said["facts"] = [line.strip() for line in fields["facts"].splitlines() if line.strip()]
     return said

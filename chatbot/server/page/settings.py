@@ -229,7 +229,7 @@ async def save(access: AccessHere, identities: IdentitiesHere, fields: Fields) -
     """Write the settings that differ from the current ones, then open the identity again."""
     _check_owner(access)
     file = access.runtime.setup.identity.file
-    before = await asyncio.to_thread(_read, file)
+    before = await asyncio.to_thread(_text_in, file)
     seen = _digest((before or "").encode())
     if fields.get("seen", seen) != seen:  # the form shows outdated settings
         raise _conflict(file)
@@ -313,7 +313,7 @@ def _sync_times(access: IdentityAccess) -> list[tuple[str, datetime]]:
     return [(name, parse_time(place.at)) for name, place in state.places.items() if place.at]
 
 
-def _read(file: Path) -> str | None:
+def _text_in(file: Path) -> str | None:
     """Return the text of the file as it is; None if there is none. Raises `StoreError`, also for a link."""
     if not file.is_file():
         return None
@@ -340,7 +340,7 @@ def _replace(file: Path, before: str | None, text: str | None) -> None:
     """Write the file, or remove it. Raises `ConflictingChange` if it is no longer as `before`."""
     make_folder(file.parent)
     with locked(file.parent) as folder:
-        if _read(file) != before:
+        if _text_in(file) != before:
             raise _conflict(file)
         if text is None:
             folder.remove(file.name)
