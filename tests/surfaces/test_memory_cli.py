@@ -118,6 +118,7 @@ def test_a_secret_is_taken_out_and_that_is_told() -> None:
         done = run(*arguments)
         assert (done.returncode, "SECRETS WERE REMOVED" in done.stderr) == (0, True)
         assert "hunter2" not in done.stderr + done.stdout
+    fails(2, "'pin' would hold a secret (pin): secrets are not kept", "profile", "set", "pin", "the pin is 1234")
     assert all(b"hunter2" not in file.read_bytes() for file in Path("identities").rglob("*") if file.is_file())
 
 

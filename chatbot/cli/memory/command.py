@@ -169,7 +169,7 @@ async def run_operation(run: VerbRun, name: str) -> None:
     given = await given_of(run, operation.at("cli").values())
     if any(each.name == "sensitivities" for each in operation.parameters):
         given["sensitivities"] = SENSITIVITIES
-    if operation.effect == "adds":
+    if operation.effect == "adds" and name != "set_profile":  # a profile refuses secrets
         kept = [each.name for each in operation.parameters if each.item in _TEXTS and each.name in given]
         redacted, found = redact_all([given[name] for name in kept])
         warn_redacted(found)
