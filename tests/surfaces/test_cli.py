@@ -236,7 +236,7 @@ def test_a_disk_without_room_or_that_is_read_only_keeps_what_it_has_and_says_wha
 
 def test_keys_that_are_set_at_once_are_all_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keys, "_keyring", nullcontext)
-    stale, both = keys._read, Barrier(2)
+    stale, both = keys._entries, Barrier(2)
 
     def read() -> keys.Entries:
         known = stale()
@@ -244,7 +244,7 @@ def test_keys_that_are_set_at_once_are_all_kept(monkeypatch: pytest.MonkeyPatch)
             both.wait(0.1)
         return known
 
-    monkeypatch.setattr(keys, "_read", read)
+    monkeypatch.setattr(keys, "_entries", read)
     with ThreadPoolExecutor(2) as threads:
         places = list(threads.map(keys.store_key, ("one", "two"), ("first", "second")))
     assert places == ["keys.json"] * 2
