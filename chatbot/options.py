@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -38,6 +38,8 @@ from chatbot.tools.toolbox import load as load_tools
 if TYPE_CHECKING:
     from chatbot.messages import Usage
     from chatbot.telemetry.telemetry import Telemetry
+else:
+    Telemetry = Any  # `help` evaluates the annotations of a struct
 
 IN_MEMORY = "in_memory"
 SERVER = ".server"

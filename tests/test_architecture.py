@@ -98,6 +98,24 @@ def test_a_model_is_offered_tools_before_what_checks_their_arguments_is_loaded(t
     assert loaded & {"litellm", "pydantic"} == set()
 
 
+DESCRIBED = """
+import inspect
+from msgspec import Struct
+for name in {modules}:
+    __import__(name)
+def below(kind):
+    return {{kind}}.union(*map(below, kind.__subclasses__()))
+for each in below(Struct):
+    if each.__module__.startswith("chatbot"):
+        inspect.signature(each)
+"""
+
+
+def test_help_shows_the_fields_of_every_struct() -> None:
+    modules = ["chatbot.chat.turn", "chatbot.embed", "chatbot.hooks.hooks", "chatbot.operations", "chatbot.options"]
+    assert set(modules) <= loaded_by(DESCRIBED.format(modules=modules))
+
+
 def test_the_contract_kit_knows_nothing_of_the_app() -> None:
     loaded = {name for name in loaded_by("import chatbot.stores.testing") if name.startswith("chatbot")}
     assert {name for name in loaded if not f"{name}.".startswith("chatbot.stores.")} == {"chatbot"}

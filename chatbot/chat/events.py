@@ -22,6 +22,8 @@ from chatbot.tools import ToolResult
 
 if TYPE_CHECKING:
     from chatbot.chat.conversation_memory import ConversationMemory, PromptMemory
+else:
+    ConversationMemory = PromptMemory = Any  # `help` evaluates the annotations of a struct
 
 SESSION_START = "session:start"
 PROMPT_SUBMIT = "prompt:submit"

@@ -20,8 +20,10 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import UTC, datetime, timedelta
 from functools import partial, wraps
 from inspect import iscoroutinefunction
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
+from uuid import UUID
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
@@ -53,12 +55,11 @@ from chatbot.stores.row_events import Event, Kind, Outcome
 from chatbot.stores.span import Observer, count, observed, span
 
 if TYPE_CHECKING:
-    from pathlib import Path
-    from uuid import UUID
-
     from chatbot.config import StandingSettings
     from chatbot.memory.erasure import Tombstones
     from chatbot.memory.meaning import Billing, Meaning
+else:
+    StandingSettings = Tombstones = Billing = Meaning = Any  # `help` evaluates the annotations of a struct
 
 
 def new_id() -> UUID:
@@ -126,7 +127,7 @@ def namespace_digest(namespace: str) -> str:
 PUBLIC: tuple[Sensitivity, ...] = ("public",)
 _NEW = frozenset({"add", "triple"})
 """Kinds of events that make new rows or facts."""
-Sensitivities: TypeAlias = "tuple[Sensitivity, ...] | Collection[Sensitivity]"
+Sensitivities: TypeAlias = tuple[Sensitivity, ...] | Collection[Sensitivity]
 """Sensitivities asked for. The tuple type is for mypy, which otherwise infers `("private",)` as a tuple of `str`."""
 EraseQuotes = Callable[[Collection[str], Collection[str], Collection[str]], Awaitable[None]]
 """Delete summaries of sessions, and quotes of erased rows in receipts and titles.
