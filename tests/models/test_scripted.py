@@ -1,5 +1,7 @@
 """The scripted model says what it was told to; the estimate of tokens, beside a real tokenizer."""
 
+import time
+
 import pytest
 
 from chatbot.config import ModelSettings
@@ -77,6 +79,18 @@ async def test_the_estimate_is_cautious_and_not_wild(kind: str) -> None:
     text = TEXTS[kind] * 5
     counted = len(litellm.encode(model="gpt-4", text=text))
     assert 0.85 * counted <= estimate_text(text) <= 1.6 * counted
+
+
+def test_a_huge_text_is_estimated_from_its_parts_as_closely_and_for_little_more() -> None:
+    whole = "".join(text * (300_000 // len(text)) for text in TEXTS.values())
+    pieces = [whole[at : at + 200_000] for at in range(0, len(whole), 200_000)]
+    started = time.process_time()
+    estimate_text(pieces[0])
+    took = time.process_time() - started
+    assert estimate_text(whole) == pytest.approx(sum(map(estimate_text, pieces)), rel=0.03)
+    started = time.process_time()
+    estimate_text(whole * 10)
+    assert time.process_time() - started < 20 * took
 
 
 def test_each_text_message_call_and_tool_adds_its_own() -> None:
