@@ -370,10 +370,13 @@ class Ledger:
 
     def _reserve(self, session: str, purpose: str, decide: Decide, at: datetime) -> Reservation:
         reserved: list[Reservation] = []
+        lapsed: list[Reservation] = []
 
         def add(before: bytes | None) -> bytes:
             now = utc_now()
-            running = [each for each in _parse_reservations(self._reservations, before) if each.until > now]
+            known = _parse_reservations(self._reservations, before)
+            running = [each for each in known if each.until > now]
+            lapsed[:] = [each for each in known if each.until <= now]
             with self._summing:  # after the reservations: a call settled meanwhile counts twice rather than never
                 self._read_new()
                 day = sum_of([self._by_day.get(_day(at), Bill())])
@@ -396,6 +399,8 @@ class Ledger:
             return msgspec.json.encode(_Reservations([*running, *reserved]))
 
         self._reservations.change(add, durable=False)  # a power cut ends the reserving processes, too
+        for each in lapsed:  # the call began, and its process was killed: nobody knows what it cost
+            self.blocking_add(Call(each.until - _LAPSES_AFTER, each.session, each.purpose, "", Usage(), 0.0))()
         return reserved[0]
 
     def _release(self, reservation: Reservation) -> None:

@@ -87,7 +87,11 @@ async def test_a_reservation_whose_process_died_lapses_after_an_hour(tmp_path: P
     for each in written["reservations"]:
         each["until"] = "2026-01-01T00:00:00.000000Z"
     file.write_text(json.dumps(written), encoding="utf-8")
+    await ledger.reserve("a", _within_the_day, purpose="chat")
+    bill = (await ledger.by_session())["a"]
+    assert (bill.calls, bill.calls_of_unknown_cost, bill.cost_usd) == (3, 3, 0)
     await ledger.reserve("a", _within_the_day)
+    assert (await ledger.total()).calls == 3
 
 
 async def test_one_process_with_many_tasks_never_passes_the_limit(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ class AccountReport(Shape):
     spent_usd: float
     """Known US dollars today."""
     calls_of_unknown_cost: int
-    """Calls of models that have no known price."""
+    """Calls of models that have no known price, or whose process was killed."""
     spent_tokens: int
     """Tokens used today."""
     resets_at: datetime

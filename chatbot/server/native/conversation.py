@@ -82,7 +82,7 @@ class BillReport(Shape):
     cost_usd: float
     """US dollars, as far as prices are known."""
     calls_of_unknown_cost: int
-    """Calls of models that have no known price."""
+    """Calls of models that have no known price, or whose process was killed."""
     by_purpose: dict[str, dict[str, Any]]
     """The same for each purpose, such as `chat` or `title`."""
 
