@@ -170,6 +170,13 @@ def test_a_failing_model_is_told_and_the_chat_goes_on(start: Start) -> None:
     assert [content for role, content in _said() if role == "user"] == ["hello"]
 
 
+def test_a_long_line_pasted_before_the_first_prompt_is_cut_by_the_terminal_but_not_in_silence(start: Start) -> None:
+    chat = start()
+    chat.type(f"{'x' * 5000}\n", "the terminal cut a pasted line after 4,095 bytes: paste it again")
+    chat.leave()
+    assert [len(content) for role, content in _said() if role == "user"] == [4095]
+
+
 def test_lines_typed_during_the_start_and_a_reply_are_sent_one_by_one_and_a_pasted_block_whole(start: Start) -> None:
     Path("endless.py").write_text(ENDLESS, encoding="utf-8")
     chat = start(program="endless.py")

@@ -12,7 +12,7 @@ import os
 import select
 import shlex
 import termios
-from collections.abc import AsyncGenerator, Iterable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from msgspec import Struct
@@ -312,12 +312,15 @@ def _files(typed: str, complete_event: CompleteEvent) -> Iterable[Completion]:
 
 
 _AT_ONCE = 65_536
+_LONGEST_LINE = 4095
+"""Bytes that Linux keeps of a line that is typed while neither a prompt nor a reply is shown, such as at the start."""
 
 
 class Typeahead:
-    """Keys that wait for the main prompt. Other questions must not be answered by them."""
+    """Keys that wait for the main prompt. Other questions must not be answered by them; `say` gets a warning."""
 
-    def __init__(self) -> None:
+    def __init__(self, say: Callable[[str, str], None]) -> None:
+        self._say = say
         self._waiting: list[KeyPress] = []
 
     def gather(self, terminal: Input) -> None:
@@ -330,6 +333,8 @@ class Typeahead:
                 if not select.select([raw], [], [], is_pasting)[0] or not (more := os.read(raw, _AT_ONCE)):
                     break
                 data += more
+        if any(len(line) == _LONGEST_LINE for line in data.split(b"\n")):
+            self._say(f"the terminal cut a pasted line after {_LONGEST_LINE:,} bytes: paste it again", "ansired")
         typed = data.decode(errors="replace").replace("\r\n", "\r").replace("\n", "\r")
         Vt100Parser(self._waiting.append).feed_and_flush(typed)
 

@@ -77,7 +77,7 @@ class Repl:
         self._screen = screen
         self._asked_identity = options.identity
         self._consent = consent
-        self._typeahead = Typeahead()
+        self._typeahead = Typeahead(screen.say)
         self._is_interrupted = False
         self._commands = Commands(runtime, screen, options)
         self._pasted = PastedTexts()
