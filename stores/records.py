@@ -93,7 +93,9 @@ def check_text(text: str, what: str) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the type and the message of an error that a plug-in raised."""
+    """Return the type and the message of an error that a plug-in raised; of a group, those of its errors."""
+    if isinstance(error, BaseExceptionGroup):  # its own message only counts them
+        return "; ".join(map(reason_of, error.exceptions))
     try:
         message = str(error)
     except Exception:  # noqa: BLE001 - its own code makes the message

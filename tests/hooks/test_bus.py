@@ -89,6 +89,19 @@ async def test_what_raises_hangs_or_cancels_itself_disturbs_none_and_is_told_onc
     assert "ghp_" not in kept[0].message
 
 
+async def test_a_failure_in_a_task_group_is_reported_with_its_cause(bus: Bus, failures: Failures) -> None:
+    async def fails(_: Any) -> None:
+        raise ValueError("first")
+
+    async def raises(_: Any) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fails(None))
+
+    listen(bus, "a", raises)
+    await bus.publish(Happened())
+    assert failures.read()[0].message == "ValueError: first"
+
+
 async def test_what_blocks_everything_is_told_of_as_slow_and_its_answer_counts(bus: Bus, failures: Failures) -> None:
     async def blocks(_: Any) -> str:
         await asyncio.sleep(0)
