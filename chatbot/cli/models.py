@@ -12,16 +12,8 @@ from chatbot.cli.run import Exit
 from chatbot.config import Config
 from chatbot.config_layers import Settings
 from chatbot.memory.scope import utc_now
+from chatbot.models import provider
 from chatbot.models.catalog import CatalogModel, catalog, find_servers, usable_models
-from chatbot.models.provider import (
-    check_takes_key,
-    key_place,
-    key_places,
-    parsed_key,
-    remove_key,
-    store_key,
-    stored_keys,
-)
 from chatbot.models.weights import WEIGHTS, Weights
 
 
@@ -31,24 +23,24 @@ async def run_keys(args: argparse.Namespace) -> Exit | None:
         _list_keys(args)
         return None
     own = Settings.read(args.config).combined().providers
-    check_takes_key(args.provider, own)
+    provider.check_takes_key(args.provider, own)
     if args.action == "remove":
         return _remove(args)
-    place = store_key(args.provider, read_key(args.provider))
+    place = provider.store_key(args.provider, read_key(args.provider))
     say_result(args, {"provider": args.provider, "place": place}, f"the key of {args.provider} is stored: {place}")
-    used = key_place(args.provider, own)
+    used = provider.key_place(args.provider, own)
     if used != place:
         warn(f"{used} is set too and takes priority")
     return None
 
 
-def read_key(provider: str) -> str:
+def read_key(name: str) -> str:
     """Read a key from standard input, or unseen from the terminal. Raises `InvalidValue` if there is none."""
-    return parsed_key(ask_unseen(f"key of {provider} (not shown): "))
+    return provider.parsed_key(ask_unseen(f"key of {name} (not shown): "))
 
 
 def _remove(args: argparse.Namespace) -> Exit | None:
-    if not remove_key(args.provider):
+    if not provider.remove_key(args.provider):
         warn(f"no key of {args.provider} is stored")
         return Exit.NOT_FOUND
     say_result(args, {"provider": args.provider, "removed": True}, f"the key of {args.provider} is removed")
@@ -57,7 +49,7 @@ def _remove(args: argparse.Namespace) -> Exit | None:
 
 def _list_keys(args: argparse.Namespace) -> None:
     own = Settings.read(args.config).combined().providers
-    stored, rows = stored_keys(), key_places(own)
+    stored, rows = provider.stored_keys(), provider.key_places(own)
     if args.json:
         say_json([{"provider": name, "place": place, "is_stored": name in stored} for name, place in rows])
     elif rows:

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from chatbot.cli.options import setup_of
+from chatbot.cli.options import options_of, setup_of
 from chatbot.cli.output import say, warn
 from chatbot.cli.run import TerminalFormatter, cancel_on_signals
 from chatbot.errors import ConfigError
-from chatbot.options import Options, Setup
+from chatbot.options import Setup
 from chatbot.stores.errors import InvalidValue
 from chatbot.telemetry import open_telemetry
 from chatbot.tools.mcp.server import HOW_TO_INSTALL
@@ -37,16 +37,7 @@ async def run(args: argparse.Namespace) -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(TerminalFormatter("%(levelname)s %(name)s: %(message)s"))
-    options = Options(
-        config=args.config,
-        identity=args.identity,
-        agent=args.agent,
-        model=args.model,
-        ephemeral=args.ephemeral,
-        host=args.host,
-        port=args.port,
-        namespace=args.namespace,
-    )
+    options = replace(options_of(args), host=args.host, port=args.port, namespace=args.namespace)
     async with Identities(options) as identities:
         await serve(identities, ready=_say_ready)
 

@@ -136,15 +136,13 @@ def check_erases(caller: Caller) -> None:
 
 
 async def _rows_by_namespace(memory: MemorySystem) -> Counter[str]:
-    try:
-        scope = memory.memory().scope
-    except UnsupportedOperation:
-        return Counter()
-    scope = replace(scope, across=True, erasing=True)  # `users_in` filters namespaces
-    facts = await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(), limit=EVERY)
-    found = Counter(fact.namespace for fact in facts)
-    rows = await scope.store.states(scope.view(SENSITIVITIES), Filter(statuses=STATUSES), limit=EVERY)
-    found.update(row.namespace for row in rows)
+    found: Counter[str] = Counter()
+    with suppress(UnsupportedOperation):  # the agent remembers nothing
+        scope = replace(memory.memory().scope, across=True, erasing=True)  # `users_in` filters namespaces
+        facts = await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(), limit=EVERY)
+        found.update(fact.namespace for fact in facts)
+        rows = await scope.store.states(scope.view(SENSITIVITIES), Filter(statuses=STATUSES), limit=EVERY)
+        found.update(row.namespace for row in rows)
     return found
 
 
