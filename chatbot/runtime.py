@@ -208,10 +208,12 @@ class Runtime(AsyncResource):
             return True
         return False
 
-    async def end_session(self, session: SessionHandle | None) -> None:
-        """Close a session: its hooks end. Sessions that are still open end with `aclose`."""
-        if session is not None:
-            await self.hooks.end(session.id)
+    async def end_session(self, session: SessionHandle | None) -> list[str]:
+        """Close a session: its hooks end. Sessions that are still open end with `aclose`.
+
+        Returns the failures of hooks that no turn could report.
+        """
+        return [] if session is None else await self.hooks.end(session.id)
 
     def answer(
         self,

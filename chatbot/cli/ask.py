@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
+from collections.abc import Sequence
 
-from chatbot.attachments.read import upload_from_file
+from chatbot.attachments.read import Upload, upload_from_file
 from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.receipts import Receipt, memory_line
 from chatbot.cli.options import chosen_session, options_of
@@ -27,31 +28,38 @@ async def run(args: argparse.Namespace) -> Exit | None:
     files = [upload_from_file(each) for each in args.attach]
     cancel_on_signals()
     async with Runtime(options_of(args)) as runtime:
-        runtime.warm()
-        is_first = not args.json and runtime.uses_embedded_model and not await runtime.memory.list_sessions(limit=1)
-        if is_first and not await runtime.why_not_installed():
-            warn(TINY.format("chatbot setup"))
-        session, is_new = await chosen_session(runtime, args)
-        if not args.json and (warning := runtime.warning(session)):
-            warn(warning)
-        streams = args.stream and not args.json
-        printer, receipt = Printer(streams=streams), None
-        try:
-            receipt = await until_interrupted(runtime.chat(session).turn(text, printer, attachments=files))
-        finally:
-            if receipt is None and is_new:
-                await runtime.discard_empty(session)
-            printer.end()
-        if printer.write_error is not None:
-            raise printer.write_error
-        if receipt is None:
-            return Exit.INTERRUPTED
-        if args.json:
-            is_kept = not (args.ephemeral or runtime.warning(session) or receipt.lost)
-            say_json(receipt.as_json() | {"reply": receipt.reply, "kept": is_kept})
-        else:
-            _show(receipt, is_written=streams)
-        return Exit.STORAGE if receipt.lost else None
+        code = await _ask(runtime, args, text, files)
+    for failure in runtime.hooks.last_failures:
+        warn(failure)
+    return code
+
+
+async def _ask(runtime: Runtime, args: argparse.Namespace, text: str, files: Sequence[Upload]) -> Exit | None:
+    runtime.warm()
+    is_first = not args.json and runtime.uses_embedded_model and not await runtime.memory.list_sessions(limit=1)
+    if is_first and not await runtime.why_not_installed():
+        warn(TINY.format("chatbot setup"))
+    session, is_new = await chosen_session(runtime, args)
+    if not args.json and (warning := runtime.warning(session)):
+        warn(warning)
+    streams = args.stream and not args.json
+    printer, receipt = Printer(streams=streams), None
+    try:
+        receipt = await until_interrupted(runtime.chat(session).turn(text, printer, attachments=files))
+    finally:
+        if receipt is None and is_new:
+            await runtime.discard_empty(session)
+        printer.end()
+    if printer.write_error is not None:
+        raise printer.write_error
+    if receipt is None:
+        return Exit.INTERRUPTED
+    if args.json:
+        is_kept = not (args.ephemeral or runtime.warning(session) or receipt.lost)
+        say_json(receipt.as_json() | {"reply": receipt.reply, "kept": is_kept})
+    else:
+        _show(receipt, is_written=streams)
+    return Exit.STORAGE if receipt.lost else None
 
 
 def _show(receipt: Receipt, *, is_written: bool) -> None:

@@ -162,10 +162,10 @@ class Bus(Publisher):
         """Return whether no background hook runs, for that session or at all."""
         return not self._last_tasks if session_id is None else session_id not in self._last_tasks
 
-    def forget(self, session_id: str) -> None:
-        """End a session: a failure that was reported in it may be reported again in the next one."""
+    def forget(self, session_id: str) -> list[str]:
+        """End a session, and return its failures that no event has reported; each may be reported again in the next."""
         self._reported = {each for each in self._reported if each[0] != session_id}
-        self._unreported.pop(session_id, None)
+        return self._unreported.pop(session_id, [])
 
     def _follow_up(self, event: Any, listeners: list[Subscription]) -> None:
         """Call the listeners in the background, after the running work of that session."""
@@ -269,6 +269,8 @@ class Hooks(Bus, AsyncResource):
         self._hooks: list[tuple[Hook, float]] | None = None
         """Each with its time-out; None before the first event."""
         self._sessions: dict[str, tuple[SessionHandle, datetime]] = {}
+        self.last_failures: list[str] = []
+        """After `aclose`, the failures that no event has reported, of the sessions that it ended."""
 
     async def publish(self, event: Any, step: Step | None = None) -> list[object]:
         """Call the hooks and the turn's own step, and return their answers. Raises nothing.
@@ -298,20 +300,23 @@ class Hooks(Bus, AsyncResource):
             self._sessions[session.id] = (session, at)
             await self.publish(SessionStart(session=session, at=at))
 
-    async def end(self, session_id: str) -> None:
-        """Publish the end of a session, once its background work is done; nothing if it never began."""
+    async def end(self, session_id: str) -> list[str]:
+        """Publish the end of a session, once its background work is done; nothing if it never began.
+
+        Returns its failures that no event has reported.
+        """
         session, began = self._sessions.pop(session_id, (None, None))
         if session is None or began is None:
-            return
+            return []
         await self.settle(session_id)
         await self.publish(SessionEnd(session=session, began=began, at=self._clock()))
-        self.forget(session_id)
+        return self.forget(session_id)
 
     async def aclose(self) -> None:
         """End all sessions, wait for running hooks, and close all. May be called twice."""
         try:
             for session_id in list(self._sessions):
-                await self.end(session_id)
+                self.last_failures += await self.end(session_id)
             await self.settle()
         except asyncio.CancelledError:  # memory closes next, and each would fail
             for task in self._last_tasks.values():

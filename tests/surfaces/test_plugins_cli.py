@@ -53,7 +53,9 @@ def test_hooks_are_listed_by_topic_in_their_order_and_nothing_is_written() -> No
     assert not Path("identities/ada/memory").exists()
 
 
-def test_what_failed_in_one_process_is_shown_in_another() -> None:
+@pytest.mark.parametrize("background", [False, True])
+def test_what_failed_in_one_process_is_shown_there_and_in_another(*, background: bool) -> None:
+    Path("own_plugins.py").write_text(f"{OWN}\nRaises.background = {background}\n", encoding="utf-8")
     asked = run("ask", "Is the herring of Gotland pickled?")
     assert (asked.returncode, asked.stdout, asked.stderr.count("the moon is full")) == (0, "Noted.\n", 1)
     listed = {hook["name"]: hook for hook in from_json("hooks")}

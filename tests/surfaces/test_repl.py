@@ -536,3 +536,17 @@ def test_without_colour_there_is_none(start: Start, monkeypatch: pytest.MonkeyPa
     chat.leave()
     coloured = re.search(rb"\x1b\[(?:[0-9;]*;)?(?:[349][0-7]|[34]8;[25][0-9;]*)m", chat.raw)
     assert (coloured is None) == bool(no_color)
+
+
+def test_failures_after_the_last_reply_are_shown_when_the_session_ends(start: Start) -> None:
+    Path("own_hooks.py").write_text(
+        "from chatbot.hooks import Hook\n\nclass Raises(Hook):\n    topics = ('turn:end',)\n    background = True\n"
+        "    async def handle(self, event):\n        raise RuntimeError('the moon is full')\n",
+        encoding="utf-8",
+    )
+    project('[model]\nname = "scripted"\n[hooks."own_hooks:Raises"]\n')
+    chat = start("--config", "config.toml", replies=["one", "two"])
+    chat.say("a question", "one")
+    chat.say("/new", r"the moon is\s+full.*a new session")
+    chat.say("another", "two")
+    assert chat.leave().count("failed and was skipped") == 2

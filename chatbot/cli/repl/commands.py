@@ -298,7 +298,8 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         former = self.session
         is_left = former is not None and (session is None or former.id != session.id)
         if is_left and not await self.discard_empty():
-            await self._runtime.end_session(former)
+            for failure in await self._runtime.end_session(former):
+                self._screen.say(failure, "ansiyellow")
         await self.enter(session)
         await show_session(self._runtime, self._screen, session, how, self._runtime.config.terminal.shown_on_resume)
 

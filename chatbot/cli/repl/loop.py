@@ -63,6 +63,8 @@ async def _chat_as(options: Options, args: argparse.Namespace) -> Options | None
         await repl.open(args)
         identity = await repl.loop()
         kept = await repl.say_goodbye()
+    for failure in runtime.hooks.last_failures:
+        screen.say(failure, "ansiyellow")
     goes_on = identity == runtime.setup.identity.name  # with other settings
     args.continue_last, args.fork, args.new = False, None, goes_on and kept is None
     args.resume = kept if goes_on else None
