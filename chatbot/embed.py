@@ -137,14 +137,14 @@ class AgentMemory(Memory, AsyncResource):
     """The memory of one agent and one user: every operation of `Memory`, and those of a turn."""
 
     def __init__(self, system: MemorySystem, setup: Setup, *, owns: bool = True) -> None:
-        super().__init__(system.memory(setup.agent).scope)
+        hooks, beside = setup.config.hooks, setup.settings.plugins_beside
+        self._gate = exchange_gate(setup.config, setup.agent, beside=beside)
+        self._captures = plan_hook("capture", hooks.get("capture"), beside=beside).enabled
+        super().__init__(system.memory(setup.agent).scope)  # opens a store: nothing may fail after it
         self.system = system
         """Sessions, and the same memory for other callers."""
         self._setup = setup
         self._owns = owns
-        hooks, beside = setup.config.hooks, setup.settings.plugins_beside
-        self._gate = exchange_gate(setup.config, setup.agent, beside=beside)
-        self._captures = plan_hook("capture", hooks.get("capture"), beside=beside).enabled
 
     async def context(
         self,

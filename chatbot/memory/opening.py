@@ -440,7 +440,7 @@ class SessionOpening(AsyncResource, Observable):
             )
         if self.where is None and store.keeps_files:
             raise UnsupportedOperation(f"the store {name!r} keeps files, which this memory system may not write")
-        self._stores[name] = store
+        self._stores[name], self._catalog.has_stores = store, True
         if (observer := self.caller.observer) is not None:
             store.observer = observer
             observer.opened(self)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+import warnings
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
@@ -86,6 +87,8 @@ class SessionCatalog(Closable):
 
     used_last: str | None = None
     """Session whose use was noted last; it is not noted again for a while."""
+    has_stores = False
+    """True once the memory has opened stores, which only `aclose` closes."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend
@@ -225,6 +228,11 @@ class SessionCatalog(Closable):
             self._close()
         else:
             await asyncio.to_thread(self._close)
+
+    def __del__(self) -> None:
+        if self.has_stores and not self.is_closed:
+            message = f"the memory {self.backend.name} was never closed: use async with"
+            warnings.warn(message, ResourceWarning, stacklevel=2, source=self)
 
     def _close(self) -> None:
         self.sessions.tidy()

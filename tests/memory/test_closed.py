@@ -1,6 +1,7 @@
 """After `aclose`, every operation raises `ClosedResource`: of memories, sessions, what they give out, and of stores."""
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from inspect import getmembers, isasyncgenfunction, iscoroutinefunction, signature
@@ -110,6 +111,16 @@ async def test_every_operation_of_a_closed_store_is_refused(memory_home: Path, n
     await store.aclose()
     assert await _raises_closed(store) > 8
     await store.aclose()
+
+
+async def test_a_memory_that_was_dropped_without_being_closed_warns(memory_home: Path) -> None:
+    memory = MemorySystem(memory_home)
+    await memory.create_session(["basic_session"], "chat")
+    less = memory.cleared_for("familiar")
+    del less
+    del memory
+    with pytest.warns(ResourceWarning, match=f"the memory {memory_home} was never closed: use async with"):
+        gc.collect()
 
 
 class Faulty(KeyValueStore):

@@ -65,8 +65,8 @@ class Maintained:
 @pytest.fixture
 async def memory(tmp_path: Path) -> AsyncIterator[Maintained]:
     memory = Maintained(tmp_path)
-    async with memory.system:
-        yield memory
+    yield memory
+    await memory.system.aclose()
 
 
 async def test_what_is_alike_and_old_becomes_one_that_says_it_all(memory: Maintained) -> None:
