@@ -40,6 +40,7 @@ from chatbot.models.embedding import open_embedder
 from chatbot.models.model import Model
 from chatbot.options import Options, Setup
 from chatbot.redaction import without_secrets
+from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.backend import Examination, Flaw, shell_word
 from chatbot.stores.base import ObservationStore
@@ -50,6 +51,7 @@ from chatbot.stores.on_disk.examination import close_to_others, exposed, unwrita
 from chatbot.stores.plugins import STORES, open_backend, open_place, open_store
 from chatbot.stores.records import SessionRecord, reason_of
 from chatbot.telemetry import check_telemetry
+from chatbot.tools.toolbox import TOOLS
 from chatbot.transfer.sync_storage import Storage, digest_of_storage
 
 State = Literal["ok", "note", "bad", "fixed"]
@@ -172,6 +174,22 @@ async def _plugin(setup: Setup, name: str, *, verify: bool) -> AsyncIterator[Fin
     yield Finding("stores", "ok", f"{name} answers")
     for flaw in flaws:
         yield Finding.of(flaw)
+
+
+async def check_tools(setup: Setup, options: Options) -> AsyncIterator[Finding]:
+    """Make the tools of plug-ins, which may need a session: one that keeps nothing."""
+    for agent, settings in setup.config.agents.items():
+        if own := ", ".join(sorted({*settings.tools} - TOOLS.own.keys())):
+            asked = Options(
+                config=options.config, identity=options.identity, agent=agent, model="scripted", ephemeral=True
+            )
+            try:
+                async with Runtime(asked) as runtime:
+                    runtime.tools(await runtime.new_session())
+            except ConfigError as error:
+                yield Finding("tools", "bad", str(error), _edit_command(setup, "agents", agent, "tools"))
+            else:
+                yield Finding("tools", "ok", own)
 
 
 async def check_sessions(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
@@ -369,6 +387,7 @@ async def examine(options: Options, *, network: bool = False, verify: bool = Fal
         check_sessions(setup, verify=verify),
         check_permissions(setup),
         check_stores(setup, verify=verify),
+        check_tools(setup, options),
         check_memories(setup, verify=verify),
     ):
         async for finding in _with_storage_errors(part):

@@ -39,7 +39,11 @@ class FunctionTool(Tool):
         try:
             self._arguments = _arguments_of(function)
         except (NameError, ValueError, PydanticUserError) as error:
-            raise TypeError(f"the signature of {function.__name__} cannot be made a schema: {error}") from error
+            why = str(error).partition("\n")[0]
+            raise TypeError(
+                f"the signature of {function.__name__} cannot be made a schema: {why} "
+                "A function of the context returns tools that need the session."
+            ) from error
         self.spec = self._arguments.spec
 
     async def run(self, arguments: dict[str, Any]) -> str:

@@ -449,6 +449,27 @@ def test_a_plug_in_store_is_opened_and_asked(store: str, state: str, words: str,
     assert [(each["state"], words in each["message"]) for each in found] == [(state, True)]
 
 
+OWN_TOOLS = """
+from chatbot import ToolContext
+async def fits(word: str) -> str: ...
+async def takes_context(context: ToolContext) -> str: ...
+def fails(context):
+    raise OSError("no such device")
+"""
+
+
+@pytest.mark.parametrize(
+    ("tool", "state", "words"),
+    [("fits", "ok", "fits"), ("takes_context", "bad", "cannot be made a schema"), ("fails", "bad", "no such device")],
+)
+def test_tools_of_plug_ins_are_made(tool: str, state: str, words: str, config_is_asked_for: None) -> None:
+    Path("doctor_tools.py").write_text(OWN_TOOLS, encoding="utf-8")
+    add(Path("config.toml"), f'[agents.chat]\ntools = ["memory", "doctor_tools:{tool}"]\n'.encode())
+    [found] = [each for each in findings(code=int(state == "bad")) if each["subject"] == "tools"]
+    assert found["state"] == state
+    assert words in found["message"]
+
+
 def test_of_a_full_disk_the_free_space_is_looked_at(small_disk: Path, config_is_asked_for: None) -> None:
     Path("config.toml").write_text(f'identities = "{small_disk}"\n[model]\nname = "scripted"\n', encoding="utf-8")
     ok("ask", "hello")
