@@ -25,8 +25,9 @@ from msgspec import Struct
 from chatbot.embedding import SURE
 from chatbot.memory.episode import QUESTION
 from chatbot.memory.orders import form_in, skeleton, without_invisible
-from chatbot.memory.people import TASK, task_of
+from chatbot.memory.people import task_of
 from chatbot.memory.profile_lines import CATEGORY
+from chatbot.memory.writing import TASK
 from chatbot.messages import FENCE, ToolSpec
 from chatbot.stores.access import View, may_see
 from chatbot.stores.fields import texts_in

@@ -31,8 +31,9 @@ from chatbot.hooks.hook import Hook, HookContext, per_session
 from chatbot.memory import Memory, SessionHandle, episode
 from chatbot.memory.memorability import content
 from chatbot.memory.orders import form_in, without_invisible
-from chatbot.memory.people import OPEN, TASK, task_of
+from chatbot.memory.people import OPEN, task_of
 from chatbot.memory.standing import StandingAnswer
+from chatbot.memory.writing import TASK
 from chatbot.messages import Message, sentences_of, without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES

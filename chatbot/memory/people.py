@@ -3,8 +3,8 @@
 A fact is a triple of subject, predicate and object, with a confidence and, where there is one, its source. An alias of
 a person is a fact with the predicate `also known as`.
 
-A task is an observation with the metadata `kind = "task"`. Open ones with the `surface` "startup" are shown when a
-session begins. `Task.details` describes a task wherever it is shown.
+A task is an observation with the metadata `kind = "task"`, which every row of the type `task` gets. Open ones with the
+`surface` "startup" are shown when a session begins. `Task.details` describes a task wherever it is shown.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from msgspec.structs import asdict
 
 from chatbot.memory.inputs import takes
 from chatbot.memory.scope import PUBLIC, Scope, ScopedOperations, Sensitivities, project_named
-from chatbot.memory.writing import DEFAULT_TYPE, MemoryWrites
+from chatbot.memory.writing import DEFAULT_TYPE, PENDING, STARTUP, TASK, MemoryWrites
 from chatbot.messages import Priority, TaskScope, TaskStatus
 from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, Visibility, default_visibility, fold
@@ -196,17 +196,12 @@ def _groups(facts: Iterable[Triple]) -> dict[str, dict[str, str]]:
     return groups
 
 
-TASK = "task"
-"""The value under the metadata key `KIND` of a row that is a task."""
-STARTUP = "startup"
-
 OPEN: tuple[TaskStatus, ...] = ("pending", "in_progress")
 _WORDS: dict[str, tuple[str, ...]] = {
     "status": get_args(TaskStatus),
     "scope": get_args(TaskScope),
     "priority": get_args(Priority),
 }
-_DEFAULTS = {"status": "pending", "scope": "collaborative", "priority": "normal", "surface": STARTUP}
 _PLAIN = frozenset({"note", DEFAULT_TYPE})
 """Generic types: a row of one gets the type `task` when it becomes a task; others keep theirs."""
 
@@ -228,8 +223,8 @@ class Task(Struct, frozen=True):
         """Return the details besides the title, on one line; empty for a plain pending task."""
         said = (
             f"due {self.due}" if self.due else "",
-            f"{self.priority} priority" if self.priority != _DEFAULTS["priority"] else "",
-            self.status.replace("_", " ") if self.status != _DEFAULTS["status"] else "",
+            f"{self.priority} priority" if self.priority != PENDING["priority"] else "",
+            self.status.replace("_", " ") if self.status != PENDING["status"] else "",
             f"project {self.project}" if self.project else "",
             self.note,
         )
@@ -266,7 +261,7 @@ class Tasks(MemoryWrites):
             type="task",
             subject="todo",
             project=project,
-            metadata={KIND: TASK, "status": "pending", **given},
+            metadata=given,
             source=source,
         )
         if remembered.outcome == "exact_dup":
@@ -318,7 +313,7 @@ class Tasks(MemoryWrites):
         scope = self.scope
         [known] = await scope.store.get(scope.write_view(SENSITIVITIES), [known_id])
         if known.metadata.get(KIND) == TASK and known.metadata.get("status") in OPEN:
-            if said := {name: value for name, value in given.items() if value != _DEFAULTS.get(name, "")}:
+            if said := {name: value for name, value in given.items() if value != PENDING.get(name, "")}:
                 await self.update_task(known_id, **said)
             return
         plain: dict[str, Any] = {"type": "task", "subject": "todo"} if known.type in _PLAIN else {}
@@ -358,7 +353,7 @@ def _as_metadata(details: dict[str, str]) -> dict[str, str | None]:
 
 
 def _known_or_default(name: str, kept: dict[str, Any]) -> Any:
-    return kept[name] if kept.get(name) in _WORDS[name] else _DEFAULTS[name]
+    return kept[name] if kept.get(name) in _WORDS[name] else PENDING[name]
 
 
 def _check(details: dict[str, Any]) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Literal
 
-from msgspec import Struct
-from msgspec.structs import replace
+from msgspec import Struct, structs
 
 from chatbot.embedding import SURE
 from chatbot.memory.inputs import list_of, sets, takes
@@ -29,7 +28,7 @@ from chatbot.stores.errors import (
 )
 from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth, check_key
 from chatbot.stores.loops import to_its_end
-from chatbot.stores.observation import OWN_KEY, TYPES, Content, Observation, Triple, Type
+from chatbot.stores.observation import KIND, OWN_KEY, TYPES, Content, Observation, Triple, Type
 from chatbot.stores.query import EVERY, FactFilter, Filter, status_now
 from chatbot.stores.records import check_time, check_type, chunks, format_time, parse_time
 from chatbot.stores.row_events import Event, Kind
@@ -39,6 +38,11 @@ CONCEPTS = ("how-it-works", "why-it-exists", "what-changed", "problem-solution",
 """Kinds of knowledge by which memories can be found."""
 DEFAULT_TYPE: Type = "discovery"
 """Default type of a memory that a user adds."""
+TASK = "task"
+"""The type of a task, and the value under the metadata key `KIND` of every row that is one."""
+STARTUP = "startup"
+PENDING = {"status": "pending", "scope": "collaborative", "priority": "normal", "surface": STARTUP}
+"""Metadata of a new task."""
 _BATCH = 500
 _AT_ONCE = 16
 """Drafts checked in a row before other tasks get a turn."""
@@ -102,7 +106,7 @@ class MemoryWrites(ScopedOperations):
         """
         [remembered] = await self.remember_all([draft])
         if draft.source in _BY_HAND and (noticed := await _warning(self.scope, draft)):
-            return replace(remembered, warning="; ".join(filter(None, (remembered.warning, noticed))))
+            return structs.replace(remembered, warning="; ".join(filter(None, (remembered.warning, noticed))))
         return remembered
 
     async def remember_all(self, drafts: Iterable[Draft], *, keep_going: bool = False) -> list[AddResult]:
@@ -133,6 +137,10 @@ class MemoryWrites(ScopedOperations):
         """
         scope = self.scope
         changes, redacted = redact_all(_within_bounds(changes))
+        if changes.get("type") == TASK:
+            rows = await scope.store.get(scope.write_view(SENSITIVITIES), [observation_id])
+            held = {name: value for row in rows for name, value in row.metadata.items()}
+            changes["metadata"] = {KIND: TASK, **PENDING, **held, **(changes.get("metadata") or {})}
         _check_expiry(changes.get("expires_at"), scope.clock())
         if isinstance(expires := changes.get("expires_at"), datetime):
             changes["expires_at"] = format_time(expires)
@@ -307,6 +315,8 @@ def _make_row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None
             "sensitivity": scope.caller.at_least(draft.sensitivity),
         },
     )
+    if row.type == TASK:
+        row = replace(row, metadata={KIND: TASK, **PENDING, **row.metadata})
     return row, leaving, redacted, warning
 
 

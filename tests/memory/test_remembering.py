@@ -11,9 +11,9 @@ import pytest
 
 from chatbot.errors import SessionNotFound
 from chatbot.memory import Memory, MemorySystem
-from chatbot.memory.people import ALIAS, OPEN, STARTUP
+from chatbot.memory.people import ALIAS, OPEN
 from chatbot.memory.scope import PUBLIC, Caller, MemoryEvent, SystemOptions, new_id
-from chatbot.memory.writing import Draft
+from chatbot.memory.writing import STARTUP, Draft
 from chatbot.messages import TaskStatus
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES
 from chatbot.stores.errors import (
@@ -429,6 +429,17 @@ async def test_a_task_in_words_that_are_remembered_is_to_be_done_all_the_same(me
     await memories.add_task("Water the roses at night")
     assert (await memories.get([preference.id]))[0].type == "preference"
     assert len(await memories.tasks()) == 2
+
+
+async def test_a_memory_of_the_type_task_is_a_task_and_an_edit_opens_no_closed_one(memories: Memory) -> None:
+    added = await memories.remember("Buy milk", type="task", metadata={"priority": "high"})
+    edited = await memories.remember("Water the roses")
+    await memories.update(edited.id, type="task")
+    assert [task.id for task in await memories.tasks(surface=STARTUP, scope="collaborative")] == [added.id, edited.id]
+    await memories.update_task(added.id, status="completed")
+    await memories.update(added.id, type="task", title="Buy oat milk")
+    [done] = await memories.tasks(statuses=["completed"])
+    assert (done.title, done.priority) == ("Buy oat milk", "high")
 
 
 async def test_tasks_are_sorted_ticked_off_and_surface(memories: Memory) -> None:
