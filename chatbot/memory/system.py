@@ -199,16 +199,18 @@ class MemorySystem(SessionOpening):
         return await self._erase(record, self.caller.elevated(clearance="full"), keep_memory=False)
 
     async def sessions_anywhere(self) -> list[SessionRecord]:
-        """Return the sessions of this namespace and of those that may be entered from it, expired ones too.
+        """Return the sessions of this namespace and of those inside it, expired ones too.
 
-        For the management of users: whether a session is open to the caller is not checked.
+        Without a namespace, a caller who may curate gets those of all. For the management of users: whether a session
+        is open to the caller is not checked.
         """
         own = self.caller
+        is_everywhere = own.may_cross or (not own.namespace and "curate" in own.rights)
         return await self._catalog.find(
             lambda record: (
-                record.namespace == own.namespace
+                is_everywhere
+                or record.namespace == own.namespace
                 or (bool(own.namespace) and record.namespace.startswith(f"{own.namespace}/"))
-                or own.may_cross
             )
         )
 

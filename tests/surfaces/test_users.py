@@ -299,8 +299,9 @@ def test_a_token_with_a_namespace_stays_in_it_whatever_a_request_says(http: Serv
         _say(client, said(3), user="alice")
         assert others_in(_memories(client)) == []
         assert others_in(_memories(client, **{"X-Chatbot-User": "alice"}), 3) == []
-        spaces = [each["namespace"] for each in client.get("/v1/users").json()["data"]]
-        assert spaces == ["shop", "shop/user:alice", "user:alice"]
+        listed = client.get("/v1/users").json()["data"]
+        assert [each["namespace"] for each in listed] == ["shop", "shop/user:alice", "user:alice"]
+        assert [(each["sessions"], each["used_at"] is None) for each in listed] == [(1, False)] * 3
     with served.client(shop) as client:
         assert secret(3) not in client.get("/v1/users/export", params={"user": "alice"}).text
 
