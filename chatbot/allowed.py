@@ -89,8 +89,8 @@ class _Among(tuple[str, ...]):
         return isinstance(value, list) and all(each in self for each in value)
 
 
-def _all(names: str, form: Form = lambda _: True) -> Forms:
-    return dict.fromkeys(_names(names), form)
+def _all(names: str) -> Forms:
+    return dict.fromkeys(_names(names), lambda _: True)
 
 
 _HOOK = "enabled priority timeout_s"

@@ -52,7 +52,7 @@ CLEARANCES: tuple[Clearance, ...] = get_args(Clearance)
 VISIBILITIES: tuple[Visibility, ...] = get_args(Visibility)
 SENSITIVITIES: tuple[Sensitivity, ...] = get_args(Sensitivity)
 
-SEEN: dict[str, frozenset[str]] = {
+_SEEN_BY: dict[str, frozenset[str]] = {
     clearance: frozenset(VISIBILITIES[position:]) for position, clearance in enumerate(CLEARANCES)
 }
 """Visibilities that each clearance sees."""
@@ -128,7 +128,7 @@ class View(Struct, frozen=True):
     @property
     def visibilities(self) -> frozenset[str]:
         """Visibilities that the clearance sees; none for an unknown clearance."""
-        return SEEN.get(self.clearance, frozenset())
+        return _SEEN_BY.get(self.clearance, frozenset())
 
     @property
     def sensitivities(self) -> frozenset[str]:

@@ -7,7 +7,6 @@ row that has no such field.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
@@ -21,7 +20,7 @@ from chatbot.stores.access import VISIBILITIES, Visibility, fold
 from chatbot.stores.errors import InvalidValue, did_you_mean
 from chatbot.stores.fields import Form, Label, checker, fields_by_label, fields_of
 from chatbot.stores.observation import FIELDS, STATUSES, TYPES, Decay, Observation, Status, Triple, Type
-from chatbot.stores.records import Vector, check_time, check_type
+from chatbot.stores.records import Vector, canonical, check_time, check_type
 from chatbot.stores.row_events import Event
 
 Each = TypeVar("Each")
@@ -365,22 +364,17 @@ def _is_ordered(value: Any, other: Any) -> bool:
 
 
 _TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
-    "$eq": lambda value, other: value is not MISSING and value_text(value) == value_text(other),
-    "$ne": lambda value, other: value is MISSING or value_text(value) != value_text(other),
+    "$eq": lambda value, other: value is not MISSING and canonical(value) == canonical(other),
+    "$ne": lambda value, other: value is MISSING or canonical(value) != canonical(other),
     "$gt": lambda value, other: _is_ordered(value, other) and bool(value > other),
     "$gte": lambda value, other: _is_ordered(value, other) and bool(value >= other),
     "$lt": lambda value, other: _is_ordered(value, other) and bool(value < other),
     "$lte": lambda value, other: _is_ordered(value, other) and bool(value <= other),
-    "$in": lambda value, others: value is not MISSING and value_text(value) in map(value_text, others),
+    "$in": lambda value, others: value is not MISSING and canonical(value) in map(canonical, others),
     "$prefix": lambda value, other: isinstance(value, str) and value.startswith(other),
     "$exists": lambda value, other: (value is not MISSING) is bool(other),
 }
 _KINDS: Mapping[str, type] = {"$in": list, "$prefix": str, "$exists": bool}
-
-
-def value_text(value: object) -> str:
-    """Return a value of the metadata as text, in which 1, 1.0 and true differ."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def tests_of(asked: object) -> Mapping[str, Any] | None:

@@ -194,6 +194,11 @@ def chunks(items: Sequence[Item], size: int) -> Iterator[Sequence[Item]]:
     return (items[begin : begin + size] for begin in range(0, len(items), size))
 
 
+def canonical(value: object) -> str:
+    """Return a JSON value as text, the same for equal tables; 1, 1.0 and true differ."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+
+
 def in_line(text: str) -> str:
     """Return the text on one line, without control characters and marks of direction."""
     return " ".join(" ".join(text.split()).translate(_INVISIBLE).split()) if ODD.search(text) else text

@@ -70,9 +70,9 @@ def render(entries: Iterable[TranscriptEntry]) -> bytes:
     return b"".join(map(_render_one, entries))
 
 
-def parse(data: bytes, last: int | None = None) -> list[TranscriptEntry]:
-    """Return the entries in `data`, or the last few. Bytes before the first header are skipped."""
-    return [entry_of(data, block) for block in blocks(data, last)]
+def parse(data: bytes) -> list[TranscriptEntry]:
+    """Return the entries in `data`. Bytes before the first header are skipped."""
+    return [entry_of(data, block) for block in blocks(data)]
 
 
 def blocks(data: bytes, last: int | None = None) -> list[Block]:

@@ -39,7 +39,7 @@ from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, ReadOnlyFolder, StoreBusy, UnknownObservation
 from chatbot.stores.loops import run_apart, to_its_end
 from chatbot.stores.query import Progress
-from chatbot.stores.records import ID, chunks, format_time
+from chatbot.stores.records import ID, canonical, chunks, format_time
 from chatbot.stores.row_events import Event
 from chatbot.transfer import sync_place, union, untrusted
 from chatbot.transfer.sync_storage import Entries, SessionUnion, Storage, unite_lines
@@ -386,7 +386,7 @@ class Sync:
             for line in lines:
                 if isinstance(line, untrusted.SessionLine):
                     self.known.sessions.pop(line.id, None)
-                    parts = (*line.entries, *line.files, *map(union.canonical, line.receipts))
+                    parts = (*line.entries, *line.files, *map(canonical, line.receipts))
                     self.known.digests -= {union.digest_of(line.id + each) for each in parts}
         return names, left
 
@@ -423,11 +423,11 @@ class Sync:
             if name == untrusted.BILL:
                 check = partial(untrusted.check_call, until=self._until)
                 kept = sync_place.acceptable(kept, check, f"{untrusted.BILL}.jsonl", self.report.aside)
-            new = [json.loads(each) for each in self.known.new(map(union.canonical, kept))]
+            new = [json.loads(each) for each in self.known.new(map(canonical, kept))]
             records += [untrusted.RecordsLine(name, [*some]) for some in chunks(new, _AT_ONCE)]
             if name == untrusted.BILL:
                 self.report.given["calls"] = len(new)
-                self.texts += map(union.canonical, new)
+                self.texts += map(canonical, new)
         if ids := self.known.new(self.state.erased, "erased "):
             self.report.given["erased"] += len(ids)
             records.append(untrusted.ErasedLine(ids))

@@ -34,6 +34,7 @@ from chatbot.stores.records import (
     SessionRecord,
     SessionRef,
     TranscriptEntry,
+    canonical,
     format_time,
     parse_record,
     parse_time,
@@ -52,7 +53,7 @@ Entries = dict[str, TranscriptEntry]
 
 
 def _digest(value: object) -> str:
-    return union.digest_of(union.canonical(value)).hex()
+    return union.digest_of(canonical(value)).hex()
 
 
 class _SessionStore(KeyValueStore, TranscriptStore):
@@ -214,7 +215,7 @@ class SessionUnion:
             cut=state.cut,
             entries={each: said[each] for each in known.new(said, record.id)},
             values={**content.values, **own, **{key: (None, at) for key, at in state.dead.items()}},
-            receipts=[json.loads(each) for each in known.new(map(union.canonical, content.receipts), record.id)],
+            receipts=[json.loads(each) for each in known.new(map(canonical, content.receipts), record.id)],
         )
 
     async def _portions(self, session_id: str, names: list[str], lost: set[str]) -> AsyncIterator[dict[str, bytes]]:
@@ -445,7 +446,7 @@ async def digest_of_storage(storage: Storage) -> str:
     def rest() -> str:
         journal = storage.journal()
         rows = (union.digested_text(journal, each) for each in journal.touched())
-        return union.digest_of_all([*said, *rows, *map(union.canonical, storage.backend.lines("usage").all())])
+        return union.digest_of_all([*said, *rows, *map(canonical, storage.backend.lines("usage").all())])
 
     return await asyncio.to_thread(rest)
 
@@ -462,7 +463,7 @@ async def unreadable(storage: Storage, aside: Iterable[RefusedFile]) -> list[str
 
 def _least_kept(receipt: Mapping[str, Any]) -> tuple[bool, int, str]:
     """Return the key by which the least of two versions of a receipt is kept."""
-    text = union.canonical(receipt)
+    text = canonical(receipt)
     return not receipt.get("taken_back"), len(text), text
 
 
@@ -472,7 +473,7 @@ def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: boo
         ours = lines.all()
 
         def key(record: Mapping[str, Any]) -> str:
-            return union.canonical({name: record.get(name) for name in ("turn", "at", "kind")} if receipts else record)
+            return canonical({name: record.get(name) for name in ("turn", "at", "kind")} if receipts else record)
 
         found = {key(each): each for each in ours}
         added = 0

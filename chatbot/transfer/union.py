@@ -30,7 +30,7 @@ from chatbot.stores.fields import MOST_COUNTED
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import COUNTING, ID_IN_LINE, LineChange, Writing
 from chatbot.stores.observation import Observation
-from chatbot.stores.records import SessionRecord, TranscriptEntry, format_time, micros, parse_time
+from chatbot.stores.records import SessionRecord, TranscriptEntry, canonical, format_time, micros, parse_time
 from chatbot.stores.row_events import KINDS, Event, apply, check_fields, implied_events, parse_event
 
 SESSIONS, OBSERVATIONS, STATE = "basic_session", "observations", "sync.json"
@@ -303,11 +303,6 @@ def digested_text(journal: Journal, row_id: str) -> str:
     history = journal.history(row_id)
     counts = history.counts.settled(history.parts)
     return canonical({"row": row_id, "parts": [*map(identity, history.parts)], "counted": counts.text()})
-
-
-def canonical(value: Any) -> str:
-    """Return the canonical text of a JSON value."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
 def portable(record: SessionRecord) -> dict[str, Any]:

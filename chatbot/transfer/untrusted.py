@@ -20,9 +20,17 @@ from msgspec.structs import replace
 from chatbot.memory.handle import CHOICES
 from chatbot.stores.backend import checked_blob, checked_blob_name
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat
-from chatbot.stores.records import KeyValue, TranscriptEntry, check_time, format_time, parse_record, parse_time
+from chatbot.stores.records import (
+    KeyValue,
+    TranscriptEntry,
+    canonical,
+    check_time,
+    format_time,
+    parse_record,
+    parse_time,
+)
 from chatbot.stores.row_events import Event, check_fields, parse_event
-from chatbot.transfer.union import SESSIONS, Counts, canonical, digest_of, identity, parts_of, portable
+from chatbot.transfer.union import SESSIONS, Counts, digest_of, identity, parts_of, portable
 
 VERSION = 1
 AHEAD = timedelta(days=2)

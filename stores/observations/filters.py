@@ -11,8 +11,8 @@ from typing import Any
 
 from chatbot.stores.observations.lookups import label_of
 from chatbot.stores.observations.table import Table
-from chatbot.stores.query import EMPTY, FILTERED, MISSING, Filter, Labelled, Order, passes, tests_of, value_text
-from chatbot.stores.records import micros
+from chatbot.stores.query import EMPTY, FILTERED, MISSING, Filter, Labelled, Order, passes, tests_of
+from chatbot.stores.records import canonical, micros
 
 Range = tuple[Sequence[float], Callable[[Any, float], Any], float]
 """A column, how its numbers are compared, and with which number."""
@@ -28,7 +28,7 @@ def fitting_rows(table: Table, wanted: Filter) -> set[int] | None:
         if getattr(wanted, asked) not in {None, ()}
     ]
     exact = {key: value for key, value in wanted.metadata.items() if key[:1] != "$" and tests_of(value) is None}
-    groups += [[label_of(f"metadata.{key}", value_text(value))] for key, value in exact.items()]
+    groups += [[label_of(f"metadata.{key}", canonical(value))] for key, value in exact.items()]
     compared = {key: value for key, value in wanted.metadata.items() if key not in exact}
     found = _rows_meeting_all(table, compared) if compared else None
     for group in groups:
@@ -52,7 +52,7 @@ def _rows_meeting(table: Table, name: str, asked: Any) -> set[int]:
     if name == "$not":
         return set(range(len(table))) - _rows_meeting_all(table, asked)
     if (tests := tests_of(asked)) is None:
-        return set(table.labels.of(label_of(f"metadata.{name}", value_text(asked))))
+        return set(table.labels.of(label_of(f"metadata.{name}", canonical(asked))))
     start = label_of(f"metadata.{name}", "")
     held = {label[len(start) :]: numbers for label, numbers in table.labels.items() if label.startswith(start)}
     found = set().union(*(numbers for value, numbers in held.items() if passes(json.loads(value), tests)))

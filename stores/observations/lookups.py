@@ -29,8 +29,8 @@ from chatbot.stores.observation import (
     replace_unchecked,
     searched_of,
 )
-from chatbot.stores.query import LABELS, EventStep, Version, key_of, value_text
-from chatbot.stores.records import ID, micros
+from chatbot.stores.query import LABELS, EventStep, Version, key_of
+from chatbot.stores.records import ID, canonical, micros
 from chatbot.stores.row_events import Event, apply
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def labels_of(row: Observation) -> list[str]:
         if held
         for value in ((held,) if isinstance(held, str) else held)
     ]
-    labels += [label_of(f"metadata.{key}", value_text(value)) for key, value in row.metadata.items()]
+    labels += [label_of(f"metadata.{key}", canonical(value)) for key, value in row.metadata.items()]
     return list(dict.fromkeys(labels))
 
 

@@ -198,7 +198,7 @@ async def export_memory(run: VerbRun) -> None:
     """Write the memories of every namespace, or of the named one, to a file, or print them."""
     args = run.args
     path = None if args.output in {None, Path("-")} else args.output.expanduser()
-    form = args.format or ("markdown" if path and path.suffix.lower() in {".md", ".markdown"} else "jsonl")
+    form = args.format or (_FORMS.get(path.suffix.lower(), "jsonl") if path else "jsonl")
     memories = run.memories if args.namespace else run.memories.within(across=True)
     remembered = await export_memories(memories, SENSITIVITIES, **await run.given_filter())
     counts = {"observations": len(remembered.observations), "facts": len(remembered.facts)}
