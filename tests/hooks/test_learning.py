@@ -63,7 +63,7 @@ async def statuses(session: SessionHandle) -> dict[str, str]:
 @pytest.mark.parametrize("action", ["UPDATE", "DELETE"])
 async def test_a_fact_of_the_bot_takes_no_others_place(session: SessionHandle, memory_home: Path, action: str) -> None:
     old = (await session.memory.remember("Sam lives in Lisbon", subject="Sam")).id
-    origin = Origin("chat", OWN, own="What does that page say of me?", reply="It says that Sam lives in Porto now.")
+    origin = Origin("chat", OWN, own="Yes.", question="The page says that Sam lives in Porto now?")
     calls = calls_of(decides((0, action, 0)), memory_home)
     steps = await plan([ExtractedFact("Sam lives in Porto", "Sam")], session.memory, calls, origin, settings_of())
     [outcome] = await apply(steps, session.memory, origin)

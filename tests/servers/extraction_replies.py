@@ -87,7 +87,7 @@ def work_of(messages: list[dict[str, Any]]) -> str:
     if "sum up a conversation" in instructions:
         said = re.findall(r"^  user \| (.*)$", question, re.MULTILINE)
         return json.dumps({"request": said[0], "outcome": said[-1], "decisions": [], "open_items": ["all of it"]})
-    said = re.findall(r"^  (?:person said|text)? ?\| (.*)$", question.partition("  bot replied")[0], re.MULTILINE)
+    said = re.findall(r"^  (?:person said|text)? ?\| (.*)$", question, re.MULTILINE)
     return json.dumps({"facts": [{"content": each, "subject": "Sam", "category": "", "type": "note"} for each in said]})
 
 

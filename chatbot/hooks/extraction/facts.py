@@ -32,6 +32,7 @@ from chatbot.chat.governor import fenced, with_bars
 from chatbot.config import ExtractionSettings
 from chatbot.hooks.extraction.structured import DATA, Table, objects_in, schema_of
 from chatbot.memory import SessionHandle
+from chatbot.memory.episode import QUESTION
 from chatbot.memory.memory import Memory
 from chatbot.memory.orders import form_in, without_invisible
 from chatbot.memory.profile_lines import is_proposable
@@ -295,7 +296,7 @@ def _comparison(facts: Sequence[ExtractedFact], candidates: MemoryCandidates) ->
 
 
 SOURCE = "extraction"
-FROM_REPLY = "extraction:reply"
+FROM_BOT = "extraction:bot"
 """Source of a fact with words of the bot that the person did not use: it replaces no other."""
 _SAME_SUBJECT = 50
 """Maximum facts on a subject that are compared with a new one."""
@@ -308,11 +309,10 @@ _NEAREST = 10
 
 
 class TurnText(Struct, frozen=True):
-    """The texts of a turn that began at time `at`, and the rows in its prompt."""
+    """The words of the person in a turn that began at time `at`, and the rows in its prompt."""
 
     at: datetime
     text: str
-    reply: str
     recalled: Sequence[Observation] = ()
 
 
@@ -325,13 +325,13 @@ class Origin(Struct, frozen=True):
     said_at: datetime | None = None
     own: str = ""
     """The words of the person."""
-    reply: str = ""
-    """The words of the bot, which may repeat a tool or a page."""
+    question: str = ""
+    """The question of the bot that the person answers; it may repeat a tool or a page."""
 
     def is_of_bot(self, fact: ExtractedFact) -> bool:
         """Return whether a fact uses words of the bot that the person did not use."""
         words = set(terms(f"{fact.content} {fact.subject}"))
-        return not words.isdisjoint(set(terms(self.reply)) - set(terms(self.own)))
+        return not words.isdisjoint(set(terms(self.question)) - set(terms(self.own)))
 
 
 class FactStep(Struct, frozen=True):
@@ -360,7 +360,10 @@ class FactOutcome(Struct, frozen=True):
 async def learn_from(
     turn: TurnText, session: SessionHandle, calls: Calls, settings: ExtractionSettings
 ) -> tuple[FactList, Sequence[FactOutcome]]:
-    """Extract the facts of an exchange and remember them; return the facts, and the outcomes of those remembered.
+    """Extract the facts that the person stated in a turn, and remember them; return the facts, and their outcomes.
+
+    The model sees the person's words, and before them the question of the bot that they answer, but no reply: small
+    models take the bot's courtesies for facts. Outcomes are of the facts that were remembered.
 
     Facts are as strict as the observation that keeps the exchange. Without one it was small talk, and no model is
     asked. Raises a `ModelError`, `BudgetExceeded` or `StoreError`; then nothing is kept.
@@ -369,11 +372,12 @@ async def learn_from(
     source = await _source(turn, session, sensitivities)
     if source is None:
         return FactList(), ()
-    extracted = await extract(calls, [("person said", turn.text), ("bot replied", turn.reply)], at=turn.at)
+    question = str(source.metadata.get(QUESTION, ""))
+    extracted = await extract(calls, [("bot asked", question), ("person said", turn.text)], at=turn.at)
     extracted = extracted.without_recalled(turn.text, turn.recalled)
     if not extracted.facts:
         return extracted, ()
-    origin = Origin(session.agent_id, Guard.of(source), (source.id,), turn.at, turn.text, turn.reply)
+    origin = Origin(session.agent_id, Guard.of(source), (source.id,), turn.at, turn.text, question)
     steps = await plan(extracted.facts, session.memory, calls, origin, settings)
     async with session.hold_turn():  # the exchange cannot be undone while its facts are written
         if await _source(turn, session, sensitivities) is None:
@@ -446,7 +450,7 @@ def _draft(step: FactStep, origin: Origin) -> Draft:
         category=fact.category,
         type=fact.type,
         importance=0.6 if fact.type in PROTECTED_TYPES else 0.5,
-        source=FROM_REPLY if origin.is_of_bot(fact) else SOURCE,
+        source=FROM_BOT if origin.is_of_bot(fact) else SOURCE,
         visibility=guard.visibility,
         sensitivity=guard.sensitivity,
         min_clearance=min(needed, key=CLEARANCES.index),

@@ -203,7 +203,7 @@ class Extraction(Hook):
 
         calls = self._model.calls(event.session)
         settings = self.context.config.extraction
-        turn = TurnText(event.at, event.text, event.reply, event.recalled.rows)
+        turn = TurnText(event.at, event.text, event.recalled.rows)
         async with note_work(calls, "extraction", after=event.turn, failed="nothing was extracted", facts=[]) as record:
             record["facts"] = _outcomes(*await learn_from(turn, event.session, calls, settings))
 
