@@ -94,6 +94,7 @@ class Repl:
             multiline=True,
             prompt_continuation="  ",
             enable_open_in_editor=True,
+            enable_suspend=True,
             mouse_support=False,
         )
         consent.before_question = lambda: self._typeahead.gather(self._prompt.input)
