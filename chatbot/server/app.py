@@ -189,7 +189,7 @@ def _why(error: dict[str, Any]) -> str:
 
 async def _answer_http_error(request: Request, error: Any) -> Response:
     if error.status_code == 400:
-        return invalid("the body is not valid JSON").response()
+        return invalid("the body is not valid JSON").for_path(request.url.path).response()
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
     route = request.scope.get("route")  # static files have none
     if error.status_code == 405 and route and (methods := await methods_of(request.app, route.path)):
@@ -204,6 +204,14 @@ async def _answer_http_error(request: Request, error: Any) -> Response:
     problem = Problem(error.status_code, code, message, headers=headers)
     is_page = shows_page(request.scope) and not request.url.path.startswith("/v1/")
     return problem_page(request, problem) if is_page else problem.response()
+
+
+_STOPPED = Problem(
+    503,
+    "outcome_unknown",
+    "the server stopped before this was complete: check whether it was done before you repeat it",
+    headers={"retry-after": "5", "x-should-retry": "false"},
+)
 
 
 class Envelope:
@@ -240,6 +248,10 @@ class Envelope:
             inner["path"] = scope["path"].removesuffix("/") or "/"
         try:
             await self._app(inner, receive, send_marked)
+        except asyncio.CancelledError:  # the server stops, and uvicorn would say only that it failed
+            if not has_begun:
+                await _STOPPED.response()(inner, receive, send_marked)
+            raise
         except Exception as error:
             if has_begun:
                 raise

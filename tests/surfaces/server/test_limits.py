@@ -174,6 +174,8 @@ def test_a_body_that_is_no_json_or_not_said_to_be_is_refused(small: Served) -> N
         for body in (b"{", b"[]", b'"x"', b"\xff", b"[" * 3_000, b'{"title": "\\ud800"}', b'{"title": NaN}'):
             answer = client.post("/v1/sessions", content=body, headers={"Content-Type": "application/json"})
             assert (answer.status_code, answer.json()["error"]["code"]) == (422, "invalid_value"), body
+            answer = client.post("/v1/responses", content=body, headers={"Content-Type": "application/json"})
+            assert (answer.status_code, answer.json()["error"]["code"]) == (400, "invalid_value"), body
         body = b'{"model": "ada", "messages": [{"role": "user", "content": "\\ud800"}]}'
         answer = client.post("/v1/chat/completions", content=body, headers={"Content-Type": "application/json"})
         assert (answer.status_code, answer.json()["error"]["param"]) == (400, "messages.0.content.text")

@@ -14,7 +14,8 @@ import httpx
 import pytest
 import uvicorn
 from starlette.applications import Starlette
-from starlette.responses import StreamingResponse
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from chatbot.chat.dialogue import STOPPED
@@ -22,6 +23,7 @@ from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
+from chatbot.server.app import Envelope
 from chatbot.server.identities import Identities
 from chatbot.server.serve import address_of, listen_on, serve, uvicorn_config
 from tests import command
@@ -87,6 +89,29 @@ async def test_a_reply_that_the_end_cuts_off_is_logged_without_a_traceback(caplo
             await serving
     assert "Cancel 1 running task" in caplog.text
     assert "Traceback" not in caplog.text
+
+
+async def test_a_request_that_the_end_cuts_off_is_answered_like_a_write_of_unknown_outcome() -> None:
+    has_begun = asyncio.Event()
+
+    async def endless(_: Request) -> Response:
+        has_begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    app = Envelope(Starlette(routes=[Route("/v1/chat/completions", endless, methods=["POST"])]))
+    server = uvicorn.Server(uvicorn_config(app, ServerSettings(), grace_s=0))
+    with listen_on("127.0.0.1", 0) as sock:
+        serving = asyncio.create_task(server.serve(sockets=[sock]))
+        async with httpx.AsyncClient(timeout=PATIENCE_S) as client:
+            asking = asyncio.create_task(client.post(f"{address_of('127.0.0.1', sock)}/v1/chat/completions"))
+            await has_begun.wait()
+            server.should_exit = True
+            answer = await asking
+            await serving
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "outcome_unknown")
+    assert answer.json()["error"]["message"].startswith("the server stopped before this was complete")
+    assert answer.headers["x-should-retry"] == "false"
 
 
 def test_a_token_is_shown_once_and_kept_as_a_hash_that_others_cannot_read() -> None:
