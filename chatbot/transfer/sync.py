@@ -172,9 +172,12 @@ class Sync:
                 raise LaterFormat(f"{self.place.key} was written by a later release: upgrade chatbot to sync")
         is_new = not state.identity and not self.storage.backend.sessions.ids() and not self.storage.journal().lines
         if found and found != state.identity and not is_new:
+            advice = "sync to a folder of its own, or begin with a new, empty identity"
+            if self.is_own:
+                advice = "choose a new, empty target, as with `chatbot restore --as NAME`"
             raise ConfigError(
-                f"{self.place.key} holds another identity, which was never synced with this one: nothing was changed. "
-                "Sync to a folder of its own, or begin with a new, empty identity"
+                f"{self.place.key} holds another identity, which was never synced with this one: nothing was changed; "
+                + advice
             )
         if not state.identity:
             state.identity = found or secrets.token_hex(16)

@@ -97,7 +97,8 @@ def test_a_backup_is_not_overwritten_and_a_full_identity_not_restored_into() -> 
     Path("identities/ada").rename("identities/old")
     for name in ("bo", "ada"):
         ok("memory", "add", "Something else", "-i", name)
-        assert "which was never synced with this one" in run("restore", "ada.chatbot", "--as", name).stderr
+        told = run("restore", "ada.chatbot", "--as", name).stderr
+        assert "never synced with this one: nothing was changed; choose a new, empty target, as with" in told
     assert not Path("identities/ada/identity.toml").exists(), "no settings are left of what was not restored"
 
 
