@@ -165,7 +165,7 @@ def find_file(path: Path | str | None, environ: Mapping[str, str]) -> Path | Non
     if named := path or environ.get(FILE_VARIABLE):
         asked = Path(named)
         if not is_there(asked):
-            raise ConfigError(f"configuration file not found: {asked}")
+            raise ConfigError(f"configuration file not found: {asked} (`chatbot --config FILE init` creates one)")
         return asked
     return next(filter(is_there, (Path(FILE_NAME), user_config_path("chatbot") / FILE_NAME)), None)
 

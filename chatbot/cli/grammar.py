@@ -8,6 +8,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import reduce
 from pathlib import Path
@@ -29,21 +30,20 @@ def number(kind: Callable[[str], N], least: float, most: float, wrong: str) -> C
     """Return a function that parses a number in these bounds; `wrong` is the message for any other."""
 
     def parsed(text: str) -> N:
-        found = kind(text)
-        if not least <= found <= most:
-            raise argparse.ArgumentTypeError(f"{text} {wrong}")
-        return found
+        with suppress(ValueError):
+            if least <= (found := kind(text)) <= most:
+                return found
+        raise argparse.ArgumentTypeError(f"{text!r} {wrong}")
 
-    parsed.__name__ = kind.__name__  # argparse names it in its error for other text
     return parsed
 
 
-usd = number(float, _SMALLEST, _LARGEST, "must be more than 0")
-amount = number(float, 0, _LARGEST, "must not be negative")
-count = number(int, 0, 10**15, "must be from 0 to 10^15")
-port = number(int, 0, 65_535, "must be from 0 to 65535")
+usd = number(float, _SMALLEST, _LARGEST, "must be a number above 0")
+amount = number(float, 0, _LARGEST, "must be a number from 0")
+count = number(int, 0, 10**15, "must be a whole number from 0 to 10^15")
+port = number(int, 0, 65_535, "must be a whole number from 0 to 65535")
 days = number(float, _SMALLEST, 1e6, "must be a number of days above 0")
-whole_days = number(int, 1, 3660, "must be from 1 to 3660")
+whole_days = number(int, 1, 3660, "must be a whole number from 1 to 3660")
 share = number(float, 0, 1, "must be a number from 0 to 1")
 
 
@@ -171,7 +171,8 @@ class Parser(argparse.ArgumentParser):
         near = [each for each in _MEANT.get(typed, ()) if each in known]
         near += [f"{name} {typed}" for name, below in self.actions.items() if typed in below.actions]
         near = near or nearest(typed, known)
-        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"choose from {', '.join(known)}"
+        ask = "; `chatbot ask` takes a question" if "ask" in self.actions else ""
+        hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"choose from {', '.join(known)}{ask}"
         return f"invalid choice {typed!r}: {hint}"
 
 

@@ -80,7 +80,10 @@ async def _list(args: argparse.Namespace) -> None:
         say_json([asdict(model) | {"usable_by": place or None} for model, place in rows])
         return
     shown = rows if args.all or args.text else rows[:_SHOWN]
-    say_table(_HEAD, [[*cells(model), place or "–"] for model, place in shown])
+    if shown:
+        say_table(_HEAD, [[*cells(model), place or "–"] for model, place in shown])
+    else:
+        say("No models found: chatbot setup finds keys and local servers")
     for server in servers:
         if not server.is_known:
             say(f"to use {server.title} at {server.api_base}: chatbot setup --at {server.api_base}")

@@ -156,6 +156,7 @@ async def test_an_empty_session_is_discarded_and_one_that_holds_anything_is_not(
 
 
 def test_models_are_listed_with_what_can_be_used_and_nothing_that_does_not_chat() -> None:
+    assert "No models found: chatbot setup finds keys and local servers" in ok("models", "list", "no such model")
     assert not [each for each in from_json("models") if each["provider"] != "local"]
     rows = from_json("models", "list", OPENAI_API_KEY=KEY)
     names = [each["name"] for each in rows]
