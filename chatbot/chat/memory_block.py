@@ -165,8 +165,8 @@ class _Notes:
         if is_long:
             found = _excerpt(row, self.view, texts, words=self.words, size=size, count=self.count, order_level=level)
             verdict, note = found or (Verdict(verdict.reason or BUDGET), "")
-        if not verdict.ok:
-            self.dropped[row.id] = verdict.reason
+        if not verdict.ok or note in self.shown.values():
+            self.dropped[row.id] = verdict.reason or REPEATED
             return
         self.excerpts += [row.id] if is_long else []
         self.quoted += [row.id] if verdict.quoted else []

@@ -18,7 +18,7 @@ from chatbot.memory.profile_lines import ProfileLine
 from chatbot.messages import Message, ToolCall
 from chatbot.models.scripted import ScriptedModel
 from chatbot.stores.basic_session import BasicSessionStore
-from chatbot.stores.observation import Observation, estimate_tokens
+from chatbot.stores.observation import Observation, estimate_tokens, replace_unchecked
 from chatbot.stores.records import SessionRef, TranscriptEntry
 from tests.poisoning.suite import NONCE, NOW, VIEW, Attack, attacks, innocents, note_of, read_block, row_with
 
@@ -266,6 +266,12 @@ def test_rows_past_the_limit_and_repeated_ones_are_said_to_be_left_out() -> None
     block = block_of(BEFORE, BEFORE, AFTER, most=1)
     assert block.injected == (BEFORE.id,)
     assert block.dropped == ((BEFORE.id, REPEATED), (AFTER.id, LIMIT))
+
+
+def test_rows_of_one_day_in_the_same_words_are_one_note() -> None:
+    again = replace_unchecked(BEFORE, id=AFTER.id)
+    block = block_of(BEFORE, again)
+    assert (block.injected, block.dropped) == ((BEFORE.id,), ((again.id, REPEATED),))
 
 
 @pytest.mark.parametrize("nonce", ["", "short", "x" * 65, 'a"> <b c="12', "１２３４５６７８"])
