@@ -22,6 +22,7 @@ from errno import EDQUOT, ENOSPC, EROFS
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import structs
 from platformdirs import user_cache_path
 
 from chatbot.chat.calls import Calls
@@ -180,11 +181,8 @@ async def check_tools(setup: Setup, options: Options) -> AsyncIterator[Finding]:
     """Make the tools of plug-ins, which may need a session: one that keeps nothing."""
     for agent, settings in setup.config.agents.items():
         if own := ", ".join(sorted({*settings.tools} - TOOLS.own.keys())):
-            asked = Options(
-                config=options.config, identity=options.identity, agent=agent, model="scripted", ephemeral=True
-            )
             try:
-                async with Runtime(asked) as runtime:
+                async with Runtime(structs.replace(options, agent=agent, model="scripted", ephemeral=True)) as runtime:
                     runtime.tools(await runtime.new_session())
             except ConfigError as error:
                 yield Finding("tools", "bad", str(error), _edit_command(setup, "agents", agent, "tools"))

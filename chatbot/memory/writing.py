@@ -139,8 +139,8 @@ class MemoryWrites(ScopedOperations):
         changes, redacted = redact_all(_within_bounds(changes))
         if changes.get("type") == TASK:
             rows = await scope.store.get(scope.write_view(SENSITIVITIES), [observation_id])
-            held = {name: value for row in rows for name, value in row.metadata.items()}
-            changes["metadata"] = {KIND: TASK, **PENDING, **held, **(changes.get("metadata") or {})}
+            held = rows[0].metadata if rows else {}
+            changes["metadata"] = _as_task({**held, **(changes.get("metadata") or {})})
         _check_expiry(changes.get("expires_at"), scope.clock())
         if isinstance(expires := changes.get("expires_at"), datetime):
             changes["expires_at"] = format_time(expires)
@@ -316,8 +316,13 @@ def _make_row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None
         },
     )
     if row.type == TASK:
-        row = replace(row, metadata={KIND: TASK, **PENDING, **row.metadata})
+        row = replace(row, metadata=_as_task(row.metadata))
     return row, leaving, redacted, warning
+
+
+def _as_task(metadata: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the metadata of a task, with the defaults for what is not given."""
+    return {KIND: TASK, **PENDING, **metadata}
 
 
 def _within_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
