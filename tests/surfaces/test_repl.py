@@ -397,7 +397,9 @@ def test_an_ephemeral_chat_changes_nothing_that_is_kept(remembering: Start) -> N
     chat.say("/memory add Tea", "this chat stores nothing")
     chat.say("/remember Coffee")
     chat.say("/recall coffee", "1 .*Coffee")
-    chat.leave()
+    chat.say("/?", "/help NAME explains")
+    chat.say("/quit")  # as in other chats
+    chat.ended()
     assert not Path("identities/ada/memory").exists()
 
 

@@ -23,6 +23,8 @@ from chatbot.stores.errors import did_you_mean
 from chatbot.stores.fields import how_many
 
 _LISTED = 20
+_OTHER_NAMES = {"/?": "/help", "/bye": "/exit", "/clear": "/new", "/q": "/exit", "/quit": "/exit"}
+"""Names of commands in other chats, with ours."""
 
 
 class Commands(MemorySlash, ReplySlash, CommandLineSlash):
@@ -43,7 +45,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
     @classmethod
     def named(cls, name: str) -> list[str]:
         """Return the commands that `name` can mean: the one of that name, or all that begin with it."""
-        known = cls.all()
+        known, name = cls.all(), _OTHER_NAMES.get(name, name)
         return [name] if name in known else [each for each in known if name != "/" and each.startswith(name)]
 
     @classmethod
@@ -87,7 +89,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         self._screen.say("Enter sends, Alt-Enter starts a new line, Ctrl-C stops a reply, Ctrl-D quits.", "dim")
 
     async def do_new(self, _: str) -> None:
-        """Start a new session, in the same project."""
+        """Start a new session, in the same project: /new or /clear."""
         await self._start_session(self.session)
 
     async def do_resume(self, which: str) -> None:
@@ -260,7 +262,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
             self._screen.say(compacted.summary, "dim")
 
     async def do_exit(self, _: str) -> NextStep:
-        """Quit; the session is kept."""
+        """Quit; the session is kept: /exit, /quit, /q or /bye."""
         return NextStep(leave=True)
 
     async def enter(self, session: SessionHandle | None) -> None:
