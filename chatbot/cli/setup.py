@@ -264,7 +264,7 @@ async def why_not_callable(settings: ModelSettings, providers: Mapping[str, Prov
             async with open_model(settings, providers) as model:
                 await model.check()
         elif provider.kind not in known_providers():
-            raise unknown_provider(settings.name)
+            raise unknown_provider(settings.name, providers)
         else:
             provider.check_before_call()
             provider.address()

@@ -232,10 +232,11 @@ def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> erro
     return failure
 
 
-def unknown_provider(model: str) -> errors.UnknownModel:
+def unknown_provider(model: str, own: Iterable[str] = ()) -> errors.UnknownModel:
     """Return the error for a name without a provider, or with one that LiteLLM does not know."""
     name, slash, _ = model.partition("/")
-    nearest = nearest_hint(name, known_providers()) if slash and name not in known_providers() else ""
+    known = {*known_providers(), *own}
+    nearest = nearest_hint(name, known) if slash and name not in known else ""
     return errors.UnknownModel(
         f"no provider is known for the model {model!r}: write provider/model as LiteLLM does, "
         f"such as anthropic/…, openai/… or ollama_chat/…, or local/smollm2-135m{nearest}"

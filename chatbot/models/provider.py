@@ -261,7 +261,7 @@ class Provider:
         try:
             litellm.get_llm_provider(given["model"], api_base=given.get("api_base"), api_key=given.get("api_key"))
         except Exception as error:  # LiteLLM's own, which cannot be named without importing it
-            raise unknown_provider(self.model) from error
+            raise unknown_provider(self.model, self.configured) from error
         self._check_key(litellm)
 
     def check_before_call(self) -> None:
@@ -416,8 +416,10 @@ def check_takes_key(name: str, own: Mapping[str, ProviderSettings]) -> None:
     """Raise `ConfigError` for a name that is no provider, or one that takes no key."""
     if name in OURS:
         raise ConfigError(f"{name} runs on this machine and takes no key")
-    if name not in known_providers() and name not in own:
-        raise ConfigError(f"no provider is called {name!r}{nearest_hint(name, known_providers())}")
+    known = {*known_providers() - OURS, *own}
+    if name not in known:
+        advice = f"; for a server of your own, add [providers.{name}] to config.toml"
+        raise ConfigError(f"no provider is called {name!r}{nearest_hint(name, known) or advice}")
 
 
 def check_providers(configured: Mapping[str, ProviderSettings]) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from msgspec import convert
 
+from chatbot.cli.setup import why_not_callable
 from chatbot.config import Config, EmbeddingSettings, ModelSettings, ProviderSettings
 from chatbot.config_layers import Settings
 from chatbot.errors import ConfigError, KeyRefused, UnknownModel
@@ -19,7 +20,7 @@ from chatbot.messages import Message
 from chatbot.models.addresses import WITH_LOGIN, WITHOUT_ADDRESS, is_own_address, variables_of
 from chatbot.models.embedding import LiteLLMEmbedder, open_embedder
 from chatbot.models.gateway import LiteLLMModel
-from chatbot.models.provider import NO_KEY, Provider, check_providers
+from chatbot.models.provider import NO_KEY, Provider, check_providers, check_takes_key
 from chatbot.providers import OURS, known_providers, provider_of
 from chatbot.runtime import Options
 from tests.servers.providers import requests_at
@@ -196,6 +197,14 @@ def test_a_name_of_one_s_own_stands_for_a_server_and_takes_no_usual_key(monkeypa
 def test_a_provider_that_nobody_knows_or_hides_another_is_an_error(providers: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         check_providers(configured(providers))
+
+
+async def test_an_error_about_an_unknown_provider_names_the_nearest_your_own_included() -> None:
+    own = configured({"mybox": {"kind": "openai", "api_base": "http://box/v1"}})
+    for name, advice in (("mybx", "did you mean 'mybox'"), ("scrpted", "add [providers.scrpted] to config.toml")):
+        with pytest.raises(ConfigError, match=re.escape(advice)):
+            check_takes_key(name, own)
+    assert "did you mean 'mybox'" in await why_not_callable(ModelSettings(name="mybx/llama"), own)
 
 
 CONFIG = '[model]\nname = "openai/gpt"\n[providers.openai]\napi_key = "key-of-openai."\napi_base = "https://base-of-openai./v1"\n'
