@@ -34,6 +34,7 @@ from chatbot.server.page import add_page
 from chatbot.server.page.rendering import problem_page
 from chatbot.server.request_values import VISIBLE
 from chatbot.server.shapes import Shape
+from chatbot.server.sse import ENCODE_ERROR
 from chatbot.stores.errors import StoreAway, StoreError, UnknownOutcome
 
 if TYPE_CHECKING:
@@ -232,6 +233,7 @@ class Envelope:
         request_id = f"req_{uuid.uuid4().hex}"
         is_private = scope["path"].startswith("/v1/")
         has_begun = False
+        state = scope.setdefault("state", {})
 
         async def send_marked(message: Message) -> None:
             nonlocal has_begun
@@ -241,6 +243,8 @@ class Envelope:
                 headers.setdefault("x-request-id", request_id)
                 if is_private:
                     headers.setdefault("cache-control", "no-store")
+            elif not message.get("more_body"):
+                state.pop(ENCODE_ERROR, None)
             await send(message)
 
         inner = {**scope, "method": "GET" if is_head else scope["method"]}
@@ -249,10 +253,16 @@ class Envelope:
         try:
             await self._app(inner, receive, send_marked)
         except asyncio.CancelledError:  # the server stops, and uvicorn would say only that it failed
-            if not has_begun:
-                await _STOPPED.response()(inner, receive, send_marked)
+            await _say_stopped(inner, receive, send_marked, has_begun=has_begun)
             raise
         except Exception as error:
             if has_begun:
                 raise
             await problem_of(error).response()(inner, receive, send_marked)
+
+
+async def _say_stopped(scope: Scope, receive: Receive, send: Send, *, has_begun: bool) -> None:
+    if not has_begun:
+        await _STOPPED.response()(scope, receive, send)
+    elif encode_error := scope["state"].get(ENCODE_ERROR):
+        await send({"type": "http.response.body", "body": encode_error(_STOPPED)})

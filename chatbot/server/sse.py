@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Generic, TypeVar
 
@@ -13,7 +13,11 @@ import msgspec
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from chatbot.server.errors import Problem
+
 PING_S = 15.0
+ENCODE_ERROR = "encode_error"
+"""Entry of a request's state: the function that makes the last events of its stream from an error."""
 _MOST_WAITING = 64 * 1024
 _LEAST_PAUSE_S = 1 / 30
 """Pause between two sends, too short to notice: fewer sends cost less."""
@@ -51,18 +55,26 @@ class EventStream(Response):
     """Response that streams events, with periodic comments that keep proxies from closing the connection.
 
     Events that arrive while a piece is being sent go together into the next one, so that a burst or a slow client takes
-    fewer pieces. The source is closed when sending ends.
+    fewer pieces. The source is closed when sending ends; `encode_error` makes the last event if the server stops.
     """
 
     media_type = "text/event-stream"
 
-    def __init__(self, events: AsyncGenerator[bytes, None], *, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        events: AsyncGenerator[bytes, None],
+        encode_error: Callable[[Problem], bytes] | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         super().__init__(headers={**_HEADERS, **(headers or {})})
         del self.headers["content-length"]
         self._events = events
+        self._encode_error = encode_error
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events."""
+        scope["state"][ENCODE_ERROR] = self._encode_error
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         sending = asyncio.create_task(self._send_all(send))
         others = [asyncio.create_task(_wait_for_disconnect(receive)), asyncio.create_task(_ping(send))]

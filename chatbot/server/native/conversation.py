@@ -18,7 +18,7 @@ from chatbot.operation import ListPage, NoSuchPage
 from chatbot.server import sse
 from chatbot.server.callers import ServerCaller
 from chatbot.server.dependencies import AccessHere, EntryCursor, Limit, Page, RankCursor, SessionId, entries_between
-from chatbot.server.errors import OF_IDENTITY, OF_MODELS, problem_of
+from chatbot.server.errors import OF_IDENTITY, OF_MODELS, Problem, problem_of
 from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.request_values import VISIBLE, Flag, Tokens
 from chatbot.server.shapes import Entry, RequestBody, Shape
@@ -129,7 +129,7 @@ async def say(
         )
     if not said.stream:
         return JSONResponse(await _result(turn, session_id, writing))
-    return sse.EventStream(_events(turn, session_id, access.caller, writing))
+    return sse.EventStream(_events(turn, session_id, access.caller, writing), _encode_error)
 
 
 @router.get(
@@ -146,7 +146,7 @@ async def listen(session_id: SessionId, access: AccessHere) -> Response:
     turn = await access.listen(session_id)
     if turn is None:
         return Response(status_code=204)
-    return sse.EventStream(_events(turn, session_id, access.caller, IdempotentWrite()))
+    return sse.EventStream(_events(turn, session_id, access.caller, IdempotentWrite()), _encode_error)
 
 
 @router.delete("/chat", summary="Stop the running turns")
@@ -183,7 +183,11 @@ async def _events(
             yield sse.event(data, kind)
         yield sse.event(await _result(turn, session_id, writing), "done")
     except Exception as error:  # noqa: BLE001 - a plug-in's model may raise anything; the client must get an error
-        yield sse.event(problem_of(error, caller).as_json(), "error")
+        yield _encode_error(problem_of(error, caller))
+
+
+def _encode_error(problem: Problem) -> bytes:
+    return sse.event(problem.as_json(), "error")
 
 
 async def _result(

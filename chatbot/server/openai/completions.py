@@ -221,7 +221,7 @@ class PendingReply:
             finally:
                 await self.deltas.aclose()
 
-        return sse.EventStream(events(), headers=self.headers)
+        return sse.EventStream(events(), encode_error, headers=self.headers)
 
 
 async def answer_to(

@@ -7,7 +7,8 @@ import stat
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from itertools import zip_longest
 from pathlib import Path
 
 import httpx
@@ -28,7 +29,7 @@ from chatbot.server.identities import Identities
 from chatbot.server.serve import address_of, listen_on, serve, uvicorn_config
 from tests import command
 from tests.patience import PATIENCE_S
-from tests.servers.http_server import events, server_process
+from tests.servers.http_server import events, server_process, serving
 
 SCRIPT = "word " * 9000
 
@@ -112,6 +113,33 @@ async def test_a_request_that_the_end_cuts_off_is_answered_like_a_write_of_unkno
     assert (answer.status_code, answer.json()["error"]["code"]) == (503, "outcome_unknown")
     assert answer.json()["error"]["message"].startswith("the server stopped before this was complete")
     assert answer.headers["x-should-retry"] == "false"
+
+
+@pytest.mark.parametrize("keys", ["", "123"], ids=["plain", "with keys"])
+def test_a_stream_that_the_end_cuts_off_ends_with_the_error_event_of_its_protocol(
+    keys: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chatbot.server.serve._GRACE_S", 0)
+    asked = {"model": "ada", "stream": True}
+    bodies = {
+        "/v1/chat/completions": asked | {"messages": [{"role": "user", "content": "talk"}]},
+        "/v1/responses": asked | {"input": "talk"},
+    }
+    with ExitStack() as stack:
+        with serving([SCRIPT] * 3, delay_s=0.05) as served:
+            client = stack.enter_context(served.client())
+            session = client.post("/v1/sessions", json={}).json()["id"]
+            bodies[f"/v1/sessions/{session}/chat"] = {"text": "talk"}
+            told = []
+            for (path, body), key in zip_longest(bodies.items(), keys):
+                headers = {"Idempotency-Key": key} if key else {}
+                stream = stack.enter_context(client.stream("POST", path, json=body, headers=headers))
+                told.append(events(stream))
+            assert all(next(each) for each in told)
+        [*_, (_, failed), done], [*_, last], [*_, (name, error)] = (list(each) for each in told)
+    assert (failed["error"]["code"], done) == ("outcome_unknown", ("", "[DONE]"))
+    assert (last[0], last[1]["response"]["error"]["code"]) == ("response.failed", "outcome_unknown")
+    assert (name, error["error"]["code"]) == ("error", "outcome_unknown")
 
 
 def test_a_token_is_shown_once_and_kept_as_a_hash_that_others_cannot_read() -> None:
