@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, field
@@ -145,7 +146,10 @@ def as_unsent(memory: Mapping[str, Any], ids: Collection[str], why: str) -> dict
 
 
 def outcomes(memory: Mapping[str, Any]) -> dict[str, str]:
-    """Return the outcome of each memory of a receipt, by id: those in the prompt first, then why others are not."""
+    """Return the outcome of each memory of a receipt, by id: sent or why not, the highest score first.
+
+    Memories that needed no score are before these; memories that got none are last.
+    """
     sent: dict[str, str] = {}
     parts = {"profile": LINE, "standing": STANDING, "injected": SENT}
     parts |= {"excerpts": EXCERPT, "quoted": QUOTED, "listed": LISTED}
@@ -155,7 +159,9 @@ def outcomes(memory: Mapping[str, Any]) -> dict[str, str]:
         sent |= {str(each): outcome for each in memory.get(name, ()) if each not in sent}
     others = {str(each["id"]): str(each["verdict"]) for each in memory.get("considered", ())}
     others |= {str(each["id"]): str(each["why"]) for each in memory.get("left_out", ())}
-    return sent | {each: why for each, why in others.items() if each not in sent}
+    found = sent | {each: why for each, why in others.items() if each not in sent}
+    scores = dict.fromkeys(sent, inf) | {str(each["id"]): each["score"] for each in memory.get("considered", ())}
+    return dict(sorted(found.items(), key=lambda each: -scores.get(each[0], -inf)))
 
 
 def ending(receipt: Mapping[str, Any]) -> str:

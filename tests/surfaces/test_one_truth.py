@@ -112,6 +112,8 @@ def _check_why_and_page(session: str) -> None:
         told = ok("why", str(number))
         assert not line or f"in the prompt: {line}" in told
         assert ("in the prompt" in told) is bool(line)
+        scores = re.findall(r"^\d\.\d\d", told, re.MULTILINE)
+        assert scores == sorted(scores, reverse=True)
     with serving() as served, served.client() as client:
         page = unescape(client.get(f"/i/ada/c/{session}").text)
         for receipt, line in zip(receipts(), lines, strict=True):

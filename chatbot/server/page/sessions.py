@@ -166,7 +166,7 @@ def receipt_at(receipts: list[dict[str, Any]], at: str) -> dict[str, Any]:
 
 
 async def _considered_rows(access: IdentityAccess, memory: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the memories in the prompt, then the others that were considered.
+    """Return the memories that were considered, the highest score first.
 
     A memory that is deleted, or hidden from the caller, has the row None.
     """
