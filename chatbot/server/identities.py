@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
 from dataclasses import dataclass
@@ -40,21 +41,22 @@ _LONGEST_WAIT_S = 1.0
 
 
 class StorageProbe(AsyncResource):
-    """Checks whether the storage answers. `look` may block; one thread runs it."""
+    """Checks whether the storage answers. `look` may block; it has its own thread, as the shared ones may be busy."""
 
     def __init__(self, look: Callable[[], object]) -> None:
         self._look = look
+        self._thread = ThreadPoolExecutor(1, "storage probe")
         self._looking: asyncio.Future[object] | None = None
 
     async def error(self) -> StoreError | None:
         """Return why the storage cannot be used now; None if it can. Takes at most a second."""
         if self._looking is None or self._looking.done():
-            self._looking = asyncio.ensure_future(asyncio.to_thread(self._look))
+            self._looking = asyncio.get_running_loop().run_in_executor(self._thread, self._look)
         await asyncio.wait([self._looking], timeout=_LONGEST_WAIT_S)
         try:
             self._looking.result()
         except asyncio.InvalidStateError:
-            return StoreAway("the storage does not answer")
+            return StoreAway(f"the storage did not answer within {_LONGEST_WAIT_S:g} s: it is away or overloaded")
         except StoreError as error:
             return error
         return None
@@ -64,6 +66,7 @@ class StorageProbe(AsyncResource):
         if self._looking is not None:
             self._looking.cancel()
             await asyncio.gather(self._looking, return_exceptions=True)
+        self._thread.shutdown(wait=False)
 
 
 MOST = 256

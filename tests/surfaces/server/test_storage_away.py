@@ -52,6 +52,18 @@ async def test_storage_that_hangs_is_asked_once_and_waited_for_but_a_moment(monk
     await probe.aclose()
 
 
+async def test_storage_is_asked_while_all_shared_threads_are_busy() -> None:
+    probe, end = StorageProbe(lambda: None), threading.Event()
+    busy = [asyncio.create_task(asyncio.to_thread(end.wait)) for _ in range(40)]
+    await asyncio.sleep(0)
+    try:
+        assert await probe.error() is None
+    finally:
+        end.set()
+        await asyncio.gather(*busy)
+        await probe.aclose()
+
+
 @pytest.mark.nightly
 def test_every_route_says_that_the_database_was_killed_and_answers_once_it_is_back(
     http: Serve, server: Node, monkeypatch: pytest.MonkeyPatch
