@@ -270,10 +270,11 @@ def _session_lines(exported: SessionExport) -> Iterator[dict[str, Any]]:
 def _memories_markdown(remembered: MemoryExport) -> str:
     """Render a section for each memory: its text and a line about it."""
     stated = "\n".join(f"- {fact.subject} · {fact.predicate} · {fact.object}" for fact in remembered.facts)
-    return "\n".join(map(_note, remembered.observations)) + (f"\n# Facts\n\n{stated}\n" if stated else "")
+    return "\n".join(map(render_note, remembered.observations)) + (f"\n# Facts\n\n{stated}\n" if stated else "")
 
 
-def _note(row: Observation) -> str:
+def render_note(row: Observation) -> str:
+    """Render the section of one memory."""
     said = list(row.said())
     title = row.title or said[0][:_LONGEST_TITLE]
     about = ", ".join((row.type, format_time(row.created_at)[:10], *row.tags))

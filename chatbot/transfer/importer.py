@@ -24,6 +24,7 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import Any
 
 from msgspec import structs
@@ -47,8 +48,8 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.observation import CONTENT, STATUSES, Observation, content_hash
 from chatbot.stores.query import EVERY, Progress
 from chatbot.stores.records import KeyValue, TranscriptEntry, format_time
-from chatbot.transfer.exports import MemoryExport, SessionExport
-from chatbot.transfer.formats import EDITED, Conversation, MemoryItem, Skip
+from chatbot.transfer.exports import MemoryExport, SessionExport, render_note
+from chatbot.transfer.formats import EDITED, MARKDOWN, Conversation, MemoryItem, Skip, read_markdown
 from chatbot.transfer.sources import BUNDLE, Source
 
 DELETED = "deleted here together with its memories; import it with --include-purged"
@@ -371,6 +372,10 @@ class Importer:
                 sensitivities=SENSITIVITIES, statuses=STATUSES, metadata={FROM: self._report.kind}
             )
             self._known = known = KnownRows(memories, [row for row in rows if row.source == self._source])
+            if self._report.kind == MARKDOWN:  # it may hold what was exported here
+                for row in await memories.everywhere().every(sensitivities=SENSITIVITIES, statuses=STATUSES):
+                    for each in read_markdown(render_note(row), PurePosixPath()):
+                        known.by_hash.setdefault(each.hash, row.id)
             for row in await memories.every(sensitivities=SENSITIVITIES) if self.dry_run else ():
                 known.by_content[row.agent_id, row.visibility, row.hash] = row.id
         return self._known

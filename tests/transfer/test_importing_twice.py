@@ -10,7 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from chatbot.memory import MemorySystem
+from chatbot.stores.access import SENSITIVITIES
 from chatbot.transfer import export_session
+from chatbot.transfer.exports import export_memories, render_memories
 from tests.effort import examples
 from tests.transfer.exports import AGENTS, imported
 
@@ -194,6 +196,18 @@ async def test_what_somebody_corrected_no_file_changes(memory: MemorySystem, tmp
         _write(path, f"# House\n{text}")
         assert await _came(memory, path) == (0, 0, 1)
     assert await _held(memory) == ["House: red"]
+
+
+async def test_what_was_exported_here_as_markdown_is_known_again(memory: MemorySystem, tmp_path: Path) -> None:
+    here = memory.memory("chat")
+    await here.remember("House", narrative="blue\n# bright", tags=("home",), sensitivity="private")
+    await here.remember("", user_text="My name is Sam", assistant_text="Hello Sam", type="exchange")
+    tea = await here.remember("Tea")
+    path = _write(tmp_path / "all.md", render_memories(await export_memories(here, SENSITIVITIES), "markdown"))
+    await here.forget(tea.id)
+    assert await _came(memory, path) == (0, 0, 3)
+    _write(path, path.read_text("utf-8").replace("blue", "green"))
+    assert await _came(memory, path) == (1, 0, 2)
 
 
 FILES = st.sampled_from(["a/CLAUDE.md", "b/CLAUDE.md", "b/notes.md"])
