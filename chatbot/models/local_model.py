@@ -220,7 +220,8 @@ class LocalModel(Model):
             async with asyncio.timeout(self._settings.timeout_s):
                 return await anext(pieces, None)
         except TimeoutError:
-            raise ModelTimeout(f"{self.name}: no answer for {self._settings.timeout_s:g} s") from None
+            waited = f"no answer for {self._settings.timeout_s:g} s"
+            raise ModelTimeout(f"{self.name}: {waited}: try again, or raise timeout_s in [model]") from None
 
     async def aclose(self) -> None:
         """Release the model; the weights are freed with their last user."""

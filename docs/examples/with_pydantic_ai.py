@@ -12,7 +12,7 @@ from chatbot.embed import open_memory
 
 async def turn(folder: str, text: str, model: str | Model = "openai:gpt-5-mini") -> str:
     async with open_memory(folder, user="ada") as memory:
-        history = ProcessHistory[None](recalling(memory))
+        history = ProcessHistory[object](recalling(memory))
         agent = Agent(model, toolsets=[toolset(memory)], capabilities=[history])
         result = await agent.run(text)
         await record(memory, result.new_messages())
