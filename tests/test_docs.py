@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -105,6 +106,13 @@ async def test_the_hook_of_the_documentation_does_what_it_says(monkeypatch: pyte
         await runtime.end_session(session)
         [row] = [row for row in (await session.memory.list_observations()).rows if row.source == "lengths"]
     assert row.title == "A reply of 28 characters"
+
+
+async def test_the_embedder_of_the_documentation_finds_a_memory_without_a_common_word() -> None:
+    page = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8").partition("## Your own embedder")[2]
+    names: dict[str, Any] = {}
+    exec(page.partition("```python\n")[2].partition("```")[0], names)
+    assert await names["ask"]() == "the cat sat"
 
 
 def test_the_table_of_hooks_is_what_runs() -> None:
