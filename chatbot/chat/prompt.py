@@ -190,9 +190,19 @@ def _question(exchange: Sequence[Message]) -> str:
 def _cut_last(exchange: list[Message], cost: int, room: int, asked: str) -> tuple[list[Message], list[Cut]]:
     if cost <= room:
         return exchange, []
-    sizes = [estimate_text(each.content) for each in exchange if _may_be_cut(each, with_user=True)]
+    sizes = _sizes(exchange)
     cap = _cap(sizes, int(room * _SHARE_OF_ROOM) - (cost - sum(sizes)))
     return _cut_all(exchange, cap, asked, with_user=True) if cap >= _LEAST else (exchange, [])
+
+
+def _sizes(exchange: Sequence[Message]) -> list[int]:
+    return [estimate_text(each.content) for each in exchange if _may_be_cut(each, with_user=True)]
+
+
+def _needed(exchange: Sequence[Message], cost: int, room: int, memory: int) -> int:
+    """Return the tokens that the last exchange needs; one that must be cut leaves room for a small memory block."""
+    stays = cost - sum(_sizes(exchange))
+    return room - memory if cost > room >= 2 * (stays + memory) else cost
 
 
 def _cap(sizes: Iterable[int], room: int) -> int:
@@ -297,7 +307,8 @@ async def build_prompt(
     `block` is the memory block for that message, `earlier_block` that of the previous one. Empty texts are left out.
 
     Long texts are cut to their best passages, then whole exchanges are left out, oldest first, until prompt and reply
-    fit the model's window. If the last exchange needs the room, the summary and then the memory are left out. Raises
+    fit the model's window. If the last exchange needs the room, the summary and then the memory are left out; one that
+    must be cut anyway keeps the memory, if that leaves half of the room to what is cut. Raises
     `ContextTooLong` if the cut last exchange alone does not fit.
     """
     window = await model.context_window()
@@ -311,8 +322,9 @@ async def build_prompt(
     extras = {name: await model.count_tokens([Message("user", text)]) if text else 0 for name, text in texts.items()}
     room = window - reply - persona_tokens
     dropped = []
+    needed = _needed(exchanges[-1], costs[-1], room, extras["memory"]) if costs else 0
     for name in texts:
-        if extras[name] and costs and costs[-1] + sum(extras.values()) > room:
+        if extras[name] and costs and needed + sum(extras.values()) > room:
             extras[name], texts[name] = 0, ""
             dropped.append(name)
     room -= sum(extras.values())

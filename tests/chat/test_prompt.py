@@ -57,6 +57,18 @@ async def test_summary_and_memory_give_way_to_the_question() -> None:
     assert bundle.dropped == ("summary", "earlier memory", "memory")
 
 
+async def test_a_message_that_must_be_cut_anyway_leaves_the_memory_block_its_room() -> None:
+    asked = [Message("user", f"{HAYSTACK}\n\nWhere is the bicycle?")]
+    bundle = await build_prompt(ScriptedModel(window=WINDOW), "persona", asked, tools=(), reply_tokens=50, **EXTRAS)
+    assert (bundle.dropped, [cut.what for cut in bundle.cut]) == (("summary",), ["message"])
+    assert bundle.messages[-1].content.startswith("the block\n\n")
+    assert bundle.messages[-1].content.endswith("Where is the bicycle?")
+    assert bundle.tokens + bundle.reply_tokens <= WINDOW
+    large = EXTRAS | {"block": NEEDLE * 100}
+    bundle = await build_prompt(ScriptedModel(window=WINDOW), "persona", asked, tools=(), reply_tokens=50, **large)
+    assert bundle.dropped == ("summary", "memory")
+
+
 WINDOW = 2_000
 FILLER = "".join(f"Line {n} tells of the weather in the {n}th week of the year.\n" for n in range(900))
 NEEDLE = "The bicycle is in the cellar of house nine.\n"
