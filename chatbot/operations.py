@@ -705,17 +705,19 @@ async def list_facts(
 ) -> ListPage[Triple]:
     """List facts (subject, predicate, object).
 
-    Newest first.
+    Newest first. Facts about sessions, such as changes of topic, only with their subject or predicate.
     """
     found = await context.memories.query_facts(
         subject=subject,
         predicate=predicate,
         object=object,
-        limit=int(cursor or 0) + limit + 1 if limit else EVERY,
+        limit=EVERY,
         sensitivities=("public", *sensitivities),
         as_of=as_of,
         known_at=known_at,
     )
+    if subject is None and predicate is None:
+        found = [fact for fact in found if not fact.is_about_session]
     return ListPage.by_rank(found, limit, cursor)
 
 

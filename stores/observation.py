@@ -265,6 +265,11 @@ class Triple(Row):
             if not getattr(self, name):
                 raise InvalidValue(f"the {name} of a fact cannot be empty")
 
+    @property
+    def is_about_session(self) -> bool:
+        """True if it was noted about a session itself, such as a change of topic."""
+        return self.subject.startswith("session:")
+
     def as_json(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, in their written form."""
         return _written_triple(self)

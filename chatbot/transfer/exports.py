@@ -269,7 +269,8 @@ def _session_lines(exported: SessionExport) -> Iterator[dict[str, Any]]:
 
 def _memories_markdown(remembered: MemoryExport) -> str:
     """Render a section for each memory: its text and a line about it."""
-    stated = "\n".join(f"- {fact.subject} · {fact.predicate} · {fact.object}" for fact in remembered.facts)
+    facts = (fact for fact in remembered.facts if not fact.is_about_session)
+    stated = "\n".join(f"- {fact.subject} · {fact.predicate} · {fact.object}" for fact in facts)
     return "\n".join(map(render_note, remembered.observations)) + (f"\n# Facts\n\n{stated}\n" if stated else "")
 
 
