@@ -122,6 +122,12 @@ async def test_an_installed_model_checks_out_and_its_window_is_at_most_the_one_i
         assert await model.context_window() == 8192
 
 
+async def test_a_reply_that_takes_too_long_says_what_to_do() -> None:
+    async with local(timeout_s=0.001) as model:
+        with pytest.raises(ModelTimeout, match=r"no answer for 0.001 s: try again, or raise timeout_s in \[model\]"):
+            await first_of(model, STORY)
+
+
 async def test_stopping_midway_frees_the_engine() -> None:
     async with local() as model:
         much_s = await _seconds(reply_of(model, STORY, max_output_tokens=60))
