@@ -6,7 +6,6 @@ import socket
 import stat
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from contextlib import ExitStack, suppress
 from itertools import zip_longest
 from pathlib import Path
@@ -16,7 +15,7 @@ import pytest
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import Response
 from starlette.routing import Route
 
 from chatbot.chat.dialogue import STOPPED
@@ -76,22 +75,6 @@ def test_with_a_token_others_may_reach_it_and_it_stops_in_order_and_keeps_what_w
     assert [(entry["role"], entry["content"]) for entry in said[2:]] == marks
 
 
-async def test_a_reply_that_the_end_cuts_off_is_logged_without_a_traceback(caplog: pytest.LogCaptureFixture) -> None:
-    async def endless() -> AsyncIterator[str]:
-        yield "once"
-        await asyncio.Event().wait()
-
-    app = Starlette(routes=[Route("/", lambda _: StreamingResponse(endless()))])
-    server = uvicorn.Server(uvicorn_config(app, ServerSettings(), grace_s=0))
-    with listen_on("127.0.0.1", 0) as sock:
-        serving = asyncio.create_task(server.serve(sockets=[sock]))
-        async with httpx.AsyncClient() as client, client.stream("GET", address_of("127.0.0.1", sock)):
-            server.should_exit = True
-            await serving
-    assert "Cancel 1 running task" in caplog.text
-    assert "Traceback" not in caplog.text
-
-
 async def test_a_request_that_the_end_cuts_off_is_answered_like_a_write_of_unknown_outcome() -> None:
     has_begun = asyncio.Event()
 
@@ -116,8 +99,8 @@ async def test_a_request_that_the_end_cuts_off_is_answered_like_a_write_of_unkno
 
 
 @pytest.mark.parametrize("keys", ["", "123"], ids=["plain", "with keys"])
-def test_a_stream_that_the_end_cuts_off_ends_with_the_error_event_of_its_protocol(
-    keys: str, monkeypatch: pytest.MonkeyPatch
+def test_a_stream_that_the_end_cuts_off_ends_with_the_error_event_of_its_protocol_and_no_traceback_in_the_log(
+    keys: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("chatbot.server.serve._GRACE_S", 0)
     asked = {"model": "ada", "stream": True}
@@ -140,6 +123,8 @@ def test_a_stream_that_the_end_cuts_off_ends_with_the_error_event_of_its_protoco
     assert (failed["error"]["code"], done) == ("outcome_unknown", ("", "[DONE]"))
     assert (last[0], last[1]["response"]["error"]["code"]) == ("response.failed", "outcome_unknown")
     assert (name, error["error"]["code"]) == ("error", "outcome_unknown")
+    assert "Cancel 3 running task" in caplog.text
+    assert "Traceback" not in caplog.text
 
 
 def test_a_token_is_shown_once_and_kept_as_a_hash_that_others_cannot_read() -> None:
