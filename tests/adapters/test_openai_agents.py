@@ -1,6 +1,5 @@
 """The adapter of the OpenAI Agents SDK, with the SDK's own runner and a model that answers by script."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +9,7 @@ from agents.models.interface import Model
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
 from chatbot.adapters.openai_agents import MemorySession, recalling, tools
-from chatbot.embed import AgentMemory, open_memory
+from chatbot.embed import AgentMemory
 from tests.adapters.poisoned import ATTACKS, assert_inside, poison
 
 pytestmark = pytest.mark.nightly
@@ -40,24 +39,6 @@ class Scripted(Model):
 
 def config(memory: AgentMemory) -> RunConfig:
     return RunConfig(tracing_disabled=True, call_model_input_filter=recalling(memory))
-
-
-async def test_an_agent_remembers_across_sessions_and_processes(tmp_path: Path) -> None:
-    async with open_memory(tmp_path, user="ada") as memory:
-        agent = Agent(name="Ada", model=Scripted("Noted."))
-        await Runner.run(
-            agent, "My sister Anna lives in Lisbon.", session=MemorySession(memory, "one"), run_config=config(memory)
-        )
-    async with open_memory(tmp_path, user="ada") as memory:
-        model = Scripted("In Lisbon.", "Yes.")
-        agent, session = Agent(name="Ada", model=model), MemorySession(memory, "two")
-        await Runner.run(agent, "Where does Anna live?", session=session, run_config=config(memory))
-        await Runner.run(agent, "Really?", session=session, run_config=config(memory))
-    block, question = model.asked[0]
-    assert "Anna lives in Lisbon" in block["content"]
-    assert question["content"] == "Where does Anna live?"
-    assert [each["content"] for each in model.asked[1] if each["role"] == "user"][-1] == "Really?"
-    assert "Where does Anna live?" in [each["content"] for each in model.asked[1]]
 
 
 async def test_a_session_gives_back_every_item_as_it_was(memory: AgentMemory) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
+from chatbot.memory.scope import Caller
 from chatbot.memory.session_catalog import SessionFilter
 from chatbot.memory.standing import StandingAnswer
 from chatbot.memory.users_and_projects import erase_user, export_user, users_in
@@ -276,6 +277,8 @@ async def test_each_new_row_fact_and_session_names_who_wrote_it() -> None:
         assert session.record.principal == ACTOR
         await system.memory().remember("Dinner is at eight")
         assert [row.principal for row in await system.memory().every()] == [OWNER, ACTOR, ACTOR]
+    async with MemorySystem(None, Caller(namespace="user:alice")) as alices:
+        assert (await alices.create_session(STORES, "chat")).record.principal == "user:alice"
 
 
 async def test_a_tool_call_may_never_do_more_than_read_and_write_nor_more_than_its_user() -> None:

@@ -8,11 +8,8 @@ import shutil
 import stat
 import subprocess
 import sys
-import tempfile
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -325,65 +322,6 @@ def test_what_is_no_plain_file_is_neither_read_nor_written(place: Journaled, tmp
     assert not other.exists() or other.read_bytes() == lines(A)
 
 
-READ_ONLY = """
-import asyncio, os, sys, tempfile
-from pathlib import Path
-from chatbot.memory import MemorySystem
-from chatbot.stores.errors import StoreFailed
-
-async def main(home, cache):
-    with tempfile.TemporaryDirectory() as other:  # whatever is imported late, while it can be
-        async with MemorySystem(other, settings={"observations": {"cache": other}}) as memory:
-            await memory.memory().remember("api_key = kept")
-            await memory.memory().search("kept")
-            await memory.memory().reindex()
-    if os.geteuid() == 0:
-        os.setgid(65534)
-        os.setuid(65534)
-    async with MemorySystem(home, settings={"observations": {"cache": cache}}) as memory:
-        [hit] = await memory.memory().search("kept")
-        assert hit.observation.title == "kept"
-        assert len(await memory.memory().get([hit.observation.id])) == 1
-        assert len((await memory.memory().list_observations()).rows) == 1
-        await memory.memory().stats()
-        memories, known = memory.memory(), hit.observation.id
-        for refused in (memories.remember("no"), memories.forget(known), memories.purge(known)):
-            try:
-                await refused
-            except StoreFailed as error:
-                print(error)
-
-asyncio.run(main(Path(sys.argv[1]), sys.argv[2]))
-"""
-
-
-@pytest.fixture
-def public_root() -> Iterator[Path]:
-    """A folder that other users may look into, unlike those of `tmp_path`."""
-    with tempfile.TemporaryDirectory() as folder:
-        Path(folder).chmod(0o755)
-        yield Path(folder)
-
-
-@pytest.mark.parametrize("cache", ["cache", "shared/cache"])
-def test_a_memory_that_may_only_be_read_answers_and_refuses_every_write(public_root: Path, cache: str) -> None:
-    place = Journaled(public_root)
-    place.commit(adding(1, title="kept"))
-    place.home.chmod(0o555)
-    for path in place.home.iterdir():
-        path.chmod(0o444)
-    shared = public_root / "shared"
-    shared.mkdir()
-    shared.chmod(0o777)
-    command = [sys.executable, "-c", READ_ONLY, str(place.home), str(public_root / cache)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    place.home.chmod(0o700)
-    assert done.returncode == 0, done.stderr
-    refusals = done.stdout.splitlines()
-    assert len(refusals) == 3
-    assert all("Permission denied" in refusal and str(place.home) in refusal for refusal in refusals)
-
-
 def test_a_full_disk_refuses_what_is_new_and_keeps_what_was(small_disk: Path) -> None:
     place = Journaled(small_disk)
 
@@ -515,43 +453,6 @@ def test_the_cache_is_closed_to_others(place: Journaled) -> None:
     for path in (place.cache, *place.cache.rglob("*")):
         assert stat.S_IMODE(path.lstat().st_mode) & 0o077 == 0, path
     assert stat.S_IMODE(place.journal.stat().st_mode) == 0o600
-
-
-def test_not_a_byte_of_what_was_purged_is_left_anywhere(place: Journaled) -> None:
-    words = [f"hush{number}hush" for number in range(12)]
-    secret = adding(
-        1, title=words[0], narrative=words[1], facts=(words[2],), tags=(words[3],), people=(words[4],),
-        subject=words[5], metadata={words[6]: words[7]}, user_text=words[8],
-    )  # fmt: skip
-    fact = replace(FACT, subject=words[9], source=id_of(1))
-
-    async def work(store: ObservationFileStore) -> None:
-        await store.commit(
-            OWNER,
-            [
-                secret,
-                adding(2),
-                adding(3, title=words[10], derived_from=(id_of(1),)),
-                update(id_of(1), narrative=words[11]),
-                adding(4, title=words[0], tags=("said again",)),
-                adding(5, title=words[0], narrative=words[11], facts=(words[2],), user_text=words[8], tags=("new",)),
-                Event(kind="triple", at=NOW, triple=fact),
-                Event(kind="delete", at=NOW, ids=(id_of(1), id_of(2))),
-                Event(kind="restore", at=NOW, ids=(id_of(1), id_of(2))),
-            ],
-        )
-        await titles(store)
-        await store.reindex()
-        await store.facets(OWNER, "people")
-        assert set(await store.purge(OWNER, [id_of(1), id_of(4)])) == {id_of(1), id_of(3), id_of(4)}
-        assert place.holding(*words) == []
-        assert await titles(store) == ["title 2"]
-        await store.reindex()
-
-    place.run(work)
-    assert place.holding(*words) == []
-    assert place.titles() == ["title 2"]
-    assert place.holding(*words) == []
 
 
 def test_what_was_erased_together_is_told_in_one_line_and_rows_keep_their_places(place: Journaled) -> None:

@@ -1,7 +1,6 @@
 """The first hour: an identity, a model, keys, settings and personas by one command each, and a fact that is kept."""
 
 import json
-import re
 import socketserver
 import tomllib
 from collections.abc import Callable, Iterator
@@ -373,16 +372,6 @@ def test_setup_writes_the_user_s_own_file_which_holds_beneath_one_that_is_found(
     asked.touch()
     ok("setup", "--config", "asked.toml", "--model", "scripted")
     assert "scripted" in asked.read_text(encoding="utf-8")
-
-
-def test_a_first_call_that_fails_leaves_a_session_of_the_question_that_goes_on() -> None:
-    away = {"CHATBOT_MODEL__NAME": "ollama_chat/qwen3", "OLLAMA_HOST": "127.0.0.1:1"}
-    fails(5, "is http://127.0.0.1:1 running? try `ollama serve`", "ask", "What is a monad?", **away)
-    [session] = from_json("sessions", "list")
-    assert session["title"] == "What is a monad?"
-    assert re.search(r"### 2 error — .*\n\nollama_chat/qwen3: no connection", ok("sessions", "show", session["id"]))
-    assert ok("ask", "-c", "-m", "scripted", "And now?") == "You said: And now?\n"
-    assert [each["id"] for each in from_json("sessions", "list")] == [session["id"]]
 
 
 @pytest.mark.parametrize("said", [b"SSH-2.0-OpenSSH\r\n", b"HTTP/1.1 200 OK\r\n\r\n" + b"[" * 100_000, b""])

@@ -39,26 +39,6 @@ def urls(openai_url: str) -> tuple[str, str, str]:
     return openai_url, f"{openai_url}-second", f"{openai_url}-third"
 
 
-def test_the_key_of_the_configured_model_is_not_sent_with_another(urls: tuple[str, str, str]) -> None:
-    one, two, _ = urls
-    Path("asked.toml").write_text(
-        '[model]\nname = "openai/says"\nretries = 0\n'
-        f'[providers.openai]\napi_key = "sk-of-openai-0123"\napi_base = "{one}"\n'
-        f'[providers.groq]\napi_base = "{two}"\napi_key = "env:OWN_OF_GROQ"\n',
-        encoding="utf-8",
-    )
-    at = ("--config", "asked.toml")
-    first = run("ask", *at, "hello")
-    assert (first.returncode, keys_at(one), keys_at(two)) == (0, {"sk-of-openai-0123"}, set())
-    other = run("ask", *at, "-m", "groq/says", "hello", OWN_OF_GROQ="key-of-groq-0123")
-    assert (other.returncode, keys_at(two), len(asked_at(one))) == (0, {"key-of-groq-0123"}, 1)
-    missing = run("ask", *at, "-m", "anthropic/claude-sonnet-4-5", "hello")
-    assert "set ANTHROPIC_API_KEY, or api_key in [providers.anthropic]" in run("doctor", *at,
-        CHATBOT_MODEL__NAME="anthropic/claude-sonnet-4-5").stdout  # fmt: skip
-    assert "sk-of-openai" not in missing.stdout + missing.stderr
-    assert len(asked_at(one)) == 1
-
-
 @pytest.mark.usefixtures("with_encoders")
 def test_chat_titles_extraction_and_embeddings_take_the_keys_of_their_providers(urls: tuple[str, str, str]) -> None:
     one, two, three = urls

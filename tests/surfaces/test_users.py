@@ -18,7 +18,7 @@ from chatbot.memory.scope import LONGEST_LABEL, check_namespace, user_namespace,
 from chatbot.memory.users_and_projects import erase_user
 from chatbot.messages import Message, ToolCall
 from chatbot.models import ScriptedModel
-from chatbot.runtime import Options, Runtime
+from chatbot.runtime import Runtime
 from chatbot.stores.access import GUEST_RIGHTS
 from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.fields import LONGEST_LINE
@@ -181,30 +181,6 @@ async def test_users_of_the_mcp_server_are_apart() -> None:
         await asyncio.gather(*(play(url, number) for number in range(len(LABELS))))
         async with Client(url, read_timeout_seconds=60) as client:
             assert others_in(json.dumps(await call(client, "memory_list"))) == []
-
-
-async def test_users_of_a_chat_are_apart() -> None:
-    model = ScriptedModel()
-    async with Runtime(model=model) as runtime:
-
-        async def play(number: int) -> None:
-            for text in (said(number), ASKED):
-                theirs = runtime.memory.cleared_for(namespace=user_namespace(LABELS[number]))
-                session = await theirs.create_session(runtime.store_types, runtime.agent)
-                await runtime.chat(session).turn(text)
-
-        await asyncio.gather(*map(play, range(len(LABELS))))
-        session = await runtime.new_session()
-        await runtime.chat(session).turn(ASKED)
-        assert others_in("".join(message.content for message in model.prompts[-1])) == []
-        assert check_prompts(model.prompts) == len(LABELS)
-    async with Runtime(Options(namespace=user_namespace("alice")), model=model) as runtime:
-        session = await runtime.latest_session()
-        assert session is not None
-        await runtime.chat(session).turn("What was the secret word?")
-        assert secret(0) in "".join(message.content for message in model.prompts[-1])
-        assert session.record.principal == "user:alice"
-    check_prompts(model.prompts)
 
 
 def test_each_label_has_a_namespace_of_its_own_that_can_be_kept() -> None:

@@ -75,13 +75,6 @@ async def test_all_that_a_turn_does_is_within_it_also_afterwards(watched: Watche
     assert (background.end_time or 0) > (turn.end_time or 0), "nobody waited for it, and still it is the turn's"
 
 
-async def test_a_turn_within_a_span_of_ones_own_is_its_child(watched: Watched, talking: Talking) -> None:
-    async with talking(ScriptedModel(["Fine."])) as (runtime, session):
-        with watched.tracers.get_tracer("own").start_as_current_span("our request"):
-            await runtime.chat(session).turn(MOVED)
-    assert watched.above(watched.one(TURN)) == ["our request"]
-
-
 async def test_concurrent_turns_are_traces_of_their_own(watched: Watched, talking: Talking) -> None:
     async with talking(ScriptedModel([SEARCH, "Done."])) as (runtime, first):
         sessions = [first, *[await runtime.new_session() for _ in range(11)]]

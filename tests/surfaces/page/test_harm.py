@@ -180,29 +180,6 @@ def test_a_token_is_asked_for_kept_where_no_script_finds_it_and_given_back(http:
     expect(page).to_have_url(f"{served.url}/login")
 
 
-def test_two_people_see_nothing_of_each_other(http: Serve, tab: Tab) -> None:
-    served = http(tokens=True)
-    ada, grace = tab(served.url), tab(served.url)
-    _log_in(ada, served.token("ada"))
-    _log_in(grace, served.token("grace"))
-    say(ada, "My secret is the blue door")
-    say(grace, "My garden has roses")
-    session = ada.url.removeprefix(served.url)
-    for path in ("", "/sessions?q=door", "/memory?q=door", "/people", "/profile", "/tasks", "/cost"):
-        grace.goto(f"/i/grace{path}")
-        expect(grace.get_by_role("main")).to_be_visible()
-        assert "blue" not in grace.content()
-        assert "ada" not in grace.locator("aside").inner_text()
-        grace.goto(f"/i/ada{path}")
-        expect(grace.locator(".problem")).to_contain_text("Unknown identity 'ada'")
-    grace.goto(session)
-    expect(grace.locator(".problem")).to_contain_text("Unknown identity 'ada'")
-    grace.goto(session.replace("ada", "grace"))
-    expect(grace.locator(".problem")).to_contain_text("No session has the id")
-    grace.goto("/i/made-up")
-    expect(grace.locator(".problem")).to_contain_text("Unknown identity 'made-up'")
-
-
 def test_less_clearance_sees_less(http: Serve, tab: Tab) -> None:
     served = http(tokens=True)
     with served.client(served.token("ada")) as client:

@@ -232,14 +232,6 @@ def test_the_longest_reply_that_is_wanted_is_passed_on(served: Served, client: o
     assert served.models["ada"].limits == [7, 9]
 
 
-def test_a_budget_refuses_with_a_status_that_is_not_tried_again(http: Serve) -> None:
-    served = http(config="[budget]\nday_tokens = 20\n")
-    with official(served, retries=2) as client, pytest.raises(openai.APIStatusError) as raised:
-        client.chat.completions.create(model="ada", messages=[{"role": "user", "content": "How much? " * 50}])
-    assert (raised.value.status_code, raised.value.code) == (402, "budget_exceeded")
-    assert served.models["ada"].prompts == []
-
-
 def _tool(name: str) -> ChatCompletionToolParam:
     return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
 

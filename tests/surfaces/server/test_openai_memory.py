@@ -132,14 +132,6 @@ def test_a_history_leads_to_the_session_it_fits_or_to_a_fork_or_a_new_one(served
     assert third["session_id"] not in {each["session_id"] for each in alike}
 
 
-def test_a_session_that_went_on_elsewhere_is_forked(client: httpx.Client) -> None:
-    first = _chat(client, _user("I play chess."))
-    client.post(f"/v1/sessions/{first['session_id']}/chat", json={"text": "From the page.", "stream": False})
-    later = _chat(client, _user("I play chess."), _reply(first), _user("And go."))
-    assert later["session_id"] != first["session_id"]
-    assert _said(client, later["session_id"]) == ["I play chess.", "And go."]
-
-
 def test_header_and_fields_name_a_session_and_must_agree(served: Served, client: httpx.Client) -> None:
     first = _chat(client, _user("I play chess."), headers={"X-Chatbot-Session": "new"})
     session_id = first["session_id"]

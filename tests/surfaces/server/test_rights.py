@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from chatbot.server.callers import Grant
-from chatbot.stores.access import GUEST_RIGHTS, RIGHTS
+from chatbot.stores.access import RIGHTS
 from tests.servers.http_server import Served
 from tests.surfaces.server.test_doors import ASKED, NEEDS, OWNERS_ALONE, Route, named, routes_in, served_in
 from tests.surfaces.server.test_doors import World as Doors
@@ -177,35 +177,6 @@ def test_only_who_may_declassify_makes_a_row_less_strict(world: World, strict: J
         assert client.patch(f"/v1/memories/{kept}", json=strict).is_success
         world.allow({"read", "write", "curate", "declassify"})
         assert client.patch(f"/v1/memories/{kept}", json=loose).is_success
-
-
-def test_a_purge_takes_the_right_to_erase_even_of_ones_own(world: World) -> None:
-    for path, body in (("memories", {"title": "The cat is grey"}), ("facts", ASKED["POST", "/v1/facts"] or {})):
-        world.allow(set(RIGHTS) - {"erase"})
-        with world.served.client(world.actor) as client:
-            kept = client.post(f"/v1/{path}", json=body).json()["id"]
-            assert client.delete(f"/v1/{path}/{kept}", params={"purge": True}).status_code == 403
-            world.allow({"erase"})
-            assert client.delete(f"/v1/{path}/{kept}", params={"purge": True}).is_success
-
-
-def test_a_familiar_guest_changes_nothing_of_the_owners(served: Served) -> None:
-    with served.client(served.token("ada")) as ada:
-        row = ada.post("/v1/memories", json={"title": "The shop opens at nine", "visibility": "social"}).json()["id"]
-    with served.client(served.token("ada", clearance="familiar", rights=GUEST_RIGHTS)) as guest:
-        assert guest.get(f"/v1/memories/{row}").is_success
-        assert guest.patch(f"/v1/memories/{row}", json={"title": "It is closed"}).status_code == 403
-        assert guest.delete(f"/v1/memories/{row}").status_code == 403
-        assert guest.delete(f"/v1/memories/{row}", params={"purge": True}).status_code == 403
-        again = guest.post(
-            "/v1/memories", json={"title": "The shop opens at nine", "sensitivity": "private", "tags": ["x"]}
-        ).json()
-        assert (again["outcome"], again["id"] != row) == ("added", True)
-        replaced = guest.post("/v1/memories", json={"title": "The shop is closed", "supersedes": row})
-        assert replaced.status_code == 403
-    with served.client(served.token("ada")) as ada:
-        kept = ada.get(f"/v1/memories/{row}").json()
-        assert (kept["title"], kept["tags"], kept["status"]) == ("The shop opens at nine", [], "active")
 
 
 @pytest.mark.parametrize("route", [route for route in NEEDS if _is_of_ones_own(route)], ids=str)

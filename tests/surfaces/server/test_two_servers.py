@@ -135,17 +135,6 @@ async def test_a_reply_of_another_server_is_heard_once_it_is_complete(storage: s
             await remote.ended()
 
 
-async def test_turns_of_two_servers_take_their_order(storage: str) -> None:
-    async with serving(delay_s=0.002) as one, serving(delay_s=0.002) as other:
-        session = await one.new_session()
-        turns = [await access.begin_turn(session.id, f"text {n}") for n in range(3) for access in (one, other)]
-        for turn in turns:
-            await turn.ended()
-        entries = await (await one.session(session.id)).transcript_read_all()
-    assert [each.role for each in entries] == ["user", "assistant"] * 6
-    assert all(b.content == f"You said: {a.content}" for a, b in zip(entries[::2], entries[1::2], strict=True))
-
-
 async def test_a_request_with_a_key_is_done_once_by_two_servers(storage: str, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, may_end = asyncio.Event(), asyncio.Event()
 
