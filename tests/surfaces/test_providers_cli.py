@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 
 from chatbot.errors import ConfigError
+from chatbot.models import litellm_import
 from chatbot.models.call import translate
 from chatbot.redaction import KEY_PREFIXES, redact, without_secrets
 from chatbot.runtime import Options, Setup
@@ -52,6 +53,7 @@ def test_chat_titles_extraction_and_embeddings_take_the_keys_of_their_providers(
         '[agents.chat]\nmemory = ["basic_session", "observations"]\ntitle_by_model = true\n',
         encoding="utf-8",
     )
+    litellm_import.begin_import().result()  # else it is imported within the time that a question may take
     done = run("ask", "--config", "asked.toml", SAID)
     assert (done.returncode, done.stderr) == (0, "")
     assert (keys_at(one), keys_at(two), keys_at(three)) == ({"key-of-one"}, {"key-of-two"}, {"key-of-three"})
