@@ -115,6 +115,16 @@ def languages(*, in_english: bool) -> Case:
     return _year([(user, reply, "") for user, reply, *_ in told], [[each[2 + in_english]] for each in told])
 
 
+def five_languages(language: int) -> Case:
+    """Return 40 lines in English among 160 of other people, asked for in one of five languages."""
+    told = _parts("five_languages.txt")
+    talk = [
+        Doc(number // 4, datetime(2025, 1, 1, tzinfo=UTC), line)
+        for number, line in enumerate(_lines("other_talk.txt")[:160])
+    ]
+    return _year([(user, "", "") for user, *_ in told], [[each[1 + language]] for each in told], talk)
+
+
 def chinese() -> Case:
     """Return 80 lines in Chinese without replies, of which 40 answer a question; the others are similar."""
     told = _parts("chinese.txt")
@@ -290,6 +300,8 @@ def own_sets(around: Sequence[Doc], notes_of_one_form: int) -> Iterator[tuple[st
         yield f"{name}, in a chat", everyday(f"{name}.txt", around, in_chat=True)
     yield "languages", languages(in_english=False)
     yield "in English", languages(in_english=True)
+    for number, language in enumerate(("English", "German", "Spanish", "French", "Chinese")):
+        yield f"five, in {language}", five_languages(number)
     yield "chinese", chinese()
     if notes_of_one_form:
         yield "notes", notes(notes_of_one_form)
