@@ -9,11 +9,11 @@ import aiohttp
 import pytest
 
 from chatbot.errors import ConfigError
-from chatbot.models import litellm_import
 from chatbot.models.call import translate
 from chatbot.redaction import KEY_PREFIXES, redact, without_secrets
 from chatbot.runtime import Options, Setup
 from tests.command import run
+from tests.patience import PATIENCE_S
 from tests.servers.http_server import serving
 from tests.servers.key_forms import KEY_FORMS
 
@@ -41,7 +41,10 @@ def urls(openai_url: str) -> tuple[str, str, str]:
 
 
 @pytest.mark.usefixtures("with_encoders")
-def test_chat_titles_extraction_and_embeddings_take_the_keys_of_their_providers(urls: tuple[str, str, str]) -> None:
+def test_chat_titles_extraction_and_embeddings_take_the_keys_of_their_providers(
+    urls: tuple[str, str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chatbot.memory.meaning._QUERY_TIMEOUT_S", PATIENCE_S)  # the first call imports LiteLLM
     one, two, three = urls
     Path("asked.toml").write_text(
         f'[model]\nname = "openai/says"\n[providers.openai]\napi_key = "key-of-one"\napi_base = "{one}"\n'
@@ -53,7 +56,6 @@ def test_chat_titles_extraction_and_embeddings_take_the_keys_of_their_providers(
         '[agents.chat]\nmemory = ["basic_session", "observations"]\ntitle_by_model = true\n',
         encoding="utf-8",
     )
-    litellm_import.begin_import().result()  # else it is imported within the time that a question may take
     done = run("ask", "--config", "asked.toml", SAID)
     assert (done.returncode, done.stderr) == (0, "")
     assert (keys_at(one), keys_at(two), keys_at(three)) == ({"key-of-one"}, {"key-of-two"}, {"key-of-three"})
