@@ -353,7 +353,7 @@ class Meaning(AsyncResource):
     def pause(self, error: ChatbotError | StoreError) -> None:
         """Search only by words for a while, and report why."""
         self._paused_until = time.monotonic() + self._pause_s
-        self._report(f"memory is searched only by words: {error}")
+        self._report(f"memory is searched only by words, and by meaning again in {self._pause_s:g} s: {error}")
 
     def _report(self, problem: str) -> None:
         """Report a problem, once until another one comes."""

@@ -235,7 +235,7 @@ async def test_a_failure_is_told_once_and_words_alone_count_for_a_while(store: O
         calls = len(embedder.calls)
         assert await similar(meaning, OWNER, ["a"]) == {}
         assert len(embedder.calls) == calls
-    assert told == ["memory is searched only by words: letters: the provider is away"]
+    assert told == ["memory is searched only by words, and by meaning again in 60 s: letters: the provider is away"]
     async with Meaning(embedder, store, notice=told.append, pause_s=0) as meaning:
         assert await similar(meaning, OWNER, ["a"]) == {}
         assert await similar(meaning, OWNER, ["a"]) == {}
@@ -263,7 +263,7 @@ async def test_an_embedder_that_is_slow_does_not_hold_up_an_answer(store: Observ
     embedder.gate.clear()
     async with asyncio.timeout(PATIENCE_S), Meaning(embedder, store, notice=told.append, timeout_s=0.01) as meaning:
         assert await similar(meaning, OWNER, ["a"]) == {}
-    assert told == ["memory is searched only by words: letters: no answer for 0.01 s"]
+    assert told == ["memory is searched only by words, and by meaning again in 60 s: letters: no answer for 0.01 s"]
 
 
 async def test_what_an_embedder_loads_before_its_first_call_takes_no_time_of_that_call(store: ObservationStore) -> None:
