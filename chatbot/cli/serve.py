@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 async def run(args: argparse.Namespace) -> None:
     """Serve until Ctrl-C or SIGTERM."""
     try:
+        import chatbot.server.app  # noqa: F401 - it needs all that the extra brings
         from chatbot.server.identities import Identities
         from chatbot.server.serve import serve
     except ModuleNotFoundError as error:

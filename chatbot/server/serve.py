@@ -8,6 +8,7 @@ import math
 import resource
 import socket
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -15,10 +16,11 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
-from chatbot.server.app import create_app
 from chatbot.server.callers import Tokens
 from chatbot.server.doors import LONGEST_HEAD, is_loopback
-from chatbot.server.identities import Identities
+
+if TYPE_CHECKING:
+    from chatbot.server.identities import Identities
 
 _BACKLOG = 2048
 """Connections that wait to be accepted."""
@@ -138,4 +140,6 @@ def _allow_many_files() -> None:
 
 def server_of(identities: Identities) -> uvicorn.Server:
     """Return the server, ready to `serve` on a socket; it stops once `should_exit` is set."""
+    from chatbot.server.app import create_app  # needs the extra `web`, unlike MCP over HTTP, which is served alike
+
     return uvicorn.Server(uvicorn_config(create_app(identities), identities.settings, grace_s=_GRACE_S))
