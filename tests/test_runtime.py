@@ -55,17 +55,6 @@ async def test_a_session_that_is_resumed_can_be_moved_to_another_project() -> No
         assert [record.project for record in await runtime.memory.list_sessions()] == [""]
 
 
-async def test_a_store_is_swapped_by_one_line_of_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CHATBOT_AGENTS__CHAT__MEMORY", '["in_memory"]')
-    model = ScriptedModel(["ok"])
-    async with Runtime(model=model) as runtime:
-        chat = runtime.chat(await runtime.new_session())
-        await chat.turn("remember me")
-        await chat.turn("do you?")
-    assert [message.content for message in model.prompts[1]][1:] == ["remember me", "ok", "do you?"]
-    assert not list(Path("identities").rglob("transcript.md"))
-
-
 async def test_settings_reach_the_store() -> None:
     _configure("[memory.basic_session]\nkv_cap = 2")
     async with Runtime() as runtime:

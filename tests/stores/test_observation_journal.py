@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import shutil
-import stat
 import subprocess
 import sys
 import threading
@@ -445,14 +444,6 @@ def test_a_file_in_the_place_of_a_folder_of_the_cache_is_mended(place: Journaled
     assert place.titles() == ["title 1"]
     place.save()
     assert (folder / "index").is_dir()
-
-
-def test_the_cache_is_closed_to_others(place: Journaled) -> None:
-    place.commit(adding(1))
-    place.save()
-    for path in (place.cache, *place.cache.rglob("*")):
-        assert stat.S_IMODE(path.lstat().st_mode) & 0o077 == 0, path
-    assert stat.S_IMODE(place.journal.stat().st_mode) == 0o600
 
 
 def test_what_was_erased_together_is_told_in_one_line_and_rows_keep_their_places(place: Journaled) -> None:

@@ -101,23 +101,6 @@ async def test_a_copy_to_a_database_and_back_says_the_same(name: str, tmp_path: 
     assert "copied 3 sessions" in ok("storage", "copy", "env:PLACE", str(tmp_path / "three"), PLACE=where)
 
 
-async def test_a_copy_goes_on_where_it_was_broken_off(name: str, tmp_path: Path, postgres: str) -> None:
-    target = parse_address(f"{postgres}#{name}")
-    async with MemorySystem(tmp_path / "one") as memory:
-        for number in range(3):
-            await memory.create_session(["basic_session"], "chat", title=str(number))
-    told: list[int] = []
-
-    def breaking(done: int, _: int) -> None:
-        told.append(done)
-        if told.count(2) == 2:  # the first time it was read, now it is written
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        await copy_storage(tmp_path / "one", target, breaking)
-    assert (await copy_storage(tmp_path / "one", target)).counts["sessions"] == 1
-
-
 def _with_an_invalid_line(backup: Path, wrong: Path) -> None:
     with ZipFile(backup) as archive:
         members = {each: archive.read(each) for each in archive.namelist()}

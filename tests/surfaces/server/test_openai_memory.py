@@ -375,17 +375,6 @@ def test_ten_turns_are_one_session_whatever_part_of_the_history_a_client_sends(
     assert all(_prompt(served).count(f"My {number}th remark") <= 2 for number in range(10)), "not recalled as well"
 
 
-def test_two_conversations_that_begin_alike_keep_their_first_exchange_each(client: httpx.Client) -> None:
-    talks = [Talk("alice", cleaned), Talk("alice", whole)]
-    for text in ("hi", "{}", "go on, {}", "and {}"):
-        for number, talk in enumerate(talks):
-            talk.say(client, text.format(f"number {number}"))
-    for number, talk in enumerate(talks):
-        said = ["hi", f"number {number}", f"go on, number {number}", f"and number {number}"]
-        assert _said(client, talk.sessions[-1], "alice") == said
-        assert len(set(talk.sessions)) == 2
-
-
 @pytest.mark.timeout(10 * PATIENCE_S)
 def test_no_conversation_ever_gets_into_the_session_of_another(http: Serve) -> None:
     """Made-up conversations of two users that are alike, with edits and replies that are made again."""
