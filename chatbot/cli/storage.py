@@ -73,9 +73,9 @@ async def _copy(args: argparse.Namespace) -> Exit:
 
 
 def _exit_after(left_out: Sequence[str]) -> Exit:
-    """Warn about unreadable data, and return the exit code."""
+    """Warn about data that was left out, and return the exit code."""
     for each in left_out:
-        warn(f"left out, because it cannot be read: {each}; see `chatbot doctor`")
+        warn(f"left out: {each}; `chatbot doctor` lists what is damaged")
     return Exit.FAILED if left_out else Exit.OK
 
 
@@ -145,7 +145,7 @@ async def run_backup(args: argparse.Namespace) -> Exit:
     with progress("backing up") as advance, new_file(path.expanduser(), force=args.force) as file:
         done = await backup(setup.home, file, name=setup.identity.name, settings=setup.identity.file, progress=advance)
     value = {"file": str(path), "identity": done.name, "digest": done.digest, "left_out": done.left_out}
-    what = f"the readable part of {done.name}" if done.left_out else f"all of {done.name}"
+    what = f"a part of {done.name}" if done.left_out else f"all of {done.name}"
     say_result(args, value, f"wrote {path}: {what}, digest {done.digest}. It is not encrypted")
     return _exit_after(done.left_out)
 

@@ -50,6 +50,16 @@ def _digest(identity: str = "ada") -> str:
     return str(next(each["message"] for each in findings if each["subject"] == "digest")).partition(":")[0]
 
 
+def test_a_backup_and_a_sync_name_the_stores_that_they_do_not_copy() -> None:
+    stores = '[agents.chat]\nmemory = ["chatbot.stores.in_memory:InMemoryStore", "observations"]\n'
+    Path("config.toml").write_text(CONFIG + stores, encoding="utf-8")
+    ok("ask", "--new", "I like figs")
+    for command in (("backup", "ada.chatbot"), ("sync",), ("restore", "ada.chatbot", "-i", "copy")):
+        done = run(*command)
+        named = "store chatbot.stores.in_memory:InMemoryStore: only basic_session and observations are copied"
+        assert (done.returncode, named in done.stderr, "all of ada" in done.stdout) == (1, True, False)
+
+
 @pytest.mark.parametrize("settings", ['persona = "You are Ada."\n', ""])
 def test_a_restored_identity_is_identical(settings: str) -> None:
     Path("identities/ada/identity.toml").write_text(settings)
