@@ -141,6 +141,14 @@ class ObservationStoreContract(StoreTests):
 
         self.survives(tmp_path, write, check)
 
+    async def test_a_fact_is_made_less_strict_only_by_who_may_declassify(self, store: ObservationStore) -> None:
+        writer = structs.replace(OWNER.asking_all(), rights=OWNER.rights - {"declassify"})
+        private = fact(20, sensitivity="private")
+        await store.commit(writer, stating(private))
+        [refused] = await store.commit(writer, stating(replace(private, sensitivity="public")))
+        assert isinstance(refused.error, MissingRight)
+        assert await store.facts(writer, FactFilter()) == [private]
+
     async def test_what_is_past_its_time_is_not_found_and_no_twin(self, store: ObservationStore) -> None:
         row = observation(1, title="tea", expires_at=NOW + timedelta(hours=1))
         await store.commit(OWNER, adding(row))
