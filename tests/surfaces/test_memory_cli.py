@@ -173,8 +173,8 @@ async def test_what_time_and_use_have_made_of_a_row_is_shown() -> None:
         found = (await memory.memory().remember("Tea")).id
     assert "strength" not in ok("get", found) + ok("history", found)
     command.ok("maintain")
-    assert re.search(r"^importance: +0\.5, by now a strength of 0\.\d+ after 0", ok("get", found), re.MULTILINE)
-    assert re.search(r"Z  strength of 0\.\d+ after 0 mentions", ok("history", found))
+    assert re.search(r"^importance: +0\.5; strength 0\.\d+ after 0", ok("get", found), re.MULTILINE)
+    assert re.search(r"Z  strength 0\.\d+ after 0 mentions", ok("history", found))
 
 
 def test_what_is_remembered_is_taken_to_another_identity() -> None:

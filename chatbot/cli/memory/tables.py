@@ -94,7 +94,7 @@ def say_in_full(row: Observation) -> None:
 
 
 def _strength(row: Observation) -> str:
-    return f"strength of {row.current_strength:g} after {row.consolidated_touches} mentions, uses and confirmations"
+    return f"strength {row.current_strength:g} after {row.consolidated_touches} mentions, uses and confirmations"
 
 
 def minute(moment: datetime) -> str:
@@ -112,7 +112,7 @@ def _properties(row: Observation) -> Iterable[tuple[str, str]]:
     for name in ("tags", "concepts", "people", "files_read", "files_modified", "derived_from"):
         yield name.replace("_", " "), ", ".join(getattr(row, name))
     yield "metadata", ", ".join(f"{key}={value}" for key, value in row.metadata.items())
-    yield "importance", f"{row.importance:g}" + (f", by now a {_strength(row)}" if row.consolidated_at else "")
+    yield "importance", f"{row.importance:g}" + (f"; {_strength(row)}" if row.consolidated_at else "")
     yield "session", row.session_id or ""
     yield "created", format_time(row.created_at)
     yield "updated", format_time(row.updated_at) if row.updated_at != row.created_at else ""
