@@ -1,4 +1,4 @@
-"""The server on streamable HTTP, behind the access checks of `chatbot serve`: its tokens, names, origins and limits."""
+"""The MCP server over streamable HTTP, with the access checks of `chatbot serve`: tokens, hosts, origins, limits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from chatbot.config import ServerSettings
 from chatbot.server.callers import Tokens
 from chatbot.server.doors import Bodies, Doors, Rates
-from chatbot.server.serve import address_of, check_doors, listen_on, uvicorn_config
+from chatbot.server.serve import address_of, listen_on, require_token, uvicorn_config
 from chatbot.stores.home import Home
 
 PATH = "/mcp"
@@ -37,15 +37,15 @@ async def serve_http(
     `home` has the server's tokens.
     """
     tokens = Tokens(home)
-    check_doors(settings.host, tokens)
+    require_token(settings.host, tokens)
     most_bytes = settings.body_kb * 1024
     app: ASGIApp = server.streamable_http_app(
         streamable_http_path=PATH,
-        stateless_http=True,  # without sessions none can be continued by another caller
+        stateless_http=True,  # no session that another caller could continue
         max_request_body_size=most_bytes,
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the doors check it
     )
-    app = Bodies(_NoListening(app), most_bytes=most_bytes, timeout_s=settings.request_timeout_s)
+    app = Bodies(_NoServerStream(app), most_bytes=most_bytes, timeout_s=settings.request_timeout_s)
     if is_traced:
         from chatbot.telemetry.telemetry import TraceparentMiddleware  # needs the extra
 
@@ -62,8 +62,8 @@ async def serve_http(
             await asyncio.wait([serving], timeout=2 * _GRACE_S)
 
 
-class _NoListening:
-    """Answers 405 to a client that would only listen, as the protocol allows: nothing is ever sent that way."""
+class _NoServerStream:
+    """Refuses the optional stream of messages from the server (GET) with 405: this server sends none."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -37,9 +37,9 @@ _MOST_VALUES = 100
 """Maximum values of a completion, by the protocol."""
 _SEARCHED = 200
 """Number of newest sessions and memories that a completion searches."""
-_HITS = 10
-_ENTRIES = 40
-_MOST_ENTRIES = 100
+_PROMPT_HITS = 10
+_PROMPT_ENTRIES = 40
+_RESOURCE_ENTRIES = 100
 PAGE = 50
 JSON = "application/json"
 _ADDRESS = re.compile(r"chatbot://(sessions|memories)/([0-9a-fA-F-]{36})")
@@ -129,10 +129,10 @@ class _CallerSurface:
             raise ToolError(f"the prompt {name!r} takes one argument: {wanted}")
         value = arguments[wanted].strip()
         if name == "recall":
-            found = await self._tools["memory_search"].run({"query": value, "limit": _HITS})
+            found = await self._tools["memory_search"].run({"query": value, "limit": _PROMPT_HITS})
             question = f"What do you remember about this? {value}"
         else:
-            found = await self._tools["session_read"].run({"session_id": value, "last": _ENTRIES})
+            found = await self._tools["session_read"].run({"session_id": value, "last": _PROMPT_ENTRIES})
             question = "Let us continue this session."
         said = f"{question}\n\nFrom memory ({FRAME}):\n{found}"
         message = types.PromptMessage(role="user", content=types.TextContent(text=said))
@@ -197,7 +197,7 @@ class _CallerSurface:
         if found is None or not is_id(found[2].lower()):
             raise unknown
         if found[1] == "sessions":
-            text = await self._tools["session_read"].run({"session_id": found[2], "last": _MOST_ENTRIES})
+            text = await self._tools["session_read"].run({"session_id": found[2], "last": _RESOURCE_ENTRIES})
         else:
             text = await self._tools["memory_get"].run({"ids": [found[2]]})
             if not json.loads(text)["observations"]:
@@ -250,7 +250,7 @@ def server_for(memory: MemorySystem, agent: str) -> Server[Any]:
         method: Callable[[_CallerSurface, Asked], Awaitable[Found]],
     ) -> Callable[[_Request, Asked], Awaitable[Found]]:
         async def handle(context: _Request, asked: Asked) -> Found:
-            try:  # over HTTP the request has a caller; on a pipe it is the user of this process
+            try:  # over HTTP the request names the caller; on a pipe the caller is this process's user
                 return await method(surface_of(context.request.state.caller if context.request else None), asked)
             except Exception as error:  # noqa: BLE001 - the boundary: the client gets only `public_message`
                 raise MCPError(code_of(error), public_message(error)) from None
@@ -300,8 +300,8 @@ _CALLER_ERRORS = (ToolError, SessionError, errors.AccessDenied, errors.Conflicti
 
 def code_of(error: Exception) -> int:
     """Return the error code of the protocol."""
-    is_ours = isinstance(error, DamagedSession) or not isinstance(error, _CALLER_ERRORS)
-    return INTERNAL_ERROR if is_ours else INVALID_PARAMS
+    is_internal = isinstance(error, DamagedSession) or not isinstance(error, _CALLER_ERRORS)
+    return INTERNAL_ERROR if is_internal else INVALID_PARAMS
 
 
 def public_message(error: Exception) -> str:
@@ -352,7 +352,7 @@ def answer_schema(operation: Operation) -> Schema:
         parts: dict[str, Schema] = {"outcome": _TEXT, "id": _TEXT}
     elif kind == "Entries":
         parts = {name: _list_of(_object("role", "at", "content")), "session_id": _TEXT, "title": _TEXT}
-    elif kind == "None":  # the rows that were named: as a list, or one each under the words of `gives`
+    elif kind == "None":  # the rows that were changed: a list, or one row for each word of `gives`
         words = name.split()
         parts = {name: _list_of(_NAMED)} if len(words) == 1 else dict.fromkeys(words, _NAMED)
     elif kind == "Profile":
@@ -371,7 +371,7 @@ def answer_schema(operation: Operation) -> Schema:
 
 
 def _result_of(operation: Operation) -> tuple[str, str]:
-    """Return the names of the result's type and, for a list, of its items. Reads text: not all types are imported."""
+    """Return the names of the result's type and, for a list, of its items, from text: not all types are imported."""
     written = inspect.signature(operation.function).return_annotation
     kind, _, item = str(getattr(written, "__name__", written)).removesuffix("]").partition("[")
     return kind.rpartition(".")[2], item.rpartition(".")[2]

@@ -28,7 +28,7 @@ _MOST_FILES = 10_240
 """Files that a server may have open: a connection and a journal are one each. macOS allows no more."""
 
 
-def check_doors(host: str, tokens: Tokens) -> None:
+def require_token(host: str, tokens: Tokens) -> None:
     """Raise `ConfigError` if other machines can reach the server and no token exists."""
     if not is_loopback(host) and not tokens.all():
         raise ConfigError(
@@ -118,7 +118,7 @@ async def serve(identities: Identities, *, ready: Callable[[str], None] = lambda
     Raises `ConfigError` if the address is not available, or other machines can reach it and no token exists.
     """
     settings = identities.settings
-    check_doors(settings.host, identities.tokens)
+    require_token(settings.host, identities.tokens)
     _allow_many_files()
     with listen_on(settings.host, settings.port) as sock:
         await identities.warm()
@@ -127,7 +127,7 @@ async def serve(identities: Identities, *, ready: Callable[[str], None] = lambda
 
 
 def _is_not_cut_off(record: logging.LogRecord) -> bool:
-    """Return False for the traceback of a request that shutdown cut off; uvicorn counts them in a line."""
+    """Return False for the traceback of a request cut off by shutdown: uvicorn logs their number in one line."""
     return not (record.exc_info and isinstance(record.exc_info[1], asyncio.CancelledError))
 
 
@@ -140,6 +140,6 @@ def _allow_many_files() -> None:
 
 def server_of(identities: Identities) -> uvicorn.Server:
     """Return the server, ready to `serve` on a socket; it stops once `should_exit` is set."""
-    from chatbot.server.app import create_app  # needs the extra `web`, unlike MCP over HTTP, which is served alike
+    from chatbot.server.app import create_app  # needs the extra `web`, unlike MCP over HTTP
 
     return uvicorn.Server(uvicorn_config(create_app(identities), identities.settings, grace_s=_GRACE_S))

@@ -4,8 +4,8 @@ Importing twice adds nothing: a session keeps its `origin`. A conversation that 
 edited in its file is updated, and a memory that was hidden here stays hidden.
 
 An imported row keeps the key of its item in its metadata, with a hash of the item's text. An item whose hash is known
-adds nothing, wherever it was moved or copied. Any other item is an edit of the row with its key; it is a new row if no
-row has its key, or if another item of the import still has that row's text.
+adds nothing, even under another key. Any other item is an edit of the row with its key. If no row has that key, or
+another item of the import still has that row's text, the item is a new row.
 
 The exchanges of a conversation are remembered before its session is created. A session that exists is therefore fully
 remembered even if an import was killed, and memories that were erased later do not come back.
@@ -99,7 +99,7 @@ class KnownRows:
         self.repeated: set[str] = set()
         """Hashes of known rows that the import repeats."""
         self.by_content: dict[tuple[str, str, str], str] = {}
-        """Id of each row that a dry run would leave, by agent, visibility and hash."""
+        """In a dry run: ids of all rows that would exist after the import, by agent, visibility and hash."""
 
 
 @dataclass
@@ -127,7 +127,7 @@ class Importer:
         """Import every item of the source. It is read completely before anything is written."""
         self._report = ImportReport(source.kind, str(source.path), self.dry_run)
         self._source = f"import:{source.kind}"
-        self._now = utc_now()  # a later time would win over all that is said until then
+        self._now = utc_now()  # times after it are set to it: a row from the future would win over later ones
         self._foreseen: dict[str, Sequence[TranscriptEntry]] = {}  # transcripts that a dry run would leave
         self._waiting: list[MemoryItem] = []
         self._known: KnownRows | None = None
@@ -342,7 +342,7 @@ class Importer:
 
     def _draft_of(self, row: Observation, old: str, new: str | None) -> Draft:
         """Return the row as a draft, visible to no one who could not see the caller's own rows."""
-        content = {name: getattr(row, name) for name in CONTENT if name not in _OURS}
+        content = {name: getattr(row, name) for name in CONTENT if name not in _NOT_COPIED}
         return Draft(
             **content | {"subject": new if new and row.subject == old else row.subject},
             visibility=self._allowed_visibility(row.visibility),
@@ -469,7 +469,7 @@ class Importer:
         return visibility if self.trust else min(visibility, own, key=VISIBILITIES.index)
 
 
-_OURS = frozenset({"source", "derived_from", "token_count"})
+_NOT_COPIED = frozenset({"source", "derived_from", "token_count"})
 """Fields that are not copied: an import is the source itself, ids differ here, and tokens are counted again."""
 
 

@@ -1,4 +1,4 @@
-"""Settings pages of an identity, stored in `identity.toml`, which keeps its comments; and the choices of a session."""
+"""Settings of an identity, written to `identity.toml` without losing its comments; and the choices of a session."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def prepare_turn(access: IdentityAccess, session_id: str) -> ClientRequest
 
 
 _OTHER = "/other"
-"""Value of a menu's last entry, which no persona has as its name: the text box below has the value."""
+"""Value of a menu's last entry, never the name of a persona: the choice is in the text box below it."""
 
 
 def _field_value(fields: Mapping[str, str], name: str) -> str:
@@ -134,10 +134,10 @@ router = APIRouter(route_class=PageRoute, prefix="/i/{identity}/settings")
 
 @dataclass(frozen=True, slots=True)
 class SettingField:
-    """One setting of the form: its place in the configuration, its kind (model, number, whole or yes), its texts."""
+    """One setting of the form: its place in the configuration, its kind (model, number, integer or yes), its texts."""
 
     name: str
-    """The place with dots, and the name in the form."""
+    """Keys of the place, joined by dots; also the name in the form."""
     kind: str
     label: str
     hint: str = ""
@@ -162,7 +162,7 @@ class SettingField:
         if self.kind == "model":
             return text.strip()
         try:
-            return int(text or 0) if self.kind == "whole" else float(text or 0)
+            return int(text or 0) if self.kind == "integer" else float(text or 0)
         except ValueError:
             raise InvalidValue(f"{self.label}: {text!r:.40} is not a number") from None
 
@@ -181,7 +181,7 @@ def _groups(agent: str) -> dict[str, tuple[SettingField, ...]]:
         ),
         "Memory": (
             SettingField(f"agents.{agent}.remember_exchanges", "yes", "Remember conversations", _STAYS),
-            SettingField(f"agents.{agent}.recall_rows", "whole", "Maximum memories in a prompt", "0: recall nothing"),
+            SettingField(f"agents.{agent}.recall_rows", "integer", "Maximum memories in a prompt", "0: recall nothing"),
         ),
         "Retention": (
             SettingField(
