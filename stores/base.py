@@ -136,9 +136,9 @@ class Store(Closable):
         return super()._guard_operation(translated)
 
     def turn_reads(self, session: SessionRef, fresh_at: float) -> Sequence[object]:
-        """Return the reads of every turn, which the engine makes with the turn's lease; none if reads are cheap.
+        """Return the reads that every turn begins with, to be made with its lease; none if reads are cheap.
 
-        Their type is known only to the engine. Operations with the same `fresh_at` may use their results.
+        Only the backend knows their type. Operations whose `fresh_at` is the same may use their results.
         """
         return ()
 
@@ -214,8 +214,8 @@ class TranscriptStore(SessionStore):
     ) -> list[TranscriptEntry]:
         """Remove the last `n` entries, archived ones too, permanently; return them, oldest first. Durable on return.
 
-        `instead` takes their place in one step: a kill leaves the old entries or the new ones. If archived entries are
-        dropped too, they may remain, before the new ones.
+        `instead` takes their place in one step: a kill leaves the old entries or the new ones. It may
+        also leave archived entries that were to be removed, before the new ones.
         """
         raise errors.UnsupportedOperation(f"{type(self).__name__} cannot remove the last {n} entries of {session.id}")
 
@@ -353,7 +353,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def written_at(self, view: View, ids: Sequence[str]) -> dict[str, datetime]:
-        """Return by id when these observations of any status were written, by their histories; reads all at once."""
+        """Return by id when these observations, of any status, were first written; one read for all."""
 
     @abstractmethod
     async def facets(self, view: View, name: query.Labelled, *, limit: int = 100) -> list[query.Facet]:
@@ -376,7 +376,7 @@ class ObservationStore(Store):
     ) -> list[str]:
         """Erase observations and facts permanently, with everything derived from them and the facts from them.
 
-        With `alone`, what was derived from them stays; purging an erased id again erases it.
+        With `alone`, what was derived from them stays, until the same ids are purged again without it.
 
         No byte of them is in any file of the store on return; a journal may keep their ids, with who did it and why.
         Returns the erased ids, those asked for first. Raises `UnknownObservation` if none of the ids exists.

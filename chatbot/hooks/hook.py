@@ -97,7 +97,7 @@ def per_session(begin: Callable[[], State]) -> Callable[[str], State]:
 
 
 class PassiveHook(Hook):
-    """A hook that provides a capability, or is a place in the order of hooks for a step of the turn."""
+    """A hook that only provides a capability, or sets when a step of the turn runs among the hooks."""
 
     topics: ClassVar[tuple[str, ...]] = ()
 
@@ -106,7 +106,7 @@ class PassiveHook(Hook):
 
 
 class InjectHook(PassiveHook):
-    """The place of the step that puts the memories about a message into its prompt."""
+    """Sets when the turn puts the memories about a message into its prompt."""
 
     topics = (PROMPT_SUBMIT,)
     priority = 50
@@ -114,7 +114,7 @@ class InjectHook(PassiveHook):
 
 
 class ExchangeHook(PassiveHook):
-    """The place of the step that remembers each exchange, and the switch that keeps the message before it."""
+    """Sets when the turn remembers the exchange; while enabled, the user's message is remembered at once."""
 
     topics = (TURN_END,)
     priority = 50
@@ -127,7 +127,7 @@ class ExchangeHook(PassiveHook):
 
 _MOST_KEPT = 50
 _DROPPED_AT_ONCE = 50
-"""Failures beyond the kept ones at which those are dropped: seldom, as that rewrites the file."""
+"""Number of surplus failures that are dropped together, as each drop rewrites the file."""
 _LONGEST_MESSAGE = 500
 
 

@@ -162,7 +162,7 @@ def named_time(text: str, now: datetime) -> datetime | None:
 
 
 def _span_named(text: str, now: datetime) -> tuple[datetime, datetime] | None:
-    """Return the span of the finest dates in a text, from the first past one to the last."""
+    """Return the span from the first to the last past date in a text, of the finest unit that has one."""
     dates = date_terms(text, now, exact=True)
     kinds = {kind for term in dates if (kind := term.partition(":")[0]) in _FINEST_FIRST}
     for kind in (each for each in _FINEST_FIRST if each in kinds):
@@ -174,7 +174,7 @@ def _span_named(text: str, now: datetime) -> tuple[datetime, datetime] | None:
 
 
 def all_lines(rows: Sequence[Observation], known: datetime | None = None) -> list[ProfileLine]:
-    """Return the lines in these rows, as they were `known` at a time."""
+    """Return the lines in these rows, as known at a time; None: as known now."""
     by_id = {row.id: row for row in rows}
     return [_line(row, _valid_to(row, by_id, known)) for row in rows]
 

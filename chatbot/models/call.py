@@ -67,7 +67,7 @@ class ModelRequest(AsyncResource):
         raise failure
 
     async def aclose(self) -> None:
-        """Stop the provider, whatever its progress."""
+        """Close the stream, whether or not the reply is complete."""
         stream, self.stream = self.stream, None
         await close_quietly(stream)
 
@@ -91,7 +91,7 @@ class _OneIterator:
 def _with_one_iterator(stream: Any) -> Any:
     """Return LiteLLM's stream over a source that is its own iterator.
 
-    LiteLLM calls `aiter` for each chunk; OpenAI's client answers with a new generator, and each needs a task to close.
+    LiteLLM calls `aiter` for each chunk. OpenAI's client returns a new generator each time; closing it needs a task.
     """
     source = getattr(stream, "completion_stream", None)
     if hasattr(source, "__anext__") and inspect.isasyncgenfunction(getattr(type(source), "__aiter__", None)):
@@ -201,7 +201,7 @@ _LONGEST_MESSAGE = 300
 _MOST_READ = 20_000
 """Characters of a provider's message that are read: redacting megabytes would hold up everyone."""
 _LONGEST_ASKED_S = 86_400.0
-"""Longest wait that a provider is believed to ask for."""
+"""Cap on the wait that a provider asks for."""
 
 
 def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> errors.ModelError:
@@ -283,7 +283,7 @@ def _retry_after(error: Exception) -> float | None:
 
 _FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
-"""Longest wait that is accepted."""
+"""Longest wait before another try; if a provider asks for more, the call fails."""
 
 
 def pause_before(tried: int, error: errors.ModelError) -> float:

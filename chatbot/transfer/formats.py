@@ -74,7 +74,7 @@ _MEMORIES = frozenset({"conversations_memory", "project_memories"})
 
 
 def kind_of(value: object) -> str | None:
-    """Return the kind of the file whose first element this is, by its shape."""
+    """Return the kind of a file by the shape of its first element."""
     names = value.keys() if isinstance(value, dict) else set()
     if "mapping" in names:
         return CHATGPT
@@ -189,7 +189,7 @@ def _of_chatgpt(node: Mapping[str, Any]) -> _Message:
         if isinstance(part, dict) and (picture := _PICTURES.get(str(part.get("content_type")))):
             left_out.append(picture)
             said.append(f"[{picture}]")
-        text = part.get("text") if isinstance(part, dict) else part  # of a transcription
+        text = part.get("text") if isinstance(part, dict) else part  # a transcription is a dict
         said += [text] if isinstance(text, str) else []
     return _Message(left_out, _ROLES[role], said, at)
 

@@ -81,7 +81,7 @@ def pack(arrays: Mapping[str, Buffer], about: Mapping[str, Any]) -> tuple[bytes,
 
 
 class Piece(NamedTuple):
-    """Entry of a list: a file, its digest, and the rows that it holds if that has to be known before it is opened."""
+    """Entry of a list: a file, its digest, and its range of rows if that must be known before it is opened."""
 
     name: str
     digest: str

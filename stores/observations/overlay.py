@@ -15,9 +15,9 @@ FORMAT = f"6.{VERSION}"
 FLUSH_ROWS = 512
 """Number of rows in memory that are worth a segment."""
 ROW_SHIFT, FIELD_SHIFT, COUNT_SHIFT = 32, 28, 8
-"""Bit offsets of row, field and count in a packed posting; the lowest byte is that of the field's length."""
+"""Bit offsets of row, field and count in a packed posting; the lowest byte encodes the field's length."""
 REPEATED_IN_OVERLAY = 1 << 27
-"""As in a segment: an earlier field of the row has the term too."""
+"""Flag of a packed posting, as in segments: an earlier field of the row has the term too."""
 _NO_COUNTS: Mapping[str, int] = {}
 
 
@@ -28,7 +28,7 @@ class Text(NamedTuple):
     fields: Mapping[str, Mapping[str, int]]
     """Counts of the terms, by field."""
     codes: Sequence[int]
-    """For each of `FIELDS`, the byte of its length."""
+    """The lengths of `FIELDS`, each encoded as a byte."""
 
     @classmethod
     def of(cls, version: int, document: Document) -> Text:
