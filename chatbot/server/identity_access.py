@@ -119,7 +119,8 @@ class IdentityAccess(Struct, frozen=True):
     @property
     def in_project(self) -> IdentityAccess:
         """This access within one project: the caller's, or else the project of new sessions."""
-        project = self.runtime.setup.project or "" if self.caller.project is None else self.caller.project
+        own = self.caller.project
+        project = own if own is not None else self.runtime.setup.project or ""
         return replace(self, caller=replace(self.caller, project=project))
 
     @property

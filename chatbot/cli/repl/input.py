@@ -313,7 +313,7 @@ def _files(typed: str, complete_event: CompleteEvent) -> Iterable[Completion]:
 
 _AT_ONCE = 65_536
 _LONGEST_LINE = 4095
-"""Bytes that Linux keeps of a line that is typed while neither a prompt nor a reply is shown, such as at the start."""
+"""Bytes that Linux keeps of a line typed while neither a prompt nor a reply is shown, such as at the start."""
 
 
 class Typeahead:
@@ -329,8 +329,9 @@ class Typeahead:
         data = b""
         with terminal_without(termios.ICANON) as raw:
             while raw is not None:
-                is_pasting = data.rfind(b"\x1b[200~") > data.rfind(b"\x1b[201~")  # the rest of the block comes at once
-                if not select.select([raw], [], [], is_pasting)[0] or not (more := os.read(raw, _AT_ONCE)):
+                is_pasting = data.rfind(b"\x1b[200~") > data.rfind(b"\x1b[201~")
+                wait_s = 1 if is_pasting else 0  # for the rest of the pasted block
+                if not select.select([raw], [], [], wait_s)[0] or not (more := os.read(raw, _AT_ONCE)):
                     break
                 data += more
         if any(len(line) == _LONGEST_LINE for line in data.split(b"\n")):
