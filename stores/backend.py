@@ -436,7 +436,7 @@ class Backend(Place):
         return None
 
     def why_not_apart(self) -> str:
-        """Explain why the engine itself does not refuse access to rows of other identities; empty if it does."""
+        """Explain why the database does not itself isolate identities; empty if it does, or if there is none."""
         return ""
 
     def examine(self, options: Examination) -> Iterator[Flaw]:

@@ -157,7 +157,7 @@ def add_operations(verbs: Verbs) -> dict[str, argparse.ArgumentParser]:
 
 
 def add_parameters(parser: argparse.ArgumentParser, parameters: Iterable[Parameter], *, title: str) -> None:
-    """Add an argument for each parameter: a positional one as such, the others as options."""
+    """Add an argument for each parameter, positional or as an option."""
     fields = None
     for each in parameters:
         if each.about.cli is None:
@@ -184,7 +184,7 @@ def _add_option(parser: argparse._ActionsContainer, parameter: Parameter) -> Non
         return
     kind, metavar = _type_of(parameter)
     several = parameter.is_list or parameter.item == kinds.Metadata
-    choices = [each for each in parameter.choices if each != "unknown"]  # such rows are never shown
+    choices = [each for each in parameter.choices if each != "unknown"]  # rows of unknown sensitivity are never shown
     more: dict[str, Any] = {"choices": choices} if 0 < len(choices) <= _FEW else {}
     if not more:
         more["metavar"] = metavar if metavar != "TEXT" or not several else flag.strip("-").upper()

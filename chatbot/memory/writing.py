@@ -132,8 +132,8 @@ class MemoryWrites(ScopedOperations):
         """Set fields to other values. Keys of `metadata` are set one by one; None removes a key.
 
         Raises `UnknownObservation`, `InvalidValue`, or `AccessDenied`. A derived row stays as strict as its sources.
-        Lowering sensitivity or clearance, or widening visibility, needs the right `declassify`. A row that becomes
-        the same as another one by the `assistant_text` added to it is hidden: the outcome is `exact_dup`.
+        Lowering sensitivity or clearance, or widening visibility, needs the right `declassify`. If adding
+        `assistant_text` makes a row the same as another, it is hidden: the outcome is `exact_dup`.
         """
         scope = self.scope
         changes, redacted = redact_all(_within_bounds(changes))
@@ -240,7 +240,7 @@ async def _warning(scope: Scope, draft: Draft) -> str:
 
 
 async def changes_of_topic(scope: Scope, rows: Iterable[Observation]) -> list[Triple]:
-    """Return the facts about changes of topic in a session that quote one of its rows."""
+    """Return the facts about changes of topic in the sessions of these rows that quote one of them."""
     said: defaultdict[str, set[str]] = defaultdict(set)
     for row in rows:
         if row.session_id is not None:

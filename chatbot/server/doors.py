@@ -78,7 +78,7 @@ class Doors:
     """ASGI middleware that sets the `ServerCaller` in `scope["state"]["caller"]` or refuses the request.
 
     The owner needs no token if `settings.host` is loopback and no token has existed since the start. `open_paths` need
-    none; one that ends with a slash covers all paths below. If only one `identity` is served, no other token is valid.
+    none; one that ends with a slash covers all paths below. If only one `identity` is served, a token must open it.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Doors:
                 is_stream = not any(name == b"content-length" for name, _ in message["headers"])
             elif is_stream and not is_over and time.monotonic() - looked_at > _LOOK_EVERY_S:
                 looked_at = time.monotonic()
-                with suppress(StoreAway, StoreBusy):  # nobody can revoke it there meanwhile
+                with suppress(StoreAway, StoreBusy):  # no token can be revoked there meanwhile
                     is_over = all(each.id != token_id for each in await asyncio.to_thread(self._tokens.all))
                 if is_over:
                     await send({"type": "http.response.body", "body": b"", "more_body": False})
@@ -181,7 +181,7 @@ class Doors:
 
 
 def _check_size(scope: Scope) -> None:
-    """Refuse a head that is too large but came at once: uvicorn limits only one that is incomplete."""
+    """Refuse a large head that arrived in one piece: uvicorn limits only incomplete ones."""
     parts = (scope["path"].encode(), scope["query_string"], *(part for header in scope["headers"] for part in header))
     if sum(map(len, parts)) > LONGEST_HEAD:
         raise Problem(400, "bad_request", f"the head has more than {LONGEST_HEAD:,} bytes")
@@ -244,7 +244,7 @@ _FILE = re.compile(rb"data(?::|%3A)[\w.+/%;= -]{0,200}?base64(?:,|%2C)[\w+/=%-]*
 _READ_ON = 4
 """Before it is refused, a request with files is read to its end, up to this many times the limit."""
 _PER_TIMEOUT = 1 << 20
-"""Bytes of a body for each of which it gets its time limit once more."""
+"""A body gets its time limit once more for each this many bytes."""
 
 
 class Bodies:

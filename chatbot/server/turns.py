@@ -33,18 +33,18 @@ logger = logging.getLogger(__name__)
 
 _GONE = "this message or its reply was undone or could not be stored: check the session's messages before you send it"
 _STOPPED = "the turn was stopped; the text so far is kept, unless the session was deleted"
-_NOT_FOUND_AGAIN = "this session could not be noted by its history: a request that sends it may begin another session"
+_NOT_FOUND_AGAIN = "the session's history could not be indexed: a request that sends it may begin another session"
 _LOOK_EVERY_S = 0.5
 _LINGER_S = 5.0
-"""Seconds to keep reading requests to stop after a turn may have begun."""
+"""Seconds for which stop requests are read without a running turn."""
 _LONGEST_STOP_S = 15.0
 """Longest wait for another server to stop."""
 _MOST_STOPS = 200
 _STOP_KEPT_FOR = timedelta(hours=1)
 _ENTRIES = 64
-_ROUNDED_S = 0.001  # by which the seconds of a receipt may be too few
+_ROUNDED_S = 0.001  # the seconds of a receipt may be rounded down by this
 _WITH_TEXT = frozenset({"stop", "length", "content_filter"})
-"""Ends of turns whose last entry is a reply."""
+"""Finish reasons of turns whose last entry is a reply."""
 _KEPT_TURNS = 64
 _KEPT_FILES = 8
 
@@ -171,7 +171,7 @@ async def _reply_of(session: SessionHandle, receipt: Mapping[str, Any]) -> tuple
         raise TurnGone(_GONE)
     replies = list(takewhile(lambda each: each.role != USER, entries[1:]))
     lines = [(each.role, each.content) for each in replies if begun <= each.at <= until]
-    if not lines:  # the message was answered again, which wrote all its replies anew: only their numbers differ
+    if not lines:  # a later reply to the message rewrote all its replies with new times: find it by number
         lines = replies_of(replies)[0].get(receipt.get("reply_number", 1), [])
     if receipt["finish"] in _WITH_TEXT and (not lines or lines[-1][0] != ASSISTANT):
         raise TurnGone(_GONE)
@@ -204,7 +204,7 @@ class RemoteTurn:
 
     @classmethod
     async def of(cls, session: SessionHandle, lease: Lease) -> RemoteTurn:
-        """Note which turns have ended. `lease` is held while one runs: check that only after this."""
+        """Note which turns have ended. `lease` is held while a turn runs: check it after this."""
         receipts = await session.receipts()
         last = parse_time(receipts[-1]["at"]) if receipts else session.record.created_at
         return cls(session, lease, last, len(await session.receipts_since(last)))
@@ -307,7 +307,7 @@ class StopRequests:
             read |= {record["id"]: str(record["session"]) for record in reading.records}
         sessions = [session for request, session in read.items() if request not in self._seen]
         self._mark = reading.mark
-        self._seen = set(read) if starts_over else self._seen | set(read)  # no more than there are lines
+        self._seen = set(read) if starts_over else self._seen | set(read)  # bounded by the number of lines
         return sessions
 
     def _write(self, session_id: str, now: datetime) -> None:

@@ -221,7 +221,7 @@ class ArchivePlace(SyncPlace):
 
 
 class ParcelPlace(SyncPlace):
-    """Files from another machine, and `new` ones for it, which it takes in at once."""
+    """Files received from another machine, and `new` files to send back to it."""
 
     def __init__(self, visitor: Visitor, files: Mapping[str, bytes]) -> None:
         self.key = f"machine {visitor.machine}"
@@ -254,7 +254,7 @@ class _NoRedirect(HTTPRedirectHandler):
 
 
 class ServerPlace(ParcelPlace):
-    """Another `chatbot serve`, which returns its new files, and takes in files that are sent."""
+    """Another `chatbot serve`, which returns its new files and takes in those that it gets."""
 
     def __init__(self, url: str, token: str = "") -> None:
         split = urlsplit(url)
@@ -292,7 +292,7 @@ class ServerPlace(ParcelPlace):
         except HTTPError as error:
             raise ConfigError(f"{self.key}: {_why(error)}") from error
         except (OSError, HTTPException, ValueError, RecursionError) as error:
-            raise StoreFailed(f"{self.key} cannot be synced with: {getattr(error, 'reason', error)}") from error
+            raise StoreFailed(f"cannot sync with {self.key}: {getattr(error, 'reason', error)}") from error
 
 
 def _read_answer(answer: Any, most: int) -> bytes:
@@ -337,7 +337,7 @@ class _SealedFolder(FolderPlace):
 
 
 def open_sealed(place: FolderPlace, backend: Backend, passphrase: Callable[[], str] | None) -> FolderPlace:
-    """Return the folder, or one that encrypts, if there is a key in it or a passphrase is given for a new one.
+    """Return the folder; one that encrypts if it holds a key, or if a passphrase is given to make one.
 
     The passphrase is asked for once: this machine then keeps the key in a document that is never copied. Raises
     `ConfigError` if it is required and missing, or wrong, or if the folder already has files that are not encrypted.

@@ -34,7 +34,7 @@ RowsOf = Callable[[Sequence[int]], Iterable[Observation]]
 
 NAME = "index"
 LEAST_ROWS = 32
-"""Fewer rows than this are left to the next process on closing, so that segments stay few."""
+"""Fewest rows to write on closing, so that segments stay few; the next process indexes fewer ones again."""
 _AT_ONCE = 128
 """Rows read at a time, under the lock while the index is rebuilt."""
 _FEW = 32

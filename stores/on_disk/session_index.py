@@ -218,7 +218,7 @@ class SessionIndex:
         try:
             with opened(path) as folder:
                 record = decode_record(folder.read(SESSION_NAME), path.name)
-                with suppress(OSError, ValueError):  # of the transcript: it is reported when it is read
+                with suppress(OSError, ValueError):  # the transcript's fault is reported when it is read
                     record = replace(record, used_at=max(record.used_at, last_time(folder) or record.used_at))
         except (OSError, ValueError) as error:
             self.warn_once("%s cannot be read, see `chatbot doctor`: %s", path / SESSION_NAME, error)

@@ -109,7 +109,7 @@ class PostgresSessions(Sessions):
             raise MissingFolder.of(session_id)
 
     def _forget(self, session_id: str) -> bool:
-        """Delete a session, before its parts, so that nothing is added to it; return whether it existed."""
+        """Delete a session, then its parts, so that none are added meanwhile; return whether it existed."""
         place = self._place
         with place.database.transaction(place.identity, statements.DELETE_SESSION, id=session_id) as transaction:
             for statement in statements.DELETE_OF_SESSION:
@@ -141,7 +141,7 @@ def _readable(session_id: str, text: str, used_at: datetime) -> SessionRecord | 
 
 
 def _as_id(session_id: str) -> str:
-    """Return the id. Raises `MissingFolder` for any other text, which PostgreSQL may refuse in its own way."""
+    """Return a valid id. Raises `MissingFolder` for any other text, as PostgreSQL refuses some in its own way."""
     if not is_id(session_id):
         raise MissingFolder.of(session_id)
     return session_id
@@ -170,7 +170,7 @@ class PostgresBackend(PostgresPlace, Backend):
 
     def refusal(self) -> OSError | None:
         try:
-            self.rows(statements.NOTE_USED, durable=False, id="", used_at="-infinity")
+            self.rows(statements.NOTE_USED, durable=False, id="", used_at="-infinity")  # a write that changes no row
         except StoreError as error:
             return error if isinstance(error, OSError) else StoreFailed(str(error))
         return None

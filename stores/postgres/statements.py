@@ -170,7 +170,7 @@ WITH head AS ({_NEXT})
 INSERT INTO chatbot.message (identity, session, n, role, content, at)
 SELECT %(identity)s, %(session)s, head.next, %(role)s, %(content)s, %(at)s FROM head
 """
-"""As `ADD_LINE`."""
+"""Append to existing messages, as `ADD_LINE` to lines."""
 LAST_MESSAGES = """
 SELECT role, content, at FROM chatbot.message
 WHERE identity = %(identity)s AND session = %(session)s ORDER BY n DESC LIMIT %(limit)s
