@@ -435,7 +435,7 @@ class Backend(Place):
         """Try to write, and return the error; None if it succeeds. Leaves no trace."""
         return None
 
-    def why_not_apart(self) -> str:
+    def why_not_isolated(self) -> str:
         """Explain why the database does not itself isolate identities; empty if it does, or if there is none."""
         return ""
 

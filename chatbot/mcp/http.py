@@ -14,8 +14,8 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from chatbot.config import ServerSettings
+from chatbot.server.access_checks import AccessChecks, RateLimits, RequestBodies
 from chatbot.server.callers import Tokens
-from chatbot.server.doors import Bodies, Doors, Rates
 from chatbot.server.serve import address_of, listen_on, require_token, uvicorn_config
 from chatbot.stores.home import Home
 
@@ -43,14 +43,14 @@ async def serve_http(
         streamable_http_path=PATH,
         stateless_http=True,  # no session that another caller could continue
         max_request_body_size=most_bytes,
-        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # the doors check it
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # `AccessChecks` does it
     )
-    app = Bodies(_NoServerStream(app), most_bytes=most_bytes, timeout_s=settings.request_timeout_s)
+    app = RequestBodies(_NoServerStream(app), most_bytes=most_bytes, timeout_s=settings.request_timeout_s)
     if is_traced:
         from chatbot.telemetry.telemetry import TraceparentMiddleware  # needs the extra
 
         app = TraceparentMiddleware(app)
-    app = Doors(app, settings=settings, tokens=tokens, rates=Rates(), identity=identity)
+    app = AccessChecks(app, settings=settings, tokens=tokens, rates=RateLimits(), identity=identity)
     running = _Uvicorn(uvicorn_config(app, settings, grace_s=_GRACE_S))
     with listen_on(settings.host, settings.port) as sock:
         serving = asyncio.create_task(running.serve([sock]), name="MCP over HTTP")

@@ -21,9 +21,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from chatbot.errors import ChatbotError
 from chatbot.operation import NoSuchPage, Operation
 from chatbot.operations import OPERATIONS
+from chatbot.server.access_checks import OPEN_PATHS, AccessChecks, RequestBodies, shows_page
 from chatbot.server.dependencies import CallerHere, IdentitiesHere, known_parameters_only
 from chatbot.server.document import DocumentedApi, methods_of
-from chatbot.server.doors import OPEN_PATHS, Bodies, Doors, shows_page
 from chatbot.server.errors import EVERYWHERE, OPENAI_PATHS, UNSUPPORTED, Problem, invalid, problem_of
 from chatbot.server.idempotency import Idempotency
 from chatbot.server.identities import Identities, IdentityUse
@@ -67,7 +67,7 @@ def create_app(identities: Identities) -> FastAPI:
     app.add_middleware(IdentityUse, runtimes=identities.runtimes)
     app.add_middleware(Idempotency, at_work=identities.at_work, requests=identities.requests)
     app.add_middleware(
-        Bodies,
+        RequestBodies,
         most_bytes=settings.body_kb * 1024,
         attached_bytes=settings.attachments_kb * 1024,
         timeout_s=settings.request_timeout_s,
@@ -78,7 +78,7 @@ def create_app(identities: Identities) -> FastAPI:
         app.add_middleware(TraceparentMiddleware)
     open_paths = OPEN_PATHS | PAGE_PATHS
     app.add_middleware(
-        Doors, settings=settings, tokens=identities.tokens, rates=identities.rates, open_paths=open_paths
+        AccessChecks, settings=settings, tokens=identities.tokens, rates=identities.rates, open_paths=open_paths
     )
     app.add_middleware(Envelope)
     if settings.allowed_origins:

@@ -11,7 +11,7 @@ from typing import Any, get_args
 from fastapi import FastAPI
 
 from chatbot.messages import Priority, TaskScope, TaskStatus
-from chatbot.server.doors import OPEN_PATHS
+from chatbot.server.access_checks import OPEN_PATHS
 from chatbot.server.errors import OF_WRITES
 from chatbot.server.idempotency import HEADER, KEY_PATTERN, LONGEST_KEY
 from chatbot.stores.access import Clearance, Sensitivity, Visibility

@@ -21,7 +21,7 @@ from fastapi import Depends, Request, Response
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chatbot.server.doors import replay_body
+from chatbot.server.access_checks import replay_body
 from chatbot.server.earlier_requests import EarlierRequest, Requests, is_success
 from chatbot.server.errors import Problem, problem_of
 from chatbot.server.request_values import named_in_body
@@ -79,7 +79,7 @@ class _Answer:
 
 
 class Idempotency:
-    """ASGI middleware after `Doors` and `Bodies`, which provide caller and body.
+    """ASGI middleware after `AccessChecks` and `RequestBodies`, which provide caller and body.
 
     Work that continues without a client is in `at_work`, which shutdown waits for.
     """

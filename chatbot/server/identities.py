@@ -24,8 +24,8 @@ from chatbot.identity import FILE_NAME, is_name, list_identities
 from chatbot.messages import ToolCall
 from chatbot.options import Options, Setup
 from chatbot.runtime import Runtime
+from chatbot.server.access_checks import RateLimits
 from chatbot.server.callers import Accounts, ServerCaller, Tokens
-from chatbot.server.doors import Rates
 from chatbot.server.earlier_requests import Requests
 from chatbot.server.identity_access import IDLE_S, Chats, IdentityAccess
 from chatbot.server.turns import Turns, cancel_all
@@ -224,7 +224,7 @@ class Identities(AsyncResource):
         self.tokens = Tokens(self.setup.server_home)
         self.accounts = Accounts(self.setup.server_home)
         self.requests = Requests(self.setup.server_home)
-        self.rates = Rates()
+        self.rates = RateLimits()
         self.turns = Turns()
         self.at_work: set[asyncio.Task[None]] = set()
         """Requests that continue after their client has left."""
@@ -338,11 +338,11 @@ class Identities(AsyncResource):
 
     async def __aenter__(self) -> Self:
         """Raise `ConfigError` if the database itself does not isolate identities."""
-        await self._check_apart(self._backend)
+        await self._check_isolation(self._backend)
         return self
 
-    async def _check_apart(self, backend: Backend) -> None:
-        if reason := await asyncio.to_thread(backend.why_not_apart):
+    async def _check_isolation(self, backend: Backend) -> None:
+        if reason := await asyncio.to_thread(backend.why_not_isolated):
             raise ConfigError(reason)
 
     async def _open(self, identity: str) -> Runtime:
@@ -350,7 +350,7 @@ class Identities(AsyncResource):
             self._tidying = asyncio.create_task(self._tidy(), name="tidying")
         runtime = await asyncio.to_thread(self._open_runtime, replace(self._options, identity=identity))
         runtime.confirm = runtime.confirm or self._confirm
-        await self._check_apart(runtime.memory.backend)
+        await self._check_isolation(runtime.memory.backend)
         await runtime.__aenter__()
         runtime.warm()
         return runtime

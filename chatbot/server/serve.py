@@ -16,8 +16,8 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
+from chatbot.server.access_checks import LONGEST_HEAD, is_loopback
 from chatbot.server.callers import Tokens
-from chatbot.server.doors import LONGEST_HEAD, is_loopback
 
 if TYPE_CHECKING:
     from chatbot.server.identities import Identities

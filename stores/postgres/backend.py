@@ -175,8 +175,8 @@ class PostgresBackend(PostgresPlace, Backend):
             return error if isinstance(error, OSError) else StoreFailed(str(error))
         return None
 
-    def why_not_apart(self) -> str:
-        reason = self.database.why_not_apart()
+    def why_not_isolated(self) -> str:
+        reason = self.database.why_not_isolated()
         return reason and (
             f"{self.database.shown}: its role {reason}, so the database would not keep identities apart: "
             "use a role that `chatbot storage create --role NAME` was run for"
@@ -199,7 +199,7 @@ _NAMED = 3
 def examine(backend: PostgresBackend, options: Examination) -> Iterator[Flaw]:
     """Examine the connection, the role, the sessions, and the lines that `options` names."""
     try:
-        reason = backend.why_not_apart()
+        reason = backend.why_not_isolated()
         ids = backend.sessions.ids()
         skew = backend.database.clock_skew()
     except StoreError as error:

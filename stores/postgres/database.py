@@ -275,7 +275,7 @@ class Database:
             raise
         begun.commit()
 
-    def why_not_apart(self) -> str:
+    def why_not_isolated(self) -> str:
         """Return why the role of this URL may see all identities; empty if it may not."""
         with self._translated(), self.connection() as connection:
             rows = connection.execute(encode_statement(statements.WITHOUT_IDENTITY["rights"])).fetchall()

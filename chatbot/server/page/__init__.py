@@ -11,9 +11,9 @@ from fastapi import APIRouter, Request, Response
 from chatbot.errors import IdentityError
 from chatbot.operation import REQUIRED, Parameter
 from chatbot.operations import OPERATIONS
+from chatbot.server.access_checks import COOKIE, LOGIN
 from chatbot.server.bind import check_value
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
-from chatbot.server.doors import COOKIE, LOGIN
 from chatbot.server.page import chat, memories, rendering, sessions, settings
 from chatbot.server.page.rendering import PATH, AccessHere, Assets, Fields, PageRoute, base, goto, is_part, render_part
 from chatbot.stores.access import SENSITIVITIES

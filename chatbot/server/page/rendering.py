@@ -27,8 +27,8 @@ from chatbot.errors import ChatbotError
 from chatbot.memory import SessionRecord
 from chatbot.memory.scope import utc_now
 from chatbot.operation import NoSuchPage
+from chatbot.server.access_checks import is_loopback
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
-from chatbot.server.doors import is_loopback
 from chatbot.server.errors import Problem, problem_of
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.markdown import render

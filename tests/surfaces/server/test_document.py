@@ -11,11 +11,11 @@ from typing import Any
 import httpx
 import pytest
 
-from chatbot.server.doors import OPEN_PATHS
+from chatbot.server.access_checks import OPEN_PATHS
 from tests.effort import rounds
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import Served
-from tests.surfaces.server.test_doors import routes_in, served_in
+from tests.surfaces.server.test_access_checks import routes_in, served_in
 
 EXAMPLES = rounds(32)
 SECONDS = 10 * PATIENCE_S

@@ -16,7 +16,7 @@ from chatbot.stores.postgres.schema import TABLES
 from tests.effort import by_day
 from tests.postgres import fresh_database, owner_url
 from tests.servers.http_server import serving
-from tests.surfaces.server.test_doors import ASKED, Json
+from tests.surfaces.server.test_access_checks import ASKED, Json
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 

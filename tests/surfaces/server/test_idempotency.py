@@ -18,7 +18,7 @@ from chatbot.server import earlier_requests
 from chatbot.server.earlier_requests import Requests
 from chatbot.stores.errors import StoreAway
 from tests.servers.http_server import Serve, Served, events, serving, wait_until
-from tests.surfaces.server.test_doors import ASKED, World, named, routes_in
+from tests.surfaces.server.test_access_checks import ASKED, World, named, routes_in
 
 
 def _post(client: httpx.Client, path: str, key: str, **body: Any) -> httpx.Response:

@@ -13,7 +13,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from chatbot.server.callers import Grant
 from tests.command import from_json, ok, run
 from tests.servers.http_server import Serve, Served
-from tests.surfaces.server.test_doors import ASKED, address, served_in
+from tests.surfaces.server.test_access_checks import ASKED, address, served_in
 from tests.telemetry.conftest import value_in
 
 CONFIG = "[telemetry]\nprometheus = true\n"

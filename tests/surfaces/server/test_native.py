@@ -16,7 +16,7 @@ from chatbot.messages import TextDelta, ToolCall
 from chatbot.stores.access import Clearance
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import Serve, Served, events, wait_until
-from tests.surfaces.server.test_doors import served_in
+from tests.surfaces.server.test_access_checks import served_in
 
 NOBODY = "0196d5e4-0000-7000-8000-000000000000"
 

@@ -11,7 +11,7 @@ from pydantic import BaseModel
 from chatbot.errors import ContextTooLong, ProviderFailed
 from chatbot.messages import CallOptions, ReasoningDelta, TextDelta, ToolCall
 from tests.servers.http_server import Serve, Served
-from tests.surfaces.server.test_doors import served_in
+from tests.surfaces.server.test_access_checks import served_in
 
 HELLO: list[ChatCompletionMessageParam] = [{"role": "user", "content": "hello there"}]
 WEATHER: ChatCompletionToolParam = {

@@ -22,7 +22,7 @@ from chatbot.stores.observation import Observation
 from chatbot.tools import Toolbox
 from tests import command
 from tests.servers.http_server import Serve
-from tests.surfaces.server.test_doors import NEEDS
+from tests.surfaces.server.test_access_checks import NEEDS
 from tests.surfaces.test_help import parsers
 
 CONFIG = '[model]\nname = "scripted"\n'

@@ -19,7 +19,7 @@ import pytest
 from chatbot.stores import loops
 from chatbot.stores.files import stamp
 from tests.servers.http_server import Served, serving, wait_until
-from tests.surfaces.server.test_doors import ASKED, NAMING, address, filled
+from tests.surfaces.server.test_access_checks import ASKED, NAMING, address, filled
 
 MISSING = "0196d5e4-0000-7000-8000-000000000000"
 TITLE = "for the owner alone"

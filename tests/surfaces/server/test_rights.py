@@ -13,8 +13,8 @@ import pytest
 from chatbot.server.callers import Grant
 from chatbot.stores.access import RIGHTS
 from tests.servers.http_server import Served
-from tests.surfaces.server.test_doors import ASKED, NEEDS, OWNERS_ALONE, Route, named, routes_in, served_in
-from tests.surfaces.server.test_doors import World as Doors
+from tests.surfaces.server.test_access_checks import ASKED, NEEDS, OWNERS_ALONE, Route, named, routes_in, served_in
+from tests.surfaces.server.test_access_checks import World as Doors
 
 Json = dict[str, Any]
 

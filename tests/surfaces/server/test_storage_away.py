@@ -14,7 +14,7 @@ from tests.patience import PATIENCE_S
 from tests.postgres_pair import Node
 from tests.servers.http_server import Serve, wait_until
 from tests.stores.test_postgres_faults import server
-from tests.surfaces.server.test_doors import ASKED, address, nowhere
+from tests.surfaces.server.test_access_checks import ASKED, address, nowhere
 
 __all__ = ["server"]
 WITHOUT_STORAGE = {"/health", "/openapi.json", "/v1/models", "/v1/models/{name}"}
@@ -70,7 +70,7 @@ def test_every_route_says_that_the_database_was_killed_and_answers_once_it_is_ba
 ) -> None:
     monkeypatch.setenv("CHATBOT_STORAGE__URL", server.url)
     monkeypatch.setattr(database, "_LONGEST_WAIT_S", 1.0)
-    monkeypatch.setattr(Identities, "_check_apart", unchecked)  # it works as the owner of the tables
+    monkeypatch.setattr(Identities, "_check_isolation", unchecked)  # it works as the owner of the tables
     served = http(["whole"] * 9)
     with served.client() as client:
         said = client.post("/v1/sessions", json={}).json()["id"]

@@ -54,7 +54,7 @@ def is_loopback(host: str) -> bool:
 _MOST_BUCKETS = 10_000
 
 
-class Rates:
+class RateLimits:
     """A bucket of requests for each caller, refilled evenly; above a maximum, the least recently used are dropped."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ class Rates:
         return wait
 
 
-class Doors:
+class AccessChecks:
     """ASGI middleware that sets the `ServerCaller` in `scope["state"]["caller"]` or refuses the request.
 
     The owner needs no token if `settings.host` is loopback and no token has existed since the start. `open_paths` need
@@ -87,7 +87,7 @@ class Doors:
         *,
         settings: ServerSettings,
         tokens: Tokens,
-        rates: Rates,
+        rates: RateLimits,
         open_paths: Collection[str] = OPEN_PATHS,
         identity: str | None = None,
     ) -> None:
@@ -98,7 +98,7 @@ class Doors:
         self._identity = identity
         self._rates = rates
         self._hosts = _LOOPBACK | {settings.host} | set(settings.allowed_hosts)
-        self._takes_addresses = not is_loopback(settings.host)
+        self._allows_any_address = not is_loopback(settings.host)
         self._owner_may_enter = is_loopback(settings.host) and not tokens.all()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -146,7 +146,7 @@ class Doors:
     def _check_host(self, headers: Headers) -> None:
         values = headers.getlist("host")
         name = _host_name(values[0]) if len(values) == 1 else None
-        if name is None or not (name in self._hosts or (self._takes_addresses and _is_address(name))):
+        if name is None or not (name in self._hosts or (self._allows_any_address and _is_address(name))):
             raise Problem(421, "host_not_allowed", "Host does not name this server: see [server] allowed_hosts")
 
     def _check_site(self, scope: Scope, headers: Headers) -> None:
@@ -243,11 +243,11 @@ _FILE = re.compile(rb"data(?::|%3A)[\w.+/%;= -]{0,200}?base64(?:,|%2C)[\w+/=%-]*
 """A `data:` URL in JSON or in a form; text that only begins like one counts as text."""
 _READ_ON = 4
 """Before it is refused, a request with files is read to its end, up to this many times the limit."""
-_PER_TIMEOUT = 1 << 20
+_BYTES_PER_TIMEOUT = 1 << 20
 """A body gets its time limit once more for each this many bytes."""
 
 
-class Bodies:
+class RequestBodies:
     """ASGI middleware that reads the bodies of requests to the API, to the page and over MCP.
 
     JSON for the API and MCP, forms for the page; bounded in size and time. The app gets a body once it is complete.
@@ -285,7 +285,7 @@ class Bodies:
                 await self._read_on(receive)
             return self._too_large(takes_files=takes_files)
         body = bytearray()
-        timeout_s = self._timeout_s * (1 + int(length) // _PER_TIMEOUT)
+        timeout_s = self._timeout_s * (1 + int(length) // _BYTES_PER_TIMEOUT)
         try:
             async with asyncio.timeout(timeout_s):
                 while (message := await receive())["type"] == "http.request":

@@ -94,11 +94,11 @@ _INTRUDING = "INSERT INTO chatbot.line (identity, session, name, n, record) VALU
 
 def test_a_role_that_could_see_everything_is_told(tmp_path: Path) -> None:
     backend = open_backend(tmp_path)
-    assert backend.why_not_apart() == ""
+    assert backend.why_not_isolated() == ""
     backend.close()
     backend = PostgresBackend(Address(owner_url(), "x"))
-    assert "is a superuser" in backend.why_not_apart()
-    assert "chatbot storage create --role NAME" in backend.why_not_apart()
+    assert "is a superuser" in backend.why_not_isolated()
+    assert "chatbot storage create --role NAME" in backend.why_not_isolated()
     backend.close()
 
 

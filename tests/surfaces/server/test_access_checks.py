@@ -12,8 +12,8 @@ import httpx
 import pytest
 from starlette.routing import Match
 
+from chatbot.server.access_checks import OPEN_PATHS
 from chatbot.server.callers import Grant
-from chatbot.server.doors import OPEN_PATHS
 from chatbot.stores.errors import StoreAway
 from tests.effort import share
 from tests.servers.http_server import Serve, Served, events, serving, wait_until
