@@ -152,7 +152,7 @@ def _moment(text: str) -> datetime | None:
 Scale = Literal["immediate", "task", "session", "project"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
 WINDOWS_S: Mapping[Scale, float] = {"immediate": 300.0, "task": 1_800.0, "session": 7_200.0}
-"""Reach of each scale in seconds; `project` has no end."""
+"""Reach of each scale in seconds, in the order of `SCALES`; `project`, the last, has no end."""
 PLACES: Mapping[Scale, int] = {"immediate": 1, "task": 2, "session": 1, "project": 1}
 MARGIN = 0.02
 """Largest lead in score, from 0 to 1, at which a row still gives up its place."""
@@ -201,7 +201,7 @@ def scale_of(
     future, as after the clock was set back, is immediate.
     """
     age = (now - created_at).total_seconds()
-    place = next((at for at, scale in enumerate(SCALES) if age <= WINDOWS_S.get(scale, age)), len(SCALES) - 1)
+    place = next((at for at, longest_s in enumerate(WINDOWS_S.values()) if age <= longest_s), len(WINDOWS_S))
     if own and episode is not None and created_at < episode:
         place = max(place, SCALES.index("session"))
     return SCALES[min(place + max(0, uses.bit_length() - 1), len(SCALES) - 1)]
