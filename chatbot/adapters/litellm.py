@@ -36,7 +36,7 @@ class MemoryCallback(CustomLogger):
         self._tokens = tokens
         self._rows = rows
         self._calls: dict[str, tuple[asyncio.Future[None], Callable[[], asyncio.Task[Any] | None]]] = {}
-        """The calls that are not recorded yet: a future that is cancelled once it is, and a weak link to the task."""
+        """Calls not recorded yet, by id: a future that is cancelled on recording, and a weak reference to the task."""
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
         """Add the memory block before the last question."""

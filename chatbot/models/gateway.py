@@ -150,7 +150,7 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
                         yield delta
             except ModelError:
                 if response.stream is None or not is_whole(response.stream):
-                    raise  # else only the usage is missing, or the end of the connection
+                    raise  # else the reply is complete: only usage or the connection's end is missing
             if not is_whole(response.stream):
                 what = "the reply broke off before its end" if reply.written else "the answer holds no reply"
                 raise ProviderFailed(f"{self.name}: {what}")

@@ -90,7 +90,7 @@ def read_changes() -> bytes:
 
 
 def changes_mark() -> str:
-    """Return a mark of the trained matrices, however they were made: vectors of others are made again."""
+    """Return a digest of the trained matrices: vectors made with other matrices are computed again."""
     return hashlib.sha256(read_changes().partition(b'"matrices"')[2]).hexdigest()[:12]
 
 
@@ -157,8 +157,8 @@ class Weights(Struct, frozen=True):
     ) -> Mapping[str, NDArray[Any]]:
         """Return the arrays that `unpack` makes of the file `source`, mapped from a file in the cache folder.
 
-        Its name ends with `marks`, which stand for what else they are made of. The first process writes that file. If
-        it cannot be written, the arrays stay in memory.
+        The name of that file ends with `marks`, which identify further inputs of `unpack`. The first process writes it.
+        If it cannot be written, the arrays stay in memory.
         """
         status = source.stat()
         name = "-".join((self.module, f"{status.st_size:x}", f"{status.st_mtime_ns:x}", *marks))

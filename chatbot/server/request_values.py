@@ -42,7 +42,7 @@ def _whole_in_body(value: object) -> object:
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
-def _whole_in_address(value: object) -> object:
+def _whole_in_query(value: object) -> object:
     if isinstance(value, str) and not _WHOLE.fullmatch(value):
         raise PydanticCustomError("whole", "it must be a whole number")
     return value
@@ -61,7 +61,7 @@ def _conditions(value: str) -> Any:
 
 
 Conditions = Annotated[str, Field(max_length=10_000), AfterValidator(_conditions)]
-"""Conditions on metadata in an address, as JSON."""
+"""Conditions on metadata in a query parameter, as JSON."""
 Moment = Annotated[
     datetime,
     BeforeValidator(_moment),
@@ -79,14 +79,14 @@ Share = Annotated[float, Strict(), Field(ge=0, le=1, allow_inf_nan=False)]
 Flag = Annotated[bool, Strict()]
 """True or false in a body."""
 MOST = 200
-TokensInQuery = Annotated[int, Interval(ge=1, le=_MOST_TOKENS), BeforeValidator(_whole_in_address)]
-"""A number of tokens in an address."""
-Limit = Annotated[int, Interval(ge=1, le=MOST), BeforeValidator(_whole_in_address)]
+TokensInQuery = Annotated[int, Interval(ge=1, le=_MOST_TOKENS), BeforeValidator(_whole_in_query)]
+"""A number of tokens, as a query parameter."""
+Limit = Annotated[int, Interval(ge=1, le=MOST), BeforeValidator(_whole_in_query)]
 """Limit of a list, as a query parameter."""
-LimitOrNone = Annotated[int, Interval(ge=0, le=MOST), BeforeValidator(_whole_in_address)]
+LimitOrNone = Annotated[int, Interval(ge=0, le=MOST), BeforeValidator(_whole_in_query)]
 """Limit of a list, as a query parameter, or 0."""
 FlagInQuery = Annotated[bool, BeforeValidator(_true_or_false)]
-"""True or false in an address."""
+"""True or false, as a query parameter."""
 Line = Annotated[str, Field(max_length=LONGEST_LINE)]
 """Text on one line."""
 Named = Annotated[str, Field(max_length=LONGEST_LINE, pattern=VISIBLE)]
@@ -139,7 +139,7 @@ def _caller_for_user(caller: ServerCaller, label: str, param: str) -> ServerCall
 
 
 def named_in_body(caller: ServerCaller, scope: Scope) -> ServerCaller:
-    """Return the caller with the user named in the body, before the route parses it; unchanged if in doubt."""
+    """Return the caller with the user named in the body, before the route parses it; unchanged if that is invalid."""
     if scope["path"] not in _PATHS:
         return caller
     try:

@@ -59,7 +59,7 @@ class Tool(ABC):
     """Describe it to the model; it can be called either way."""
 
     def without(self, names: Collection[str]) -> Tool | None:
-        """Return the tool without the tools of these names; None if it is one of them."""
+        """Return the tool without inner tools of these names; None if it has such a name itself."""
         return None if self.spec.name in names else self
 
     def unwrapped(self, call: ToolCall) -> ToolCall:
@@ -239,7 +239,7 @@ _KINDS: dict[object, Any] = {"integer": int, "number": int | float, "boolean": b
 
 
 def coerce(value: Any, kind: object) -> Any:
-    """Return a text parsed as JSON if it is of the type `kind`, or as the only item of an array; else the value."""
+    """Return a text parsed as JSON if that gives the type `kind`; else the value, for an array as its only item."""
     if not isinstance(value, str) or kind not in _KINDS:
         return value
     read = json_in(value.lower() if kind == "boolean" else value)

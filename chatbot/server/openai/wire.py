@@ -32,7 +32,8 @@ from chatbot.server.openai.places import ParsedRequest, one_of
 from chatbot.server.request_values import Flag, Tokens
 
 _OURS = ("session_id", "identity", "conversation", "previous_response_id", "safety_identifier", "user", "store")
-_SLIP = 0.8
+_MISSPELT = 0.8
+"""Similarity from which an unknown field counts as a misspelt one."""
 _MOST_STOPS = 16
 _NAME = r"^[a-zA-Z0-9_.-]{1,64}$"
 
@@ -228,7 +229,7 @@ class FunctionSpec(Lenient):
 
 
 class RequestTool(Lenient):
-    """A tool that the model is offered, or by its name the tool to call."""
+    """A tool that the model is offered; as `tool_choice`, the tool to call, by its name."""
 
     type: Literal["function"]
     function: FunctionSpec
@@ -325,14 +326,14 @@ class ReplyFields(IdentityRequest):
 
     @model_validator(mode="before")
     @classmethod
-    def _check_slips(cls, data: object) -> object:
+    def _refuse_misspelt(cls, data: object) -> object:
         """Refuse an unknown field that looks like one of ours: a misspelt session_id must not lose a conversation."""
         for name in data if isinstance(data, dict) else ():
             if isinstance(name, str) and name not in cls.model_fields:
-                close = get_close_matches(name, [each for each in _OURS if each in cls.model_fields], 1, _SLIP)
+                close = get_close_matches(name, [each for each in _OURS if each in cls.model_fields], 1, _MISSPELT)
                 if close:
                     raise PydanticCustomError(
-                        "slip", "unknown field {name}: did you mean {close}?", {"name": name, "close": close[0]}
+                        "misspelt", "unknown field {name}: did you mean {close}?", {"name": name, "close": close[0]}
                     )
         return data
 
