@@ -189,10 +189,10 @@ class AgentMemory(Memory, AsyncResource):
         """
         check_text(user, "user")
         check_text(assistant, "assistant")
-        at = at or self.scope.clock()
+        at = self.scope.clock() if at is None else at
         self._check_past(at, "at")
         turn, memory = self._turn(session), session.memory if session else self._sessionless
-        recalled = check_type(context or MemoryContext(), MemoryContext, "context").recalled
+        recalled = check_type(MemoryContext() if context is None else context, MemoryContext, "context").recalled
         results = [_result(each, number) for number, each in enumerate(check_type(tools, Iterable, "tools"))]
         if session is not None and session.supports(TranscriptStore):
             await session.transcript_extend(_entries(at, user, assistant, results))
@@ -213,7 +213,7 @@ class AgentMemory(Memory, AsyncResource):
         new = list(check_type(entries, Iterable, "messages"))
         for number, entry in enumerate(new):
             self._check_past(check_type(entry, TranscriptEntry, f"messages[{number}]").at, f"messages[{number}].at")
-        turn, gate = self._turn(session), self._gate
+        turn, gate = self._turn(self._own_session(session)), self._gate
         before, reach = await session.transcript_read_last(_LOOKED_BACK), _LOOKED_BACK
         while len(before) == reach and all(unwrap_message(each).role != USER for each in before):  # a run of many tools
             before, reach = await session.transcript_read_last(4 * reach), 4 * reach

@@ -124,7 +124,7 @@ def trust_identity(root: Path, name: str) -> tuple[Path, Table]:
 
 def _unknown_identity(root: Path, name: str) -> IdentityError:
     known = {Config().identity, *list_identities(root)}
-    return IdentityError(f"{root} has no identity {name!r}{did_you_mean(name, known)}")
+    return IdentityError(f"{root} has no identity {name!r:.80}{did_you_mean(name, known)}")
 
 
 def _folder(root: Path, name: str) -> Path:
@@ -145,7 +145,7 @@ def is_name(text: str) -> bool:
 def check_name(name: str) -> None:
     """Raise `IdentityError` for a name that no identity can have."""
     if not is_name(name):
-        raise IdentityError(f"{name!r} cannot be an identity: use lower-case letters, digits, - and _")
+        raise IdentityError(f"{name!r:.80} cannot be an identity: use lower-case letters, digits, - and _")
 
 
 def list_identities(root: Path) -> list[str]:

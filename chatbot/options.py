@@ -285,4 +285,4 @@ def identities_in(settings: Settings, owners: Config) -> Path:
 
 def _check_agent(agent: str, config: Config) -> None:
     if agent not in config.agents:
-        raise ConfigError(f"no agent is called {agent!r}{did_you_mean(str(agent), config.agents)}")
+        raise ConfigError(f"no agent is called {agent!r:.80}{did_you_mean(str(agent), config.agents)}")

@@ -95,7 +95,7 @@ class UnknownObservation(StoreError, LookupError):
         """Return the error that names the first of these ids."""
         named = list(ids)
         others = f" or {len(named) - _NAMED:,} others" if len(named) > _NAMED else ""
-        return cls(f"no memory has the id {', '.join(map(str, named[:_NAMED]))}{others}")
+        return cls(f"no memory has the id {', '.join(ascii(str(each))[1:-1][:80] for each in named[:_NAMED])}{others}")
 
 
 class UnknownProject(StoreError, LookupError):

@@ -287,7 +287,7 @@ def one_of_words(*known: str) -> Form:
 
     def one_of(value: Any, name: str) -> Any:
         if value not in known:
-            raise InvalidValue(f"{name} is {value!r}: it must be one of {', '.join(known)}")
+            raise InvalidValue(f"{name} is {value!r:.80}: it must be one of {', '.join(known)}")
         return value
 
     return Form(one_of, code="B", number=known.index, value=known.__getitem__)

@@ -63,7 +63,9 @@ class PluginPoint(Struct, frozen=True):
         except (Exception, SystemExit) as error:  # a plug-in may raise anything
             module = name.partition(":")[0]
             if where == name and isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-                raise self.unknown(f"module {module!r} not found: it should have the {self.noun} {name!r}") from error
+                raise self.unknown(
+                    f"module {module!r:.80} not found: it should have the {self.noun} {name!r:.80}"
+                ) from error
             named = repr(name) if where == name else f"{name!r} ({where})"
             raise self.broken(f"the {self.noun} {named} cannot be loaded: {reason_of(error)}") from error
 
@@ -73,7 +75,7 @@ class PluginPoint(Struct, frozen=True):
             return self.own.get(name, name)
         points = self.installed()
         if name not in points:
-            raise self.unknown(f"unknown {self.noun} {name!r}{errors.did_you_mean(name, points)}")
+            raise self.unknown(f"unknown {self.noun} {name!r:.80}{errors.did_you_mean(name, points)}")
         return points[name].value
 
 

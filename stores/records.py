@@ -34,7 +34,7 @@ def parse_time(text: str) -> datetime:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
-        raise InvalidValue(f"{text!r} is not an ISO 8601 time") from error
+        raise InvalidValue(f"{text!r:.80} is not an ISO 8601 time") from error
     return check_time(moment)
 
 
@@ -158,7 +158,7 @@ class KeyValue(Struct, frozen=True):
             raise InvalidValue("a key cannot be empty")
         if (size := len(self.key.encode())) > LONGEST_KEY:
             raise InvalidValue(f"the key {self.key!r:.80} takes {size:,} bytes: at most {LONGEST_KEY:,} can be kept")
-        check_text(self.value, f"the value of {self.key!r}")
+        check_text(self.value, f"the value of {self.key!r:.80}")
         check_time(self.at)
 
 
@@ -172,7 +172,7 @@ class TranscriptEntry(Struct, frozen=True):
     def __post_init__(self) -> None:
         if not ROLE.fullmatch(check_text(self.role, "the role")):
             raise InvalidValue(
-                f"{self.role!r} cannot be a role: use a lower-case word of letters, digits, - and _, at most 32 long"
+                f"{self.role!r:.80} cannot be a role: use a lower-case word of at most 32 letters, digits, - and _"
             )
         check_text(self.content, "the content")
         check_time(self.at)
@@ -243,14 +243,14 @@ class SessionRecord(Struct, frozen=True):
     def __post_init__(self) -> None:
         for each in (self.id,) if self.parent is None else (self.id, self.parent):
             if not is_id(each):
-                raise InvalidValue(f"{each!r} is not a session id")
+                raise InvalidValue(f"{each!r:.80} is not a session id")
         for name, value in zip(_TEXTS, _texts_of(self), strict=True):
             if value != "" and in_line(check_text(value, name)) != value:
                 raise InvalidValue(f"the {name} is {value!r:.80}: it must be one line without control characters")
         if self.clearance not in access.CLEARANCES:
             raise unknown_choice("the clearance", self.clearance, access.CLEARANCES)
         if self.sensitivity not in access.SENSITIVITIES[:-1]:
-            raise InvalidValue(f"the sensitivity is {self.sensitivity!r}: it must be public, private or secret")
+            raise InvalidValue(f"the sensitivity is {self.sensitivity!r:.80}: it must be public, private or secret")
         for name in self.store_types:
             check_text(name, "a store's name")
 

@@ -34,6 +34,7 @@ from chatbot.memory.scope import new_id
 from chatbot.messages import CallOptions, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.loops import to_its_end
+from chatbot.stores.query import check_limit
 from chatbot.stores.records import format_time, well_formed
 from chatbot.stores.row_events import Event
 from chatbot.tools import ToolResult
@@ -67,7 +68,7 @@ class Turn:
         self._session = chat.session
         self._memory = chat.memory
         self._emit = emit
-        self._reply_tokens = min(most or chat.rules.max_output_tokens, chat.rules.max_output_tokens)
+        self._reply_tokens = min(check_limit(most or chat.rules.max_output_tokens), chat.rules.max_output_tokens)
         self._client = client
         unbilled: list[Callable[[], object]] = []
         shows_window = client.history is None

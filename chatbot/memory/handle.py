@@ -284,7 +284,9 @@ class SessionHandle:
     async def transcript_extend(self, entries: Iterable[TranscriptEntry]) -> None:
         """Add entries at the end, together and with their own times. Durable on return."""
         self.check("write")
-        if entries := [check_type(each, TranscriptEntry, "an entry") for each in entries]:
+        if entries := [
+            check_type(each, TranscriptEntry, "an entry") for each in check_type(entries, Iterable, "entries")
+        ]:
             await self._store(TranscriptStore).transcript_append(self._ref, entries)
             await self._note_used()
 
@@ -473,7 +475,7 @@ class SessionHandle:
         said: list[TranscriptEntry] = []
         if self.supports(TranscriptStore):
             said = await self._store(TranscriptStore).transcript_read_all(self._ref)
-            if entries is not None and not 0 <= entries <= len(said):
+            if entries is not None and not 0 <= check_number(entries, "at") <= len(said):
                 raise errors.InvalidValue(f"entry {entries} does not exist: the session has {len(said)}")
             said = said[:entries]
         named = [name for name in await asyncio.to_thread(blobs.sizes) if any(name in each.content for each in said)]

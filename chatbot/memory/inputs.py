@@ -113,4 +113,4 @@ def _signed(operation: Method[P, Answer], known: Iterable[inspect.Parameter]) ->
 def _check_names(named: Collection[str], known: Collection[str], refusal: str) -> None:
     for name in named:
         if name not in known:
-            raise InvalidValue(f"{refusal} {name!r}{did_you_mean(name, known)}")
+            raise InvalidValue(f"{refusal} {name!r:.80}{did_you_mean(name, known)}")

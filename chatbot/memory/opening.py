@@ -235,7 +235,7 @@ class SessionOpening(AsyncResource, Observable):
         matches = [record for record in sessions if record.title.casefold() == wanted]
         matches = matches or [record for record in sessions if record.id.startswith(wanted)]
         if not wanted or not matches:
-            raise SessionNotFound(f"no session matches {text!r}: see `chatbot sessions list --all`")
+            raise SessionNotFound(f"no session matches {text!r:.80}: see `chatbot sessions list --all`")
         if len(matches) > 1:
             listed = ", ".join(f"{record.id} {record.title}".strip() for record in matches[:_SHOWN_MATCHES])
             raise AmbiguousSession(f"{text!r} matches {len(matches)} sessions: {listed}")

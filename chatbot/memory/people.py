@@ -360,8 +360,8 @@ def _check(details: dict[str, Any]) -> None:
     known = {*_WORDS, "surface", "project", "due", "note"}
     for name, value in details.items():
         if name not in known:
-            raise InvalidValue(f"a task has no {name!r}{did_you_mean(name, known)}")
+            raise InvalidValue(f"a task has no {name!r:.80}{did_you_mean(name, known)}")
         if name not in _WORDS:
             one_line(value, name)
         elif value not in _WORDS[name]:
-            raise InvalidValue(f"{name} is {value!r}: it must be one of {', '.join(_WORDS[name])}")
+            raise InvalidValue(f"{name} is {value!r:.80}: it must be one of {', '.join(_WORDS[name])}")

@@ -207,7 +207,7 @@ class MemoryReads(ScopedOperations):
         scope = self.scope
         if asked.profile not in (known := scope.environment.options.profiles):
             raise errors.InvalidValue(
-                f"unknown scoring profile {asked.profile!r}{errors.did_you_mean(asked.profile, known)}"
+                f"unknown scoring profile {asked.profile!r:.80}{errors.did_you_mean(asked.profile, known)}"
             )
         recollection = await recollect(scope, asked, await self._filter(asked))
         scope.retrieved("recall", [each.id for each in recollection.hits])
@@ -301,7 +301,7 @@ class MemoryReads(ScopedOperations):
             return prefix if prefix in found else found[0]
         if found:
             raise errors.UnknownObservation(f"several memories begin with {prefix!r}: {', '.join(found)}")
-        raise errors.UnknownObservation(f"no memory has the id {prefix if is_id(prefix) else repr(prefix)}")
+        raise errors.UnknownObservation(f"no memory has the id {prefix if is_id(prefix) else repr(prefix)[:80]}")
 
     async def stats(self, *, sensitivities: Sensitivities = PUBLIC) -> query.Stats:
         """Return the number of memories by status, type and visibility, and their size on disk."""

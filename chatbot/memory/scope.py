@@ -50,7 +50,7 @@ from chatbot.stores.errors import AccessDenied, ClosedResource, InvalidValue, Un
 from chatbot.stores.fields import LONGEST_LINE, one_line
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, Filter, Order
-from chatbot.stores.records import check_time
+from chatbot.stores.records import check_time, check_type
 from chatbot.stores.row_events import Event, Kind, Outcome
 from chatbot.stores.span import Observer, count, observed, span
 
@@ -95,9 +95,7 @@ def check_namespace(name: str, longest: int = LONGEST_NAME) -> str:
 
 def user_namespace(label: str, within: str = "") -> str:
     """Return the namespace of the user with that label, inside the namespace `within`. Raises `InvalidValue`."""
-    if not isinstance(label, str):
-        raise TypeError(f"a user's name is a string: got {type(label).__name__} {label!r}")
-    if not label or len(label) > LONGEST_LABEL:
+    if not check_type(label, str, "a user's name") or len(label) > LONGEST_LABEL:
         raise InvalidValue(f"a user's name has 1 to {LONGEST_LABEL:,} characters")
     written = label.encode("utf-8", "surrogatepass")
     name = quote(written, safe="@+")
@@ -181,7 +179,7 @@ class Caller(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         check_namespace(self.namespace, LONGEST_LINE)
-        if self.project:
+        if self.project not in (None, ""):
             force_setattr(self, "project", project_named(self.project))
         if not self.principal:
             force_setattr(self, "principal", OWNER if user_of(self.namespace) is None else self.namespace)
@@ -233,7 +231,7 @@ class Caller(Struct, frozen=True):
             raise AccessDenied(f"{self.principal!r} may not act in the name of {principal!r:.80}")
         return replace(
             self,
-            clearance=least_clearance(self.clearance, clearance or self.clearance),
+            clearance=least_clearance(self.clearance, self.clearance if clearance is None else clearance),
             rights=self.rights if rights is None else self.rights & frozenset(rights),
             principal=principal,
             namespace=space,

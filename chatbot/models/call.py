@@ -238,7 +238,7 @@ def unknown_provider(model: str, own: Iterable[str] = ()) -> errors.UnknownModel
     known = {*known_providers(), *own}
     nearest = nearest_hint(name, known) if slash and name not in known else ""
     return errors.UnknownModel(
-        f"no provider is known for the model {model!r}: write provider/model as LiteLLM does, "
+        f"no provider is known for the model {model!r:.80}: write provider/model as LiteLLM does, "
         f"such as anthropic/…, openai/… or ollama_chat/…, or local/smollm2-135m{nearest}"
     )
 

@@ -84,7 +84,7 @@ class Arguments:
         """Drop arguments that are null, which means not given. Raises `ToolError` for an unknown one."""
         for name in arguments:
             if name not in self._parameters:
-                raise ToolError(f"{self._name} has no argument {name!r}{did_you_mean(name, self._parameters)}")
+                raise ToolError(f"{self._name} has no argument {name!r:.80}{did_you_mean(name, self._parameters)}")
         return {
             name: value
             for name, value in arguments.items()

@@ -175,7 +175,7 @@ class Toolbox:
         try:
             tool = self._tools.get(call.name)
             if tool is None:
-                raise ToolError(f"unknown tool {call.name!r}{did_you_mean(call.name, self._tools)}")
+                raise ToolError(f"unknown tool {call.name!r:.80}{did_you_mean(call.name, self._tools)}")
             arguments = _arguments(call)
             if tool.asks_first:
                 try:

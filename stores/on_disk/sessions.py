@@ -233,7 +233,7 @@ class FolderSessions(Sessions):
 
     def _folder(self, session_id: str) -> Path:
         if not is_id(session_id):
-            raise MissingFolder(f"{session_id!r} is not a session id")
+            raise MissingFolder(f"{session_id!r:.80} is not a session id")
         return self._sessions / session_id
 
     def _read(self, session_id: str, end: int | None = None) -> SessionRecord:

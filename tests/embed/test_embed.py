@@ -1,24 +1,25 @@
 """The public door for developers: context, record, tools, users, sessions, threads, and code without a loop."""
 
 import asyncio
+import itertools
 import json
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from chatbot.config import Config
 from chatbot.embed import AgentMemory, MemoryContext, Portal, ToolUse, open_memory
-from chatbot.errors import ConfigError
+from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
-from chatbot.stores.errors import AccessDenied, InvalidValue
+from chatbot.stores.errors import AccessDenied, InvalidValue, StoreError
 from tests.adapters.poisoned import ATTACKS, assert_inside, poison
 from tests.patience import PATIENCE_S
 from tests.test_architecture import HEAVY, loaded_by
@@ -214,11 +215,24 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
         open_memory(tmp_path / "config.toml")
     wrong: Any = "high"
     nothing: Any = None
+    empty: Any = ""
     with pytest.raises(InvalidValue, match="'high': choose from familiar"):
         open_memory(tmp_path, clearance=wrong)
     async with open_memory(tmp_path) as memory:
         with pytest.raises(InvalidValue, match="'high': choose from familiar"):
             memory.for_user("ada", clearance=wrong)
+        for narrow in (
+            memory.for_user("ada").system.cleared_for,
+            memory.system.cleared_for,
+            memory.for_project("p").within,
+        ):
+            for value in (empty, 0, []):
+                with pytest.raises(InvalidValue, match="choose from familiar"):
+                    narrow(clearance=value)
+                with pytest.raises(InvalidValue, match="it must be"):
+                    memory.for_project(value or 0)
+                with pytest.raises(InvalidValue, match="a user's name"):
+                    memory.for_user(value)
         with pytest.raises(AccessDenied, match="the user 'ada': call for_user on memory opened without"):
             memory.for_user("ada").for_user("bob")
         with pytest.raises(AccessDenied, match="is of another user: open it with this user's memory"):
@@ -230,6 +244,11 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
             (memory.context("Anna", tokens=key), "tokens is 'thread-7': it must be a whole number"),
             (memory.context("Anna", session=key), r"session is 'thread-7': it must be SessionHandle: `await memory\."),
             (memory.append(await memory.session(key), nothing), "messages is None: it must be Iterable"),
+            (memory.append(nothing, []), "session is None: it must be SessionHandle"),
+            ((await memory.session()).transcript_extend(nothing), "entries is None: it must be Iterable"),
+            (memory.system.fork_session((await memory.session()).id, at=key), "at is 'thread-7': it must be a whole"),
+            (memory.record(user="I ski.", assistant="Ok", context=empty), "context is '': it must be MemoryContext"),
+            (memory.record(user="I ski.", assistant="Ok", at=empty), "the time is '': it must be datetime"),
             (memory.record(user="I ski.", assistant="Ok", tools=nothing), "tools is None: it must be Iterable"),
             (memory.append(await memory.session(key), [one]), r"messages\[0\] is {.*it must be TranscriptEntry"),
             (memory.record(user="I ski.", assistant="Ok", tools=[key]), r"tools\[0\] is 'thread-7'"),
@@ -253,6 +272,33 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
     for messages in (nothing, one, "Where does Anna live?"):
         with pytest.raises(InvalidValue, match="messages is not a list"):
             MemoryContext().added_to(messages)
+
+
+async def test_an_error_quotes_neither_all_of_a_long_value_nor_what_cannot_be_printed(tmp_path: Path) -> None:
+    long, half = "x" * 5_000, "\ud800\n"
+    async with (
+        open_memory(tmp_path) as memory,
+        Runtime(Options(ephemeral=True), model=ScriptedModel(["Ok"])) as runtime,
+    ):
+        session = await memory.session()
+        opened: list[Callable[[str], object]] = [
+            lambda value: open_memory(None, agent=value),
+            lambda value: open_memory(None, identity=value),
+            memory.history,
+            memory.forget,
+            memory.resolve,
+            memory.system.find_session,
+            lambda value: memory.system.create_session([value], "chat"),
+            lambda value: session.transcript_append(value, "hello"),
+            lambda value: memory.remember("I ski.", **{value: ""}),
+            runtime.use_model,
+        ]
+        for call, value in itertools.product(opened, (long, half)):
+            with pytest.raises((ChatbotError, StoreError)) as raised:
+                await cast("Awaitable[object]", call(value))
+            message = str(raised.value)
+            assert message.isprintable()
+            assert len(message) < 500, message
 
 
 async def test_a_session_keeps_the_transcript_and_shows_nothing_twice(memory: AgentMemory) -> None:
