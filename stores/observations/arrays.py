@@ -106,12 +106,10 @@ def put(writer: ShelfWriter, kind: str, packed: tuple[bytes, str], *rows: int, d
 def read_list(shelf: Shelf, layout: str) -> PieceList:
     """Return the list of a shelf; an empty one if there is none, or none of this layout."""
     value = shelf.listed()
-    try:
+    with suppress(*MISFITS):
         if value["format"] == layout:
             pieces = [Piece(str(name), str(digest), int(a), int(b)) for name, digest, a, b in value["pieces"]]
             return PieceList(int(value["generation"]), tuple(each for each in pieces if _NAME.fullmatch(each.name)))
-    except MISFITS:
-        pass
     return PieceList()
 
 

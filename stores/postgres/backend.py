@@ -192,7 +192,6 @@ class PostgresBackend(PostgresPlace, Backend):
         self._release()
 
 
-_PAGE = 1_024
 _NAMED = 3
 
 
@@ -235,7 +234,7 @@ def _examine_sessions(backend: PostgresBackend, ids: list[str]) -> Flaw:
 
 def _lines_of(backend: PostgresBackend, name: str) -> Iterator[bytes]:
     before = statements.BEYOND_ALL
-    while rows := backend.rows(statements.LINES_BEFORE, name=name, before=before, limit=_PAGE):
+    while rows := backend.rows(statements.LINES_BEFORE, name=name, before=before, limit=_AT_ONCE):
         yield from (text.encode() for _, text in rows)
         before = rows[-1][0]
 

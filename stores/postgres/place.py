@@ -163,8 +163,8 @@ class PostgresLines(backend.Lines):
     @contextmanager
     def alone(self) -> Iterator[backend.RecordWriter]:
         head: dict[str, Any] = {"name": self._name, "generation": new_generation(), "count": 0}
-        with self._place.transaction(statements.LOCK_LINES, **head) as transaction:
-            yield _PostgresRecordWriter(self._place, self._name, transaction)
+        with self._place.transaction(statements.LOCK_LINES, **head):
+            yield _PostgresRecordWriter(self._place, self._name)
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         place = self._place
@@ -212,10 +212,9 @@ class PostgresLines(backend.Lines):
 class _PostgresRecordWriter:
     """A `RecordWriter` that writes while the row in `chatbot.head` is locked."""
 
-    def __init__(self, place: PostgresPlace, name: str, transaction: Transaction) -> None:
+    def __init__(self, place: PostgresPlace, name: str) -> None:
         self._place = place
         self._name = name
-        self._transaction = transaction
 
     def append(self, records: Sequence[Mapping[str, Any]]) -> None:
         if records:
