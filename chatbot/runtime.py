@@ -30,7 +30,6 @@ from chatbot.stores.access import NO_PROJECT, TOOL_RIGHTS
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import StoreError
 from chatbot.stores.loops import to_its_end
-from chatbot.stores.query import check_limit
 from chatbot.stores.records import check_text, check_type
 from chatbot.stores.span import observed
 from chatbot.telemetry import open_telemetry
@@ -234,7 +233,7 @@ class Runtime(AsyncResource):
             messages = (Message("system", self._persona), *messages)
         most = self.config.model.max_output_tokens
         with observed(self._observer):
-            calls = self._calls(min(check_limit(max_output_tokens or most), most), payers)
+            calls = self._calls(min(max_output_tokens or most, most), payers)
         return calls.stream("answer", messages, tools=tools, options=options)
 
     def _calls(self, most: int, payers: Sequence[Payer]) -> Calls:

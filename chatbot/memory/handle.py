@@ -284,9 +284,8 @@ class SessionHandle:
     async def transcript_extend(self, entries: Iterable[TranscriptEntry]) -> None:
         """Add entries at the end, together and with their own times. Durable on return."""
         self.check("write")
-        if entries := [
-            check_type(each, TranscriptEntry, "an entry") for each in check_type(entries, Iterable, "entries")
-        ]:
+        given = check_type(entries, Iterable, "entries")
+        if entries := [check_type(each, TranscriptEntry, "an entry") for each in given]:
             await self._store(TranscriptStore).transcript_append(self._ref, entries)
             await self._note_used()
 

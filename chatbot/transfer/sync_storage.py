@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
 from functools import partial
-from itertools import chain
 from typing import Any, cast
 
 from msgspec import to_builtins
@@ -26,7 +24,6 @@ from chatbot.memory.session_catalog import RECEIPTS, SessionCatalog, TurnOrder
 from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Document, Examination, Lines, Sessions, suffix_of
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import MissingFolder, StoreAway, StoreBusy, StoreError
-from chatbot.stores.fields import how_many
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log
@@ -166,10 +163,9 @@ class SessionUnion:
         """Yield the record and whole content of each session, with the part that a place lacks."""
         check = partial(checked_receipt, until=until)
         records = await self.storage.records()
-        for name, uses in Counter(chain.from_iterable(each.store_types for each in records)).items():
-            if name not in STORES.own:
-                why = f"only {union.SESSIONS} and {union.OBSERVATIONS} are copied, not what {how_many(uses, 'session')}"
-                self.report.aside.append(RefusedFile(f"store {name}", f"{why} may keep there"))
+        for name in sorted({name for each in records for name in each.store_types} - STORES.own.keys()):
+            why = f"only {union.SESSIONS} and {union.OBSERVATIONS} are copied, not what sessions keep there"
+            self.report.aside.append(RefusedFile(f"store {name}", why))
         for done, record in enumerate(records[::-1], 1):  # the order in which they are made elsewhere
             progress(done, len(records))
             try:

@@ -216,6 +216,7 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
     wrong: Any = "high"
     nothing: Any = None
     empty: Any = ""
+    falsy: list[Any] = ["", 0, []]
     with pytest.raises(InvalidValue, match="'high': choose from familiar"):
         open_memory(tmp_path, clearance=wrong)
     async with open_memory(tmp_path) as memory:
@@ -226,11 +227,11 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
             memory.system.cleared_for,
             memory.for_project("p").within,
         ):
-            for value in (empty, 0, []):
+            for value in falsy:
                 with pytest.raises(InvalidValue, match="choose from familiar"):
                     narrow(clearance=value)
                 with pytest.raises(InvalidValue, match="it must be"):
-                    memory.for_project(value or 0)
+                    memory.for_project(value or falsy[1])
                 with pytest.raises(InvalidValue, match="a user's name"):
                     memory.for_user(value)
         with pytest.raises(AccessDenied, match="the user 'ada': call for_user on memory opened without"):
@@ -290,7 +291,7 @@ async def test_an_error_quotes_neither_all_of_a_long_value_nor_what_cannot_be_pr
             memory.system.find_session,
             lambda value: memory.system.create_session([value], "chat"),
             lambda value: session.transcript_append(value, "hello"),
-            lambda value: memory.remember("I ski.", **{value: ""}),
+            lambda value: memory.remember("I ski.", **cast("dict[str, Any]", {value: ""})),
             runtime.use_model,
         ]
         for call, value in itertools.product(opened, (long, half)):
