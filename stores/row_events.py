@@ -147,7 +147,7 @@ def parse_event(line: Mapping[str, Any]) -> Event:
     """Read a line of the journal. Raises `LaterFormat` or `InvalidValue`."""
     version = line.get("v", VERSION)
     if not isinstance(version, int) or version > VERSION:
-        raise LaterFormat(f"it was written by a later release (format {version!r}): upgrade chatbot to read it")
+        raise LaterFormat(f"a memory was written by a later release (format {version!r}): upgrade chatbot to read it")
     kind = line.get("event")
     if kind not in KINDS:
         raise InvalidValue(f"unknown event {kind!r:.40}")
