@@ -170,7 +170,7 @@ class Sync:
             found = head.identity
             if head.version > untrusted.VERSION:
                 raise LaterFormat(f"{self.place.key} was written by a later release: upgrade chatbot to sync")
-        is_new = not state.identity and not self.storage.backend.sessions.ids() and not self.storage.journal().lines
+        is_new = not (state.places or self.storage.backend.sessions.ids() or self.storage.journal().lines)
         if found and found != state.identity and not is_new:
             advice = "sync to a folder of its own, or begin with a new, empty identity"
             if self.is_own:
@@ -179,8 +179,7 @@ class Sync:
                 f"{self.place.key} holds another identity, which was never synced with this one: nothing was changed; "
                 + advice
             )
-        if not state.identity:
-            state.identity = found or secrets.token_hex(16)
+        state.identity = found or state.identity or secrets.token_hex(16)
         if self.dry_run or (self.is_own and self.takes):  # a backup may turn out to be wrong
             return
         if not self._is_read_only:

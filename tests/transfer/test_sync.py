@@ -438,6 +438,16 @@ async def test_identities_that_were_never_one_are_refused(pair: Pair, tmp_path: 
         await stranger.sync(pair[2])
 
 
+async def test_an_empty_identity_joins_another_also_after_a_backup(pair: Pair, tmp_path: Path) -> None:
+    await _remembered(pair[0], "Ada has a red bicycle")
+    await _both(pair)
+    new = Machine(tmp_path / "new", timedelta(0), pair[0].clock)
+    with (tmp_path / "kept").open("w+b") as file:
+        await backup(new.home, file, name="ada")
+    await new.sync(pair[2])
+    assert await new.digest() == await pair[0].digest()
+
+
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "cut": lambda data: data[: len(data) // 2],
     "flipped": lambda data: data[:-9] + bytes([data[-9] ^ 1]) + data[-8:],
