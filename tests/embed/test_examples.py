@@ -49,8 +49,8 @@ async def test_with_openai(tmp_path: Path) -> None:
         made = {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
         return httpx.Response(200, json=made)
 
-    transport = httpx.MockTransport(answer)
-    async with openai.AsyncOpenAI(api_key="none", http_client=httpx.AsyncClient(transport=transport)) as client:
+    http_client: Any = httpx.AsyncClient(transport=httpx.MockTransport(answer))  # openai 3 declares httpx2's
+    async with openai.AsyncOpenAI(api_key="none", http_client=http_client) as client:
         for said in (TOLD, ASKED):
             assert await example("with_openai").turn(str(tmp_path), "ada", said, client) == "Noted."
     assert "Anna lives in Lisbon" in sent[1]["messages"][0]["content"]
