@@ -310,7 +310,7 @@ class LoggedObservations(ObservationStore):
 
 
 class ObservationFileStore(LoggedObservations):
-    """Keeps observations in `observations.jsonl`; see `LoggedObservations`."""
+    """Keeps observations in `observations.jsonl`, with an index in the cache folder `cache`."""
 
     home: Path
     most_at_once = 100
