@@ -393,7 +393,10 @@ async def get_history(context: Context, observation_id: One, sensitivities: Sens
     http="POST /v1/memories",
     tool="memory_write",
     first=True,
-    brief="Remember what matters later. supersedes: the id of what it replaces.",
+    brief=(
+        "Remember what matters later: title is the whole fact, a sentence with its names, numbers and dates. "
+        "supersedes: the id of what it replaces."
+    ),
     examples=(
         'add "The heating is serviced in May" --type note --tag house',
         'git log -1 | chatbot memory add "What changed" -',
