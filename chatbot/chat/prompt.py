@@ -201,8 +201,7 @@ def _sizes(exchange: Sequence[Message]) -> list[int]:
 
 def _needed(exchange: Sequence[Message], cost: int, room: int, memory: int) -> int:
     """Return the tokens that the last exchange needs; one that must be cut leaves room for a small memory block."""
-    stays = cost - sum(_sizes(exchange))
-    return room - memory if cost > room >= 2 * (stays + memory) else cost
+    return room - memory if cost > room >= 2 * (cost - sum(_sizes(exchange)) + memory) else cost
 
 
 def _cap(sizes: Iterable[int], room: int) -> int:
