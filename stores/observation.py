@@ -71,6 +71,8 @@ Status = Literal["active", "superseded", "expired", "archived", "compressed", "d
 
 TYPES: tuple[Type, ...] = get_args(Type)
 STATUSES: tuple[Status, ...] = get_args(Status)
+OF_SESSION = "session:"
+"""Beginning of the subject of a fact about a session; its id follows."""
 PROTECTED_TYPES = frozenset({"decision", "identity", "preference", "task"})
 """Types archived last past a cap, and without a default time to live."""
 SUMMARIES = frozenset({"session_summary", "compressed_summary"})
@@ -268,7 +270,7 @@ class Triple(Row):
     @property
     def is_about_session(self) -> bool:
         """True if it was noted about a session itself, such as a change of topic."""
-        return self.subject.startswith("session:")
+        return self.subject.startswith(OF_SESSION)
 
     def as_json(self) -> dict[str, Any]:
         """Return the fields that differ from their defaults, in their written form."""

@@ -33,7 +33,7 @@ from chatbot.redaction import redact, redact_all
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.errors import InvalidValue, UnknownObservation
-from chatbot.stores.observation import STATUSES, Observation, Type
+from chatbot.stores.observation import OF_SESSION, STATUSES, Observation, Type
 from chatbot.stores.query import Version
 from chatbot.stores.records import KEYED, TranscriptEntry, format_time, parse_time
 from chatbot.stores.row_events import Event, Outcome
@@ -384,7 +384,7 @@ class ConversationMemory:
         ids = [row.id for row in rows if row.principal == own and (row.type == EXCHANGE or row.source == AUTO)]
         ids += [row.id for row in await memory.session_summaries(session_id=session.id, sensitivities=SENSITIVITIES)
                 if row.principal == own and row.updated_at >= since]  # fmt: skip
-        facts = await memory.query_facts(subject=f"session:{session.id}", sensitivities=SENSITIVITIES)
+        facts = await memory.query_facts(subject=f"{OF_SESSION}{session.id}", sensitivities=SENSITIVITIES)
         ids += [fact.id for fact in facts if fact.principal == own and since <= fact.created_at < end]
         await self._take_back_reply(since, receipts)
         if ids:

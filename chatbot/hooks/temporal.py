@@ -26,7 +26,7 @@ from chatbot.memory.recall import RankedMemory
 from chatbot.messages import without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.observation import Observation
+from chatbot.stores.observation import OF_SESSION, Observation
 from chatbot.stores.records import format_time, parse_time
 from chatbot.stores.text.analysis import terms
 
@@ -72,7 +72,7 @@ class Boundaries(Hook):
         boundary = self._window(session.id).add(Interaction.of(event.at, *texts))
         if boundary is not None:
             stated = f"{format_time(boundary.at)} {', '.join(boundary.about)}".strip()
-            await session.memory.store_fact(f"session:{session.id}", PREDICATE, stated)
+            await session.memory.store_fact(f"{OF_SESSION}{session.id}", PREDICATE, stated)
             self._latest(session.id)[:] = [boundary.at]
 
     async def latest(self, session: SessionHandle) -> datetime | None:
@@ -82,7 +82,7 @@ class Boundaries(Hook):
         """
         known = self._latest(session.id)
         if not known:
-            facts = await session.memory.query_facts(subject=f"session:{session.id}", predicate=PREDICATE, limit=1)
+            facts = await session.memory.query_facts(subject=f"{OF_SESSION}{session.id}", predicate=PREDICATE, limit=1)
             known.append(_moment(facts[0].object) if facts else None)
         return known[0]
 

@@ -24,7 +24,7 @@ from chatbot.stores.access import SENSITIVITIES, fold
 from chatbot.stores.backend import Mark, Place
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, StoreFailed, UnknownObservation
 from chatbot.stores.loops import in_thread
-from chatbot.stores.observation import IMPORTED, STATUSES, Observation, Triple, version_of
+from chatbot.stores.observation import IMPORTED, OF_SESSION, STATUSES, Observation, Triple, version_of
 from chatbot.stores.query import EVERY, FactFilter, Filter
 from chatbot.stores.records import chunks, format_time, in_line
 
@@ -251,7 +251,7 @@ async def _filters(scope: Scope, target: Target) -> list[Filter]:
 async def _facts(scope: Scope, target: Target, rows: Sequence[Observation]) -> AsyncIterator[Triple]:
     filters = []
     if target.session is not None:
-        filters = [FactFilter(session_id=target.session), FactFilter(subject=f"session:{target.session}")]
+        filters = [FactFilter(session_id=target.session), FactFilter(subject=f"{OF_SESSION}{target.session}")]
     if target.project is not None or target.everything:
         filters = [FactFilter(project=target.project)]
     for name in await other_names(scope, [target.person], SENSITIVITIES) if target.person is not None else ():

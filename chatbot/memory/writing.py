@@ -28,7 +28,7 @@ from chatbot.stores.errors import (
 )
 from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth, check_key
 from chatbot.stores.loops import to_its_end
-from chatbot.stores.observation import KIND, OWN_KEY, TYPES, Content, Observation, Triple, Type
+from chatbot.stores.observation import KIND, OF_SESSION, OWN_KEY, TYPES, Content, Observation, Triple, Type
 from chatbot.stores.query import EVERY, FactFilter, Filter, status_now
 from chatbot.stores.records import check_time, check_type, chunks, format_time, parse_time
 from chatbot.stores.row_events import Event, Kind
@@ -247,7 +247,7 @@ async def changes_of_topic(scope: Scope, rows: Iterable[Observation]) -> list[Tr
             said[row.session_id].update(terms(row.text()))
     found = []
     for session, words in said.items():
-        wanted = FactFilter(subject=f"session:{session}")
+        wanted = FactFilter(subject=f"{OF_SESSION}{session}")
         found += [
             fact
             for fact in await scope.store.facts(scope.write_view(SENSITIVITIES), wanted, limit=EVERY)
