@@ -12,7 +12,7 @@ from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.receipts import Receipt, memory_line
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import TINY, printable, read_input, say_json, warn
-from chatbot.cli.run import Exit, cancel_on_signals, until_interrupted
+from chatbot.cli.run import Exit, until_interrupted
 from chatbot.messages import TextDelta
 from chatbot.runtime import Runtime
 from chatbot.stores.errors import InvalidValue
@@ -26,7 +26,6 @@ async def run(args: argparse.Namespace) -> Exit | None:
     if not (text.strip() or args.attach):
         raise InvalidValue("no question: pass it as an argument or on standard input")
     files = [upload_from_file(each) for each in args.attach]
-    cancel_on_signals()
     async with Runtime(options_of(args)) as runtime:
         code = await _ask(runtime, args, text, files)
     for failure in runtime.hooks.last_failures:

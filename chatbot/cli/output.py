@@ -13,6 +13,7 @@ import signal
 import sys
 import termios
 import unicodedata
+from asyncio import CancelledError
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime
@@ -212,9 +213,9 @@ def ask_unseen(question: str) -> str:
 
 
 def read_input(read: Callable[[], str]) -> str:
-    """Return what `read` reads from standard input. Raises `InvalidValue` if it is not UTF-8. Ctrl-C interrupts."""
-    try:
-        with on_interrupt(signal.default_int_handler):  # the event loop would only note it, and the read would wait
+    """Return what `read` reads from standard input. Raises `InvalidValue` if it is not UTF-8. Signals interrupt."""
+    try:  # the event loop would only note a signal, and the read would wait
+        with on_signal(signal.SIGINT, signal.default_int_handler), on_signal(signal.SIGTERM, _cancel):
             text = read()
         text.encode()
     except EOFError:
@@ -229,14 +230,18 @@ def read_input(read: Callable[[], str]) -> str:
     return text
 
 
+def _cancel(*_: object) -> None:
+    raise CancelledError
+
+
 @contextmanager
-def on_interrupt(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Have Ctrl-C call `handler` within the block."""
-    previous = signal.signal(signal.SIGINT, handler)
+def on_signal(number: int, handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
+    """Have a signal, such as SIGINT for Ctrl-C, call `handler` within the block."""
+    previous = signal.signal(number, handler)
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, previous)
+        signal.signal(number, previous)
 
 
 @contextmanager

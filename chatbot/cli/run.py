@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from chatbot import errors
 from chatbot.cli.arguments import COMMANDS, load_function
-from chatbot.cli.output import error_text, on_interrupt, printable, say_error, wrapped
+from chatbot.cli.output import error_text, on_signal, printable, say_error, wrapped
 from chatbot.stores import errors as store_errors
 
 
@@ -76,15 +76,16 @@ T = TypeVar("T")
 
 
 def cancel_on_signals() -> None:
-    """Make SIGTERM and SIGHUP cancel the running task, so that everything is closed and no process is left.
+    """Make SIGTERM and SIGHUP cancel the running task, so that everything is closed and no draft or process is left.
 
-    It is cancelled once: a shell repeats the SIGHUP of its terminal, which must not interrupt the closing.
+    It is cancelled once: a shell repeats the SIGHUP of its terminal, which must not interrupt the closing. Under
+    `nohup` SIGHUP stays ignored.
     """
-    task = asyncio.current_task()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if task is not None:
-            loop.add_signal_handler(number, lambda: task.cancelling() or task.cancel())
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    if task is not None:
+        loop.add_signal_handler(signal.SIGTERM, lambda: task.cancelling() or task.cancel())
+    if signal.getsignal(signal.SIGHUP) != signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGHUP, signal.raise_signal, signal.SIGTERM)
 
 
 async def until_interrupted(work: Coroutine[Any, Any, T], *, is_interrupted: bool = False) -> T | None:
@@ -99,7 +100,7 @@ async def until_interrupted(work: Coroutine[Any, Any, T], *, is_interrupted: boo
         loop.call_soon_threadsafe(lambda: None)  # wakes the loop
 
     try:
-        with on_interrupt(stop):
+        with on_signal(signal.SIGINT, stop):
             return await task
     except asyncio.CancelledError:
         if caller is not None and caller.cancelling():  # by SIGTERM
@@ -138,6 +139,7 @@ def run(args: argparse.Namespace) -> int:
 
 async def run_command(args: argparse.Namespace) -> Any:
     """Run the parsed command and return its `Exit`, or None if all went well. Errors are raised."""
+    cancel_on_signals()
     command = load_function(COMMANDS[args.command].runs if args.command else "repl.loop:run")
     if not gc.isenabled():  # `main` disabled it while modules load
         gc.freeze()

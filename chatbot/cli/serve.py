@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from chatbot.cli.options import options_of, setup_of
 from chatbot.cli.output import say, warn
-from chatbot.cli.run import TerminalFormatter, cancel_on_signals
+from chatbot.cli.run import TerminalFormatter
 from chatbot.errors import ConfigError
 from chatbot.options import Setup
 from chatbot.stores.errors import InvalidValue
@@ -60,7 +60,6 @@ async def run_mcp(args: argparse.Namespace) -> None:
         raise InvalidValue(f"{' and '.join(given)} can only be used with --http")
     setup = setup_of(args, project=args.project)
     setup.check()
-    cancel_on_signals()
     with suppress(asyncio.CancelledError):  # a signal ended it, and everything is closed
         async with opened(setup, args) as server:
             await _serve(server, setup, args)

@@ -95,16 +95,6 @@ def _address(args: argparse.Namespace) -> Address:
     return setup.home
 
 
-_PAST = {
-    "consolidate": "consolidated",
-    "archive": "archived",
-    "delete": "deleted",
-    "compress": "compressed",
-    "summarize": "summarized",
-    "erase": "erased",
-}
-
-
 async def run_maintain(args: argparse.Namespace) -> None:
     """Maintain the identity's memory, or report what would change. Needs no model."""
     setup = setup_of(args)
@@ -127,7 +117,7 @@ def _show(report: MaintenanceReport) -> None:
         say("another process is already maintaining this memory")
         return
     rows = [
-        (_PAST[change.kind], str(len(change.ids)), change.why, change.by or "–", " ".join(change.ids))
+        (f"{change.kind.removesuffix('e')}ed", str(len(change.ids)), change.why, change.by or "–", " ".join(change.ids))
         for change in report.changes
     ]
     if rows:

@@ -1,14 +1,18 @@
 """`chatbot backup`, `restore` and `sync` on the command line."""
 
+import asyncio
 import gzip
 import json
+import os
 import resource
+import signal
 import socket
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
+from typing import IO
 from zipfile import ZipFile
 
 import pytest
@@ -70,6 +74,18 @@ def test_a_restored_identity_is_identical(settings: str) -> None:
     assert Path("identities/copy/identity.toml").read_text() == settings
     for command in (("memory", "profile"), ("sessions", "list"), ("usage", "--json"), ("memory", "list")):
         assert ok(*command, "-i", "copy") == ok(*command, "-i", "ada")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_backup_that_is_terminated_leaves_no_file(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def half(_: object, file: IO[bytes], **__: object) -> None:
+        file.write(b"I keep bees")
+        os.kill(os.getpid(), number)
+        await asyncio.sleep(PATIENCE_S)
+
+    monkeypatch.setattr("chatbot.cli.storage.backup", half)
+    assert run("backup", "ada.chatbot").returncode == 143
+    assert not [*Path().glob("*ada.chatbot*")]
 
 
 def test_a_restore_that_a_full_disk_broke_off_is_continued() -> None:

@@ -21,6 +21,7 @@ from chatbot.chat.events import Notice
 from chatbot.chat.ledger import NAME, Call, Ledger
 from chatbot.cli.ask import Printer
 from chatbot.cli.config import set_values
+from chatbot.cli.output import read_input
 from chatbot.cli.run import TerminalFormatter, cancel_on_signals
 from chatbot.memory.scope import utc_now
 from chatbot.messages import TextDelta, Usage
@@ -338,3 +339,18 @@ def test_the_second_hangup_of_a_terminal_that_closes_does_not_interrupt_the_clos
     with suppress(asyncio.CancelledError):
         asyncio.run(work())
     assert ended
+
+
+def test_nohup_holds_and_a_question_that_waits_for_an_answer_can_be_terminated() -> None:
+    async def work() -> None:
+        cancel_on_signals()
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.sleep(0.01)
+        read_input(lambda: str(signal.raise_signal(signal.SIGTERM)))
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with pytest.raises(asyncio.CancelledError):
+            asyncio.run(work())
+    finally:
+        signal.signal(signal.SIGHUP, before)

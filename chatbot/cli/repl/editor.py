@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import shlex
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
 
-from chatbot.cli.output import on_interrupt
+from chatbot.cli.output import on_signal
 from chatbot.stores.errors import InvalidValue
 
 
@@ -24,7 +25,7 @@ def named_editor() -> list[str]:
 
 async def edit_text(text: str, *, suffix: str = ".md") -> str:
     """Return the text after editing, in `vi` if no editor is set. Raises `InvalidValue` if that failed."""
-    with on_interrupt(lambda *_: None):  # Ctrl-C is a key of the editor
+    with on_signal(signal.SIGINT, lambda *_: None):  # Ctrl-C is a key of the editor
         return await asyncio.to_thread(_edit, text, suffix)
 
 

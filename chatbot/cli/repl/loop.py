@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -19,12 +20,12 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from chatbot.chat.dialogue import ClientRequest, last_exchange
 from chatbot.cli.options import chosen_session, options_of
-from chatbot.cli.output import TINY, error_text, on_interrupt
+from chatbot.cli.output import TINY, error_text, on_signal
 from chatbot.cli.repl.actions import Consent, PastedTexts, attach_named
 from chatbot.cli.repl.commands import Commands, show_session
 from chatbot.cli.repl.input import CommandValues, NextStep, SlashCompleter, Typeahead
 from chatbot.cli.repl.screen import Screen
-from chatbot.cli.run import cancel_on_signals, until_interrupted
+from chatbot.cli.run import until_interrupted
 from chatbot.errors import ChatbotError, SessionNotFound
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
@@ -47,7 +48,6 @@ async def run(args: argparse.Namespace) -> None:
     """Chat until the user leaves. Needs a terminal."""
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise InvalidValue('a chat needs a terminal: use chatbot ask "…", or pipe into chatbot ask')
-    cancel_on_signals()
     options: Options | None = options_of(args)
     while options is not None:
         options = await _chat_as(options, args)
@@ -113,7 +113,7 @@ class Repl:
     async def loop(self) -> str | None:
         """Read and answer until the user leaves; return the identity to switch to, if any."""
         following = NextStep()
-        with on_interrupt(self._note_interrupt):
+        with on_signal(signal.SIGINT, self._note_interrupt):
             while not (following.leave or following.identity):
                 try:
                     following = await self._step(following)
