@@ -18,17 +18,12 @@ class KeptVectors(Embedder):
     def __init__(self, made_by: Embedder, path: Path) -> None:
         self._made_by = made_by
         self.name, self.batch, self.sends_away = made_by.name, made_by.batch, made_by.sends_away
-        self.scale = made_by.scale
+        self.scale, self.dimension = made_by.scale, made_by.dimension
         self._file = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         self._file.execute("pragma journal_mode = wal")
         self._file.execute(
             "create table if not exists kept (asked text, number int, vector, primary key (asked, number))"
         )
-
-    @property
-    def dimension(self) -> int:
-        """The length of each vector."""
-        return self._made_by.dimension
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """Return the texts' vectors."""

@@ -74,6 +74,8 @@ class Embedder(AsyncResource):
     """The model's stable id, such as `local/minilm` or `openai/text-embedding-3-small`."""
     server: str = ""
     """Address or host of the provider; empty if there is none, or it is unknown."""
+    dimension: int = 0
+    """The length of each vector; 0 if it is not known before the first call."""
     batch: int = 32
     """Maximum texts of one call."""
     scale: float = 1.0
@@ -87,11 +89,6 @@ class Embedder(AsyncResource):
     def space(self) -> str:
         """The id of the space of its vectors, kept with them: vectors of another space are made again."""
         return self.name
-
-    @property
-    @abstractmethod
-    def dimension(self) -> int:
-        """The length of each vector; 0 if it is not known before the first call."""
 
     @abstractmethod
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:

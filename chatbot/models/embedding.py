@@ -63,8 +63,6 @@ def open_embedder(
 class LiteLLMEmbedder(LiteLLMClient, JudgingEmbedder):
     """An embedding model by its LiteLLM name."""
 
-    dimension = 0
-
     def __init__(self, settings: EmbeddingSettings, providers: Mapping[str, ProviderSettings] | None = None) -> None:
         self.name = settings.model
         self.provider = Provider(settings.model, providers)

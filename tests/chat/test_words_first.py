@@ -283,7 +283,7 @@ async def test_a_message_neither_recalls_itself_nor_is_found_by_its_tools(runtim
 class Judge(Embedder):
     """Judges by the first word, and keeps what it was asked."""
 
-    name, sends_away, dimension = "judge", False, 2
+    name, sends_away = "judge", False
 
     def __init__(self) -> None:
         self.judged: list[str] = []

@@ -79,7 +79,6 @@ class Directions(Embedder):
 
     name = "directions"
     sends_away = False
-    dimension = 3
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         found = [next(at for begin, at in DIRECTIONS.items() if text.startswith(begin)) for text in texts]

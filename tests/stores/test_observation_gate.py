@@ -343,7 +343,6 @@ class AllAlike(Embedder):
 
     name = "all-alike"
     sends_away = False
-    dimension = 2
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         return EmbeddingResult([vector([1.0, 1.0])] * len(texts), Usage(0, 0))
