@@ -213,7 +213,11 @@ class AgentMemory(Memory, AsyncResource):
         new = list(check_type(entries, Iterable, "messages"))
         for number, entry in enumerate(new):
             self._check_past(check_type(entry, TranscriptEntry, f"messages[{number}]").at, f"messages[{number}].at")
-        turn, gate = self._turn(self._own_session(session)), self._gate
+        async with self._own_session(session).hold_turn():
+            return await self._append(session, new)
+
+    async def _append(self, session: SessionHandle, new: Sequence[TranscriptEntry]) -> list[str]:
+        turn, gate = self._turn(session), self._gate
         before, reach = await session.transcript_read_last(_LOOKED_BACK), _LOOKED_BACK
         while len(before) == reach and all(unwrap_message(each).role != USER for each in before):  # a run of many tools
             before, reach = await session.transcript_read_last(4 * reach), 4 * reach

@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from chatbot.config import Config
-from chatbot.embed import AgentMemory, MemoryContext, Portal, ToolUse, open_memory
+from chatbot.embed import AgentMemory, MemoryContext, Portal, ToolUse, entry_of, open_memory
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.models import ScriptedModel
@@ -273,6 +273,15 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
     for messages in (nothing, one, "Where does Anna live?"):
         with pytest.raises(InvalidValue, match="messages is not a list"):
             MemoryContext().added_to(messages)
+
+
+async def test_messages_that_are_appended_at_once_are_remembered_once(memory: AgentMemory) -> None:
+    session = await memory.session("thread-7")
+    await memory.append(session, [entry_of({"role": "user", "content": "My cat is called Tom."})])
+    replies = [entry_of({"role": "assistant", "content": f"I see {number}."}) for number in range(8)]
+    await asyncio.gather(*(memory.append(session, [reply]) for reply in replies))
+    [exchange] = await memory.every(types=["exchange"])
+    assert all(reply.content in exchange.assistant_text for reply in replies)
 
 
 async def test_an_error_quotes_neither_all_of_a_long_value_nor_what_cannot_be_printed(tmp_path: Path) -> None:
