@@ -33,7 +33,7 @@ from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.episode import exchanges_in
 from chatbot.memory.scope import user_namespace, user_of, utc_now
 from chatbot.messages import INTRODUCTION, ToolCall, ToolSpec, json_in
-from chatbot.models.model import Disclosure
+from chatbot.models.model import UNKNOWN_MODEL
 from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import TOOL_RIGHTS, Clearance
 from chatbot.stores.base import AsyncResource, TranscriptStore
@@ -50,8 +50,6 @@ AnyMessage = TypeVar("AnyMessage", bound=Mapping[str, Any])
 """The type of a client's messages."""
 _CLOCKS_APART = timedelta(minutes=1)
 """How far a sender's clock may be ahead of ours."""
-_UNKNOWN_MODEL = Disclosure("the model")
-"""The caller's model, which is unknown here: sensitive rows are left out."""
 _LOOKED_BACK = 20
 """Number of earlier entries that are read first to find the question that new ones answer."""
 
@@ -165,7 +163,7 @@ class AgentMemory(Memory, AsyncResource):
             shown = await session.transcript_read_last(1 if isinstance(messages, str) else len(messages))
         since = shown[0].at if shown else None
         recalled = (
-            await turn.recall(said, since=since, most_tokens=tokens, disclosure=_UNKNOWN_MODEL)
+            await turn.recall(said, since=since, most_tokens=tokens, disclosure=UNKNOWN_MODEL)
             if said
             else PromptMemory()
         )

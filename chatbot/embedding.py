@@ -152,6 +152,8 @@ def guard_method(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitab
     async def guarded(self: Any, *args: Any, **named: Any) -> Any:
         try:
             found = await method(self, *args, **named)
+            if method.__name__ in {"context_window", "count_tokens"}:
+                check_type(found, int, f"the answer of {method.__name__}")
             return _with_arrays(found) if method.__name__ == "embed" else found
         except ChatbotError:
             raise

@@ -108,11 +108,12 @@ async def test_the_hook_of_the_documentation_does_what_it_says(monkeypatch: pyte
     assert row.title == "A reply of 28 characters"
 
 
-async def test_the_embedder_of_the_documentation_finds_a_memory_without_a_common_word() -> None:
-    page = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8").partition("## Your own embedder")[2]
+@pytest.mark.parametrize(("kind", "answer"), [("embedder", "the cat sat"), ("chat model", "You said: hello")])
+async def test_a_model_of_the_documentation_answers(kind: str, answer: str) -> None:
+    page = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8").partition(f"## Your own {kind}")[2]
     names: dict[str, Any] = {}
     exec(page.partition("```python\n")[2].partition("```")[0], names)
-    assert await names["ask"]() == "the cat sat"
+    assert await names["ask"]() == answer
 
 
 def test_the_table_of_hooks_is_what_runs() -> None:

@@ -323,8 +323,10 @@ class Reply:
             call[0] = delta.id or call[0]
             call[1] = delta.name or call[1]
             call[2] += delta.arguments
-        else:
+        elif isinstance(delta, Finished):
             self.finished = delta
+        else:
+            raise TypeError(f"it yielded {delta!r:.80}, which is no delta")
 
     @property
     def written(self) -> str:

@@ -65,6 +65,10 @@ class Disclosure(Struct, frozen=True):
         return f"- ({notes} withheld from {self.provider or 'the model'} by the user's choice: {self.rule})"
 
 
+UNKNOWN_MODEL = Disclosure("the model")
+"""A model that may send texts anywhere: sensitive rows are left out."""
+
+
 class Price(Struct, frozen=True):
     """US dollars for one token."""
 
@@ -98,8 +102,8 @@ class Model(AsyncResource):
     """True if the model supports tools."""
     server: str = ""
     """Address or host of the provider; empty if there is none, or it is unknown."""
-    disclosure: Disclosure = Disclosure()
-    """Limits on memories sent to the provider."""
+    disclosure: Disclosure = UNKNOWN_MODEL
+    """Limits on memories sent to the provider: `Disclosure()` for a model in this process."""
 
     def warm(self) -> None:
         """Prepare the first call in the background. Returns at once, never raises."""

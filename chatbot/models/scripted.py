@@ -20,7 +20,7 @@ from chatbot.messages import (
     Usage,
     without_blocks,
 )
-from chatbot.models.model import Model, Price, estimate, estimate_text
+from chatbot.models.model import Disclosure, Model, Price, estimate, estimate_text
 
 ScriptedReply = str | Exception | ToolCall | Sequence[Delta | ToolCall | Exception] | Callable[[], AsyncIterable[Delta]]
 """A text, an error, a tool call, or the deltas one by one, or a function that streams them.
@@ -37,6 +37,8 @@ class ScriptedModel(Model):
 
     `delay_s` is the time for each word, for demos.
     """
+
+    disclosure = Disclosure()
 
     def __init__(
         self,

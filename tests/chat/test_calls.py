@@ -196,6 +196,22 @@ async def test_any_error_of_a_plug_in_is_that_of_a_model(
     assert "Traceback" in caplog.text
 
 
+async def test_a_wrong_answer_of_a_plug_in_is_an_error_of_that_model(memory_home: Path) -> None:
+    class Wrong(ScriptedModel):
+        async def count_tokens(self, *_: Any) -> Any:
+            return "12"
+
+    async def words() -> AsyncIterator[Any]:
+        yield "Half"
+
+    for model, message in [
+        (Wrong(), "count_tokens is '12': it must be int"),
+        (ScriptedModel([words]), "yielded 'Half', which is no delta"),
+    ]:
+        with pytest.raises(ModelError, match=message):
+            await text_of(calls_of(model, memory_home))
+
+
 async def test_a_schema_that_the_model_refuses_is_asked_for_in_words(memory_home: Path) -> None:
     class Promising(ScriptedModel):
         async def json_mode(self) -> JsonMode:

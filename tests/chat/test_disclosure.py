@@ -17,7 +17,7 @@ from chatbot.errors import ToolError
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import Delta, Finished, ToolCall, ToolCallDelta, ToolSpec, Usage
 from chatbot.models import ScriptedModel
-from chatbot.models.model import Disclosure, estimate_text
+from chatbot.models.model import Disclosure, Model, estimate_text
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import GUEST_RIGHTS, SENSITIVITIES, Sensitivity, View
 from chatbot.stores.errors import InvalidValue, MissingRight
@@ -72,7 +72,7 @@ def model_of(disclosure: Disclosure, *replies: str | Sequence[Delta]) -> Scripte
         (ANYTHING, "public", True), (ANYTHING, "private", False), (ANYTHING, "secret", False),
         (PRIVATE, "private", True), (PRIVATE, "secret", False), (HERE, "private", True), (HERE, "secret", False),
         (PUBLIC, "public", True), (PUBLIC, "private", False), (PUBLIC, "secret", False), (NOTHING, "public", False),
-        (NOTHING, "private", False), (NOTHING, "secret", False),
+        (NOTHING, "private", False), (NOTHING, "secret", False), (Model.disclosure, "private", False),
     ],
 )  # fmt: skip
 async def test_a_row_is_sent_as_far_as_the_provider_may_be_sent_it(
