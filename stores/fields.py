@@ -336,10 +336,6 @@ def _read_count(value: object, name: str) -> Any:
     return value
 
 
-def _check_moment(value: Any, name: str) -> datetime:
-    return records.check_time(records.check_type(value, datetime, name))
-
-
 def _read_moment(value: object, name: str) -> datetime:
     if not isinstance(value, str):
         raise InvalidValue(f"{name} is {value!r:.80}, not a time")
@@ -374,7 +370,7 @@ Id: TypeAlias = Annotated[str, Form(check_id, read=check_id)]
 Moment: TypeAlias = Annotated[
     datetime,
     Form(
-        _check_moment,
+        lambda value, name: records.check_time(records.check_type(value, datetime, name)),
         read=_read_moment,
         write=records.format_time,
         code="q",

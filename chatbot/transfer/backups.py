@@ -21,6 +21,7 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.scope import utc_now
 from chatbot.redaction import without_secrets
 from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreBusy, StoreError, StoreFailed
+from chatbot.stores.files import writing
 from chatbot.stores.home import Home
 from chatbot.stores.query import Progress
 from chatbot.stores.records import format_time, parse_time
@@ -84,8 +85,8 @@ async def backup(
     `settings` is its `identity.toml`, which is kept without keys. If something is erased meanwhile, the backup starts
     again, so the finished file holds nothing that was erased.
     """
-    text = await asyncio.to_thread(_text_of, settings)
-    made_at = now()
+    text = await asyncio.to_thread(lambda: settings.read_text("utf-8") if settings and settings.is_file() else "")
+    text, made_at = without_secrets(text), now()
     async with MemorySystem(home) as memory, Storage.opened(home) as storage:
         for _ in range(_ATTEMPTS):
             file.seek(0)
@@ -105,10 +106,6 @@ async def backup(
                 return made
             place.abandon()
     raise StoreBusy("memories or messages are being erased all the time: try again later")
-
-
-def _text_of(file: Path | None) -> str:
-    return without_secrets(file.read_text(encoding="utf-8")) if file and file.is_file() else ""
 
 
 def verify(file: BinaryIO, key: str) -> Backup:
@@ -159,7 +156,7 @@ async def copy_storage(source: Home, target: Home, progress: Progress | None = N
     """
     if isinstance(source, Path) and not source.is_dir():
         raise MissingFolder(f"folder not found: {source}")
-    with tempfile.TemporaryFile() as file:
+    with writing(Path("the folder for temporary files")), tempfile.TemporaryFile() as file:
         made = await backup(source, file, name="the source", progress=progress)
         if made.digest == digest_of_all(()):
             raise MissingFolder(f"{source} holds no memory: name a folder such as identities/ada/memory")

@@ -6,7 +6,9 @@ import asyncio
 import tempfile
 from base64 import b64decode
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from datetime import datetime
+from pathlib import Path
 from typing import Annotated, Any, BinaryIO, Self
 
 import msgspec
@@ -28,6 +30,7 @@ from chatbot.server.request_values import TokensOrNone
 from chatbot.server.shapes import RequestBody, Shape, SyncAnswer, User
 from chatbot.stores.access import RIGHTS
 from chatbot.stores.errors import AccessDenied, InvalidValue, UnsupportedOperation
+from chatbot.stores.files import writing
 from chatbot.transfer.backups import BACKUP_NAME, backup
 from chatbot.transfer.sync import exchange
 from chatbot.transfer.sync_place import Visitor
@@ -216,13 +219,11 @@ async def get_backup(access: AccessHere) -> StreamingResponse:
     """Return the whole identity in one file. Needs every right, with full clearance."""
     check_whole(access)
     setup = access.runtime.setup
-    file = await asyncio.to_thread(tempfile.TemporaryFile)
-    try:  # it is whole before its first byte is sent
+    with writing(Path("the folder for temporary files")), ExitStack() as stack:
+        file = stack.enter_context(await asyncio.to_thread(tempfile.TemporaryFile))
         await backup(setup.home, file, name=access.identity, settings=setup.identity.file)
         size = await asyncio.to_thread(file.seek, 0, 2)
-    except BaseException:
-        file.close()
-        raise
+        stack.pop_all()  # it is whole before its first byte is sent
     headers = {
         "content-disposition": f'attachment; filename="{BACKUP_NAME.format(access.identity, utc_now())}"',
         "content-length": str(size),

@@ -204,6 +204,7 @@ async def show(request: Request, access: AccessHere, done: str = "") -> Response
     """Show the settings to the owner: a persona, a budget and paths are not for guests."""
     _check_owner(access)
     setup = access.runtime.setup
+    file = setup.identity.file
     return render_page(
         request,
         "settings.html",
@@ -212,7 +213,7 @@ async def show(request: Request, access: AccessHere, done: str = "") -> Response
         groups=_groups(access.runtime.agent).items(),
         config=access.runtime.config,
         persona=setup.identity.persona,
-        seen=_digest(await asyncio.to_thread(_bytes_of, setup.identity.file)),
+        seen=_digest(await asyncio.to_thread(lambda: file.read_bytes() if file.is_file() else b"")),
         menus=await menus_for(access),
         keys=await asyncio.to_thread(key_places, access.runtime.config.providers),
         stored=await asyncio.to_thread(stored_keys),
@@ -322,10 +323,6 @@ def _text_in(file: Path) -> str | None:
             return folder.read(file.name).decode()
         except UnicodeDecodeError as error:
             raise InvalidValue(f"{file} is not valid UTF-8") from error
-
-
-def _bytes_of(file: Path) -> bytes:
-    return file.read_bytes() if file.is_file() else b""
 
 
 def _digest(content: bytes) -> str:
