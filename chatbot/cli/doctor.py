@@ -53,7 +53,7 @@ from chatbot.stores.plugins import STORES, open_backend, open_place, open_store
 from chatbot.stores.records import SessionRecord, reason_of
 from chatbot.telemetry import check_telemetry
 from chatbot.tools.toolbox import TOOLS
-from chatbot.transfer.sync_storage import Storage, digest_of_storage
+from chatbot.transfer.sync_storage import Storage, digest_of_storage, interrupted
 
 State = Literal["ok", "note", "bad", "fixed"]
 """`note` needs no action; `fixed` was bad before `--fix`."""
@@ -251,6 +251,8 @@ async def check_memories(setup: Setup, *, verify: bool = False) -> AsyncIterator
     with suppress(StoreError):  # other checks report the damage
         async with Storage.opened(setup.home) as storage:
             digest = await digest_of_storage(storage)
+            for flaw in await asyncio.to_thread(lambda: [*interrupted(storage)]):
+                yield Finding.of(flaw)
         yield Finding("digest", "ok", f"{digest}: the same in a backup, and on machines that are in sync")
     for finding in _hooks(Failures(setup.home)):
         yield finding

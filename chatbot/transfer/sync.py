@@ -123,6 +123,7 @@ class Sync:
         await asyncio.to_thread(self._sessions.note_deleted)
         if self.is_own and self.takes:
             await asyncio.to_thread(self._check_backup, batch)
+            self.state.restoring = self.place.key
             await self.storage.save(self.state)
         if self.dry_run:
             self.report.taken["sessions"] = len({*chain(*batch.sessions.values())})
@@ -138,6 +139,8 @@ class Sync:
         if self.gives:
             stale, left = await asyncio.to_thread(self._drop_erased, journal)
             await self._give(self._records(journal, rows, left), stale)
+        if self.takes and self.is_own:
+            self.state.restoring = ""
         if not self._forgets_place:
             self.known.at = format_time(self.now())
             self.state.places[self.place.key] = self.known

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
@@ -21,7 +21,7 @@ from chatbot.errors import ConfigError, without_folders
 from chatbot.memory.erasure import PurgeMark, mark_of_deleted
 from chatbot.memory.handle import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS, SessionCatalog, TurnOrder
-from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Document, Examination, Lines, Sessions, suffix_of
+from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Document, Examination, Flaw, Lines, Sessions, suffix_of
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import MissingFolder, StoreAway, StoreBusy, StoreError
 from chatbot.stores.home import Home
@@ -454,11 +454,17 @@ async def digest_of_storage(storage: Storage) -> str:
     return await asyncio.to_thread(rest)
 
 
+def interrupted(storage: Storage) -> Iterator[Flaw]:
+    """Report a restore, or a copy to this storage, that was interrupted."""
+    if key := union.SyncState.read(storage.document).restoring:
+        yield Flaw("sessions", "bad", f"only a part of {key} was restored: repeat the command that was interrupted")
+
+
 async def unreadable(storage: Storage, aside: Iterable[RefusedFile]) -> list[str]:
     """Return messages about parts set aside and damaged parts, which a copy lacks; without the names of folders."""
     lines = dict.fromkeys(("usage", "tombstones"), ("bill", record_of))
     found = await asyncio.to_thread(lambda: [*storage.backend.examine(Examination(subjects=lines))])
-    found += await storage.observations.examine()
+    found += [*await storage.observations.examine(), *await asyncio.to_thread(lambda: [*interrupted(storage)])]
     wrong = [each for each in found if each.state == "bad" and each.subject in {"sessions", "memory", "bill"}]
     messages = [*(f"{each.file}: {each.why}" for each in aside), *(each.message for each in wrong)]
     return [without_folders(each).encode(errors="replace").decode() for each in messages]  # a name need not be UTF-8

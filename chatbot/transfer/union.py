@@ -446,6 +446,8 @@ class SyncState:
     """Sessions and facts that were erased on some machine, and are erased on all."""
     facts: list[str] = field(default_factory=list)
     places: dict[str, PlaceState] = field(default_factory=dict)
+    restoring: str = ""
+    """The backup that is being restored, or whose restore was interrupted."""
 
     @classmethod
     def read(cls, document: Document) -> SyncState:

@@ -11,14 +11,16 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO
 from zipfile import ZipFile
 
 import pytest
 
 from chatbot.stores.on_disk.examination import unwritable
-from tests.command import fill, from_json, ok, project, run
+from tests.command import fails, fill, from_json, ok, project, run
 from tests.disk import ENDLESS, Put
 from tests.effort import share
 from tests.patience import PATIENCE_S
@@ -95,14 +97,24 @@ def test_a_restore_that_a_full_disk_broke_off_is_continued() -> None:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (64 << 10, limits[1]))
     try:
-        told = run("restore", "ada.chatbot", "--as", "copy").stderr
+        told = run("restore", "ada.chatbot", "--as", "bo").stderr
         resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
         assert unwritable(Path("identities"))  # as `doctor` asks
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert "had been written: repeat the command to continue" in told
-    assert Path("identities/copy/memory/observations.jsonl").exists()
-    assert f"digest {_digest()}" in ok("restore", "ada.chatbot", "--as", "copy")
+    assert Path("identities/bo/memory/observations.jsonl").exists()
+    for command in (("doctor", "-i", "bo"), ("backup", "bo.chatbot", "-i", "bo")):
+        done = run(*command)
+        assert (done.returncode, "only a part of ada.chatbot was restored" in done.stdout + done.stderr) == (1, True)
+    assert f"digest {_digest()}" in ok("restore", "ada.chatbot", "--as", "bo")
+    assert run("doctor", "-i", "bo").returncode == 0
+
+
+def test_a_copy_names_the_folder_for_temporary_files_if_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    full = SimpleNamespace(TemporaryFile=partial(Path("/dev/full").open, "w+b"))
+    monkeypatch.setattr("chatbot.transfer.backups.tempfile", full)
+    fails(7, "the folder for temporary files cannot be written", "storage", "copy", "identities/ada/memory", "copy")
 
 
 def test_settings_that_need_trust_are_restored_once_they_are_trusted() -> None:

@@ -342,11 +342,15 @@ def test_the_second_hangup_of_a_terminal_that_closes_does_not_interrupt_the_clos
 
 
 def test_nohup_holds_and_a_question_that_waits_for_an_answer_can_be_terminated() -> None:
+    def read() -> str:
+        signal.raise_signal(signal.SIGTERM)
+        return ""
+
     async def work() -> None:
         cancel_on_signals()
         os.kill(os.getpid(), signal.SIGHUP)
         await asyncio.sleep(0.01)
-        read_input(lambda: str(signal.raise_signal(signal.SIGTERM)))
+        read_input(read)
 
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
