@@ -428,7 +428,7 @@ class Run:
             return datetime.min.replace(tzinfo=UTC)
 
     def _is_late(self) -> bool:
-        return time.monotonic() - self._round_started > self._policy.seconds_per_run
+        return not self._is_whole and time.monotonic() - self._round_started > self._policy.seconds_per_run
 
 
 def _batches(planned: Iterable[PlannedChange]) -> Iterator[list[PlannedChange]]:

@@ -384,7 +384,7 @@ async def test_a_dry_run_tells_what_would_be_done_and_does_nothing(memory: Maint
         RetentionSettings(types=("event",), archive_after_days=10),
         RetentionSettings(types=("bugfix",), archive_after_days=5, delete_after_days=10),
     )
-    policy = MaintenanceSettings(rules=rules, erase_after_days=20, rows_per_run=rows_per_run)
+    policy = MaintenanceSettings(rules=rules, erase_after_days=20, rows_per_run=rows_per_run, seconds_per_run=1e-9)
     for number in range(4):
         await memory.keep(f"thing{number} word{number}")
     memory.now += timedelta(days=30)
