@@ -91,11 +91,11 @@ class UnknownObservation(StoreError, LookupError):
     """No such observation or fact, or one that is hidden from the caller."""
 
     @classmethod
-    def of(cls, ids: Iterable[str]) -> Self:
-        """Return the error that names the first of these ids."""
+    def of(cls, ids: Iterable[str], noun: str = "memory") -> Self:
+        """Return the error that names the first of these ids of a `noun`."""
         named = list(ids)
         others = f" or {len(named) - _NAMED:,} others" if len(named) > _NAMED else ""
-        return cls(f"no memory has the id {', '.join(ascii(str(each))[1:-1][:80] for each in named[:_NAMED])}{others}")
+        return cls(f"no {noun} has the id {', '.join(ascii(str(each))[1:-1][:80] for each in named[:_NAMED])}{others}")
 
 
 class UnknownProject(StoreError, LookupError):

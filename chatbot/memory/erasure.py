@@ -127,7 +127,7 @@ class Purges(ScopedOperations):
         """
         scope = self.scope
         scope.caller.check("erase")
-        unknown = UnknownObservation(f"no fact has the id {fact_id}")
+        unknown = UnknownObservation.of([fact_id], "fact")
         if await scope.store.get(scope.write_view(SENSITIVITIES), [fact_id], current=False):
             raise unknown  # it is an observation
         try:

@@ -326,7 +326,7 @@ class Tasks(MemoryWrites):
         scope = self.scope
         rows = await scope.store.get(scope.write_view(SENSITIVITIES), [task_id])
         if not rows or rows[0].metadata.get(KIND) != TASK:
-            raise UnknownObservation(f"no task has the id {task_id}")
+            raise UnknownObservation.of([task_id], "task")
         return task_of(rows[0])
 
 

@@ -16,7 +16,6 @@ from chatbot.memory.scope import PUBLIC, ScopedOperations, Sensitivities
 from chatbot.stores import errors, query
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.observation import Observation
-from chatbot.stores.records import is_id
 from chatbot.stores.row_events import Event
 
 if TYPE_CHECKING:
@@ -301,7 +300,7 @@ class MemoryReads(ScopedOperations):
             return prefix if prefix in found else found[0]
         if found:
             raise errors.UnknownObservation(f"several memories begin with {prefix!r}: {', '.join(found)}")
-        raise errors.UnknownObservation(f"no memory has the id {prefix if is_id(prefix) else repr(prefix)[:80]}")
+        raise errors.UnknownObservation.of([prefix])
 
     async def stats(self, *, sensitivities: Sensitivities = PUBLIC) -> query.Stats:
         """Return the number of memories by status, type and visibility, and their size on disk."""

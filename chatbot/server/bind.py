@@ -310,5 +310,5 @@ def check_value(parameter: Parameter, value: Any) -> Any:
     names_row = parameter.item in {kinds.Id, kinds.FactId}
     for each in value if isinstance(value, Sequence) and not isinstance(value, str) else [value]:
         if names_row and each is not None and not is_id(each):
-            raise UnknownObservation(f"no {parameter.noun} has the id {each:.80}")
+            raise UnknownObservation.of([each], parameter.noun)
     return value

@@ -95,7 +95,7 @@ class _Fact(_Derived):
         """Return the fact that was stated."""
         found = await context.memories.query_facts(ids=frozenset({stored["id"]}), sensitivities=SENSITIVITIES)
         if not found:
-            raise UnknownObservation(f"no fact has the id {stored['id']}")
+            raise UnknownObservation.of([stored["id"]], "fact")
         return cls.of(found[0])
 
 
@@ -105,7 +105,7 @@ class _Task(_Derived):
         """Return the task that was added."""
         found = await context.memories.get([stored["id"]], sensitivities=SENSITIVITIES, count_use=False)
         if not found:
-            raise UnknownObservation(f"no task has the id {stored['id']}")
+            raise UnknownObservation.of([stored["id"]], "task")
         return cls.of(people.task_of(found[0]))
 
 

@@ -117,7 +117,7 @@ class VerbRun:
             return found[0]
         if found:
             raise UnknownObservation(f"several facts begin with {prefix!r}: {', '.join(found[:5])}")
-        raise UnknownObservation(f"no fact has the id {prefix!r}")
+        raise UnknownObservation.of([prefix], "fact")
 
     async def line_key(self, text: str) -> str:
         """Return the text if it is a key of the profile, else the id that begins with it, else the text."""

@@ -234,7 +234,7 @@ def _texts_in(fields: Fields) -> dict[str, Any]:
 
 async def _history(access: IdentityAccess, memory_id: str) -> list[Version]:
     if not is_id(memory_id):
-        raise UnknownObservation(f"no memory has the id {memory_id!r:.80}")
+        raise UnknownObservation.of([memory_id])
     return await access.memories.history(memory_id, sensitivities=SENSITIVITIES)
 
 
