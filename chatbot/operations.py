@@ -710,18 +710,17 @@ async def list_facts(
 
     Newest first. Facts about sessions, such as changes of topic, only with their subject or predicate.
     """
-    is_narrow = subject is not None or predicate is not None
     found = await context.memories.query_facts(
         subject=subject,
         predicate=predicate,
         object=object,
-        limit=int(cursor or 0) + limit + 1 if limit and is_narrow else EVERY,
+        about_sessions=subject is not None or predicate is not None,
+        limit=int(cursor or 0) + limit + 1 if limit else EVERY,
         sensitivities=("public", *sensitivities),
         as_of=as_of,
         known_at=known_at,
     )
-    shown = found if is_narrow else [fact for fact in found if not fact.is_about_session]
-    return ListPage.by_rank(shown, limit, cursor)
+    return ListPage.by_rank(found, limit, cursor)
 
 
 @adds(

@@ -215,6 +215,8 @@ class FactFilter(Struct, frozen=True, kw_only=True):
     """Facts from any of these; empty for any source."""
     session_id: _Name = None
     min_confidence: Annotated[float, _one(int | float, is_optional=False)] = 0
+    about_sessions: Annotated[bool, _one(bool, is_optional=False)] = True
+    """False leaves out facts about a session itself, such as a change of topic."""
 
 
 check_facts = checker(fields_of(FactFilter), force_setattr)
@@ -327,6 +329,7 @@ def fact_fits(fact: Triple, wanted: FactFilter) -> bool:
         and (not wanted.ids or fact.id in wanted.ids)
         and (not wanted.sources or fact.source in wanted.sources)
         and fact.confidence >= wanted.min_confidence
+        and (wanted.about_sessions or not fact.is_about_session)
     )
 
 

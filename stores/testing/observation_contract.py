@@ -618,6 +618,9 @@ class ObservationStoreContract(StoreTests):
         await store.commit(OWNER, adding(*(observation(number) for number in range(3))))
         sources = enumerate([*IDS[:3], None], 20)
         await store.commit(OWNER, stating(*(fact(number, source=source) for number, source in sources)))
+        await store.commit(OWNER, stating(fact(24, subject="session:1")))
+        assert len(await store.facts(OWNER, FactFilter())) == 5
+        assert len(await store.facts(OWNER, FactFilter(about_sessions=False), limit=4)) == 4
         found = await store.facts(OWNER, FactFilter(sources=frozenset(IDS[1:9])))
         assert {each.source for each in found} == {*IDS[1:3]}
         found = await store.facts(OWNER, FactFilter(ids=frozenset({IDS[0], IDS[20], IDS[23]})))
