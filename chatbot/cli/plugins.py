@@ -7,10 +7,12 @@ import inspect
 from dataclasses import asdict
 from typing import Any
 
-from chatbot.cli.options import setup_of
+from msgspec.structs import replace
+
+from chatbot.cli.options import options_of, setup_of
 from chatbot.cli.output import say, say_json, say_marked, say_table, warn
 from chatbot.hooks.hook import HOOKS, Failure, Failures, HookPlan, planned_hooks
-from chatbot.options import Options, Setup
+from chatbot.options import Setup
 from chatbot.runtime import Runtime
 from chatbot.stores.base import ObservationStore, contracts_of
 from chatbot.stores.errors import StoreError
@@ -46,8 +48,7 @@ def _describe_store(name: str, setup: Setup, *, is_used: bool) -> dict[str, Any]
 
 async def list_tools(args: argparse.Namespace) -> None:
     """Print the tools in the order in which the model sees them."""
-    options = Options(config=args.config, identity=args.identity, agent=args.agent, model=args.model, ephemeral=True)
-    async with Runtime(options) as runtime:
+    async with Runtime(replace(options_of(args), ephemeral=True)) as runtime:
         beside, names = runtime.setup.settings.plugins_beside, runtime.setup.agent_settings.memory
         has_memory = any(issubclass(load(each, beside=beside), ObservationStore) for each in names)
         session = await runtime.new_session() if has_memory else None
