@@ -93,12 +93,12 @@ def _add(event: Event, view: View, known: PriorState) -> tuple[list[Event], Outc
 def _mention_events(event: Event, row: Observation, twin: Observation, view: View, known: PriorState) -> list[Event]:
     """Return the events for a `row` that repeats `twin`, ordered so that a kill in between does no harm."""
     supersedes, forgets = (each if each != twin.id else None for each in (event.supersedes, event.forgets))
-    leaving = _replacement_events(structs.replace(event, supersedes=supersedes, forgets=forgets), twin, view, known)
+    replacing = _replacement_events(structs.replace(event, supersedes=supersedes, forgets=forgets), twin, view, known)
     mention = structs.replace(_implied_event(event, "mention", twin.id), fields=_merge(twin, row))
     if observation.is_own(twin) and not observation.is_own(row):  # others do not confirm a person's row by repeating it
         mention = structs.replace(mention, kind="update")
     kept = [mention] if mention.kind == "mention" or mention.fields else []
-    return [*_tightening_events(event, row_events.apply(twin, mention), known, twin), *leaving, *kept]
+    return [*_tightening_events(event, row_events.apply(twin, mention), known, twin), *replacing, *kept]
 
 
 def _replacement_events(event: Event, row: Observation, view: View, known: PriorState) -> list[Event]:
@@ -270,7 +270,7 @@ def _retract(event: Event, view: View, known: PriorState) -> tuple[list[Event], 
     found = [known.triple(each) for each in event.ids]
     seen = [triple for triple in found if triple is not None and row_events.may_name(triple, view, known)]
     if not seen:
-        raise errors.UnknownObservation(f"no fact has the id {', '.join(event.ids)}")
+        raise errors.UnknownObservation.of(event.ids, "fact")
     _check_each(seen, view)
     return _narrow_event(event, [triple.id for triple in seen], "deleted")
 

@@ -29,8 +29,8 @@ from chatbot.memory.profile_lines import (
     held_value,
     is_proposal,
     line_rows,
-    lines_at,
     prompt_lines,
+    valid_lines,
 )
 from chatbot.memory.scope import Scope
 from chatbot.memory.writing import AddResult, Draft, MemoryWrites, add_drafts
@@ -75,7 +75,7 @@ class Profiles(MemoryWrites):
         scope = self.scope
         scope.moment(as_of, known_at)
         rows = await line_rows(scope, sensitivities)
-        return lines_at(rows, scope.clock(), key=key and key.casefold(), as_of=as_of, known_at=known_at)
+        return valid_lines(rows, scope.clock(), key=key and key.casefold(), as_of=as_of, known_at=known_at)
 
     async def profile_for(self, asked: str, shown: Iterable[str] = ()) -> list[ProfileLine]:
         """Return the lines for a message: pinned ones, and those it asks for, with earlier values.
@@ -140,7 +140,7 @@ class Profiles(MemoryWrites):
 
         Raises `UnknownObservation` if there is none.
         """
-        if not (lines := lines_at(await self._rows_of(key), self.scope.clock())):
+        if not (lines := valid_lines(await self._rows_of(key), self.scope.clock())):
             raise UnknownObservation(f"the key {key!r:.80} has no value now")
         for line in lines:
             await self.update(line.id, metadata={PINNED: True if pinned else None})
@@ -197,7 +197,7 @@ class Profiles(MemoryWrites):
         for row in await self.profile_proposals():
             if row.id == proposal_id:
                 return row
-        raise UnknownObservation(f"no proposal has the id {proposal_id}")
+        raise UnknownObservation.of([proposal_id], "proposal")
 
 
 class ProfileValue(Struct, frozen=True):
@@ -256,7 +256,7 @@ async def _write_value(
         raise InvalidValue(f"{format_time(since)} is in the future: give the time since which the value is true")
     if "chat" not in scope.caller.rights:
         return await _propose(scope, stated, since, sensitivity)
-    lines = lines_at(await line_rows(scope, SENSITIVITIES), now, key=stated.key)
+    lines = valid_lines(await line_rows(scope, SENSITIVITIES), now, key=stated.key)
     if same := next((line for line in lines if fold(line.value) == fold(stated.value)), None):
         return await _repeat(scope, same, stated if by == _BY_PERSON else None, since, sensitivity)
     replaced = [] if stated.also else lines

@@ -81,7 +81,7 @@ def is_answer(row: Observation) -> bool:
     return is_proposable(row) and row.metadata.get(KIND) == STANDING_ANSWER and IMPORTED not in row.metadata
 
 
-def lines_at(
+def valid_lines(
     rows: Sequence[Observation],
     now: datetime,
     *,
@@ -127,13 +127,13 @@ def prompt_lines(rows: Sequence[Observation], asked: str, shown: Iterable[str], 
     words, given = frozenset(terms(asked)), frozenset(shown)
     every = all_lines(rows)
     keys = {line.key for line in every if not words.isdisjoint(terms(line.title))}
-    current = lines_at(rows, now)
+    current = valid_lines(rows, now)
     near = [line for line in current if line.id in given or not given.isdisjoint(line.sources)]
     about = [line for line in current if line.key in keys]
     keys |= {line.key for line in near}
     pinned = [line for line in current if line.pinned]
     then = past_time(asked, now)
-    past = [line for line in lines_at(rows, now, as_of=then) if line.key in keys] if then else []
+    past = [line for line in valid_lines(rows, now, as_of=then) if line.key in keys] if then else []
     before = _before(every, [line for line in current if line.key in keys])
     return list({line.id: line for line in (*pinned, *past, *about, *near, *before)}.values())
 

@@ -176,15 +176,14 @@ class MemoryWrites(ScopedOperations):
         if old is not None and is_new:
             raise ConflictingChange(f"a memory has the key {key!r:.80} already: nothing was changed")
         metadata = {**(draft.pop("metadata", None) or {}), OWN_KEY: key}
-        leaving: dict[str, Any] = {}
         if old is not None:  # rows with different metadata cannot supersede each other
             is_alike = all(old.metadata.get(name, value) == value for name, value in metadata.items())
-            leaving = {"supersedes" if is_alike else "forgets": old.id}
-        given = Draft(**{**draft, "title": title, "metadata": metadata, **leaving})
+            draft["supersedes" if is_alike else "forgets"] = old.id
+        given = Draft(**draft, title=title, metadata=metadata)
         [kept] = await add_drafts(scope, [given])
-        said: dict[str, Any] = {"title": given.title, "narrative": given.narrative, "facts": tuple(given.facts)}
-        if old is not None and kept.id == old.id and said != {name: getattr(old, name) for name in said}:
-            corrected = await self.update(old.id, **said)  # said in another case, or with other white space
+        texts: dict[str, Any] = {"title": given.title, "narrative": given.narrative, "facts": tuple(given.facts)}
+        if old is not None and kept.id == old.id and texts != {name: getattr(old, name) for name in texts}:
+            corrected = await self.update(old.id, **texts)  # repeated in another case, or with other white space
             return corrected if corrected.outcome == "updated" else kept
         return kept
 
@@ -241,12 +240,12 @@ async def _warning(scope: Scope, draft: Draft) -> str:
 
 async def changes_of_topic(scope: Scope, rows: Iterable[Observation]) -> list[Triple]:
     """Return the facts about changes of topic in the sessions of these rows that quote one of them."""
-    said: defaultdict[str, set[str]] = defaultdict(set)
+    words_of: defaultdict[str, set[str]] = defaultdict(set)
     for row in rows:
         if row.session_id is not None:
-            said[row.session_id].update(terms(row.text()))
+            words_of[row.session_id].update(terms(row.text()))
     found = []
-    for session, words in said.items():
+    for session, words in words_of.items():
         wanted = FactFilter(subject=f"{OF_SESSION}{session}")
         found += [
             fact
@@ -282,7 +281,7 @@ async def add_drafts(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool 
 
 
 def _make_row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str | None], tuple[str, ...], str]:
-    """Return the row of a draft, the rows that it replaces, the kinds of removed secrets, and a warning."""
+    """Return the row of a draft, the ids that it supersedes and forgets, the kinds of secrets, and a warning."""
     now, values = scope.clock(), _values_of(check_type(draft, Draft, "a memory"))
     given = {
         name: value
@@ -291,7 +290,7 @@ def _make_row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None
     }
     given, redacted = redact_all(_within_bounds(given))
     _check_expiry(given.get("expires_at"), now)
-    leaving = given.pop("supersedes", None), given.pop("forgets", None)
+    replaced = given.pop("supersedes", None), given.pop("forgets", None)
     warning = ""
     if given.setdefault("type", DEFAULT_TYPE) not in TYPES:
         warning = f"{given['type']!r} is not a known type: kept as a note"
@@ -317,7 +316,7 @@ def _make_row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None
     )
     if row.type == TASK:
         row = replace(row, metadata=_as_task(row.metadata))
-    return row, leaving, redacted, warning
+    return row, replaced, redacted, warning
 
 
 def _as_task(metadata: Mapping[str, Any]) -> dict[str, Any]:

@@ -61,8 +61,8 @@ class ModelRequest(AsyncResource):
         except TimeoutError:
             failure = errors.ModelTimeout(f"{self._name}: no answer for {self._timeout_s:g} s")
         except Exception as error:  # noqa: BLE001 - LiteLLM raises any exception of its many providers
-            said_of = self._name if self.stream is None else f"{self._name}: the reply broke off"
-            failure = translate(error, said_of, self._secrets())
+            where = self._name if self.stream is None else f"{self._name}: the reply broke off"
+            failure = translate(error, where, self._secrets())
         # Raised outside the handler: the provider's exception, which may hold the key, must not be in the traceback.
         raise failure
 

@@ -83,6 +83,7 @@ class Postings:
         return _term_arrays(terms) | _posting_arrays(packed, len(terms), codes)
 
     def _gather(self) -> Part:
+        """Return the postings that were added, with their terms sorted."""
         found = [term.encode() for term in self._words]
         order = np.array(sorted(range(len(found)), key=found.__getitem__), "i8")
         ranks = np.empty(len(found), "i8")

@@ -125,7 +125,7 @@ class SessionIndex:
         If `durable`, former content does not return after a power cut: an index that cannot be written is then removed.
         """
         try:
-            written = list(_written_backwards(folder))
+            written = list(_newest_json_records(folder))
         except (DamagedFile, InvalidValue):
             self._rebuild(folder, durable=durable)
         else:
@@ -149,7 +149,7 @@ class SessionIndex:
                 before = folder.stamp(NAME), folder.stamp(JOURNAL_NAME)
                 if not self._is_fresh(folder):
                     return None
-                found = list(islice(filter(wanted, _after(_records_backwards(folder), after_id)), limit))
+                found = list(islice(filter(wanted, _after(_newest_records(folder), after_id)), limit))
                 return found if before == (folder.stamp(NAME), folder.stamp(JOURNAL_NAME)) else None
         except (DamagedFile, FileNotFoundError):
             return None
@@ -239,21 +239,21 @@ def _read_intact(folder: Folder) -> tuple[dict[str, SessionRecord], str]:
     """Return the records up to the first damage, by id, and that damage; empty if the index is intact."""
     known: dict[str, SessionRecord] = {}
     try:
-        for record in _records_backwards(folder):
+        for record in _newest_records(folder):
             known[record.id] = record
     except DamagedFile as error:
         return known, str(error)
     return known, ""
 
 
-def _records_backwards(folder: Folder) -> Iterator[SessionRecord]:
+def _newest_records(folder: Folder) -> Iterator[SessionRecord]:
     try:
-        yield from map(parse_record, _written_backwards(folder))
+        yield from map(parse_record, _newest_json_records(folder))
     except (InvalidValue, LaterFormat) as error:
         raise DamagedFile(str(error)) from error
 
 
-def _written_backwards(folder: Folder) -> Iterator[_JsonRecord]:
+def _newest_json_records(folder: Folder) -> Iterator[_JsonRecord]:
     """Yield the newest record of each session, the one used last first.
 
     Reading the journal adds deleted sessions to `seen`, and changes other than uses to `changed`.
