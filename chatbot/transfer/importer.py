@@ -395,11 +395,11 @@ class Importer:
             self._report.skip(item.key, "its sensitivity is unknown")
         elif digest in known.by_hash or (row is not None and row.status != "active"):
             known.repeated.add(digest)
-            # an edited item is not the text of the hidden row with its key: it may be new under another key
+            # not in `by_hash`: if the row of this key is hidden, an edited text may still be new under another key
             self._ids_here[item.key] = known.by_hash.get(digest) or (row.id if row is not None else "")
             self._report.already += 1
-        elif row is not None and (said := str(row.metadata.get(HASH))) not in known.repeated:
-            known.by_hash.pop(said, None)
+        elif row is not None and (former := str(row.metadata.get(HASH))) not in known.repeated:
+            known.by_hash.pop(former, None)
             known.by_hash[digest] = self._ids_here[item.key] = row.id
             self._report.changed += 1
             draft = self._with_origin(item)
