@@ -59,7 +59,8 @@ class PluginPoint(Struct, frozen=True):
         if where == name and beside is not None and str(beside) not in sys.path:
             sys.path.append(str(beside))
         try:
-            return _attribute(where)
+            module, _, names = where.partition("[")[0].partition(":")  # an entry point may name extras in brackets
+            return attrgetter(names.strip())(importlib.import_module(module.strip()))
         except (Exception, SystemExit) as error:  # a plug-in may raise anything
             module = name.partition(":")[0]
             if where == name and isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
@@ -75,11 +76,6 @@ class PluginPoint(Struct, frozen=True):
         if name not in points:
             raise self.unknown(f"unknown {self.noun} {name!r:.80}{errors.did_you_mean(name, points)}")
         return points[name].value
-
-
-def _attribute(where: str) -> object:
-    module, _, names = where.partition("[")[0].partition(":")  # an entry point may name extras in brackets
-    return attrgetter(names.strip())(importlib.import_module(module.strip()))
 
 
 def _numbers_in(value: object) -> Iterator[float]:

@@ -66,8 +66,9 @@ async def run_init(args: argparse.Namespace) -> None:
     check_name(name or Config().identity)
     wrote = []
     if not file.exists():
-        identities = own_identities() if file == own else ""  # or next to the file
-        await asyncio.to_thread(write_atomically, file, _config(name, model, identities))
+        place = f"identities = {toml_text(own_identities())}\n" if file == own else ""  # or next to the file
+        text = HEADER + _CONFIG.format(identity=toml_text(name), identities=place, model=toml_text(model))
+        await asyncio.to_thread(write_atomically, file, text)
         wrote.append(file)
     config = Settings.read(file, environ={})
     outline = config.combined()
@@ -113,11 +114,6 @@ async def _likely_model() -> str:
 
 def _ask(what: str, default: str, may_ask: bool) -> str:  # noqa: FBT001 - three plain words
     return (ask_line(f"{what} [{default}]: ") or default) if may_ask else default
-
-
-def _config(name: str, model: str, identities: str) -> str:
-    place = f"identities = {toml_text(identities)}\n" if identities else ""
-    return HEADER + _CONFIG.format(identity=toml_text(name), identities=place, model=toml_text(model))
 
 
 async def run_personas(args: argparse.Namespace) -> None:

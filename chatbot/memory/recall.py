@@ -373,12 +373,9 @@ def _question_terms(texts: Sequence[str], view: View) -> tuple[list[str], list[s
     if questions:
         before, last = [*before, said], " ".join(questions)
     words, dates = dict.fromkeys(terms(last)), dict.fromkeys(date_terms(last, view.now, exact=True))
-    earlier = dict.fromkeys(term for text in before for term in _terms(text, view) if term not in words)
+    found = (term for text in before for term in (*date_terms(text, view.now, exact=True), *terms(text)))
+    earlier = dict.fromkeys(term for term in found if term not in words)
     return _ends(list(words)), list(dates), _ends(list(earlier))
-
-
-def _terms(text: str, view: View) -> list[str]:
-    return [*date_terms(text, view.now, exact=True), *terms(text)]
 
 
 def _ends(words: list[str]) -> list[str]:

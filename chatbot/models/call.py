@@ -222,9 +222,9 @@ def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> erro
     if malformed := next((each for each in chain if type(each).__name__ == "ValidationError"), None):
         # Pydantic's message quotes the answer in pieces, in which a key would no longer be recognised.
         message = f"the answer is not a valid {getattr(malformed, 'title', '')}".rstrip()
-    failure = _kind(original, message)(
-        f"{model}: {_quoted(without_secrets(well_formed(message[:_MOST_READ]), secrets))}"
-    )
+    line = " ".join(without_secrets(well_formed(message[:_MOST_READ]), secrets).split())
+    shown = line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}…"
+    failure = _kind(original, message)(f"{model}: {shown}")
     failure.retry_after_s = _retry_after(original)
     failure.status = 0 if refused is not None else getattr(original, "status_code", None)
     codes = (str(getattr(each, "code", None) or "") for each in chain)
@@ -260,12 +260,6 @@ def _message(error: Exception) -> str:
         with suppress(ValueError, LookupError, TypeError):
             return str(json.loads(body[1])["error"]["message"])
     return text or type(error).__name__
-
-
-def _quoted(text: str) -> str:
-    """Return the text on one line, cut to a length that fits into a notice."""
-    line = " ".join(text.split())
-    return line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}…"
 
 
 def _retry_after(error: Exception) -> float | None:

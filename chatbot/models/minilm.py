@@ -306,16 +306,11 @@ def published_weights(path: Path) -> dict[str, Tensor]:
 
 
 def _changed_weights(path: Path) -> dict[str, Tensor]:
-    """Return the published weights with the trained changes, the matrices of the layers in blocks."""
+    """Return the published weights with the trained changes, those of layers in blocks of `_BLOCK` columns."""
     weights = published_weights(path)
     for name, change in json.loads(read_changes())["matrices"].items():
         weights[name] += np.matmul(*low_rank(change))
     for name in _IN_LAYERS:
-        weights[name] = _in_blocks(weights[name])
+        blocks = weights[name].reshape(len(weights[name]), -1, _BLOCK).transpose(1, 0, 2)
+        weights[name] = np.ascontiguousarray(blocks)
     return weights
-
-
-def _in_blocks(matrix: Matrix) -> Matrix:
-    """Return the matrix as blocks of `_BLOCK` columns, one after the other."""
-    blocks: Matrix = np.ascontiguousarray(matrix.reshape(len(matrix), -1, _BLOCK).transpose(1, 0, 2))
-    return blocks

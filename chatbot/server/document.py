@@ -83,15 +83,7 @@ async def methods_of(app: FastAPI, path: str) -> list[str]:
     return sorted(map(str.upper, (await asyncio.to_thread(app.openapi))["paths"].get(path, ())))
 
 
-def _name_operations(document: dict[str, Any]) -> None:
-    """Name each operation after its function: generated clients use the names."""
-    for path, method, operation in _operations(document):
-        place = re.sub(r"\W", "_", f"{path}_{method}")
-        operation["operationId"] = operation["operationId"].removesuffix(place).strip("_")
-
-
 def _complete(document: dict[str, Any]) -> dict[str, Any]:
-    _name_operations(document)
     components = document["components"]
     components["securitySchemes"] = {
         "token": {
@@ -114,6 +106,8 @@ def _complete(document: dict[str, Any]) -> dict[str, Any]:
     document["security"] = [{"token": []}, {}]
     document["tags"] = [{"name": name, "description": text} for name, text in _TAGS.items()]
     for path, method, operation in _operations(document):
+        place = re.sub(r"\W", "_", f"{path}_{method}")
+        operation["operationId"] = operation["operationId"].removesuffix(place).strip("_")  # its function, for clients
         if path.startswith(_API) and method in _WRITES:
             operation.setdefault("parameters", []).append({"$ref": f"#/components/parameters/{_KEY}"})
             for status, answer in OF_WRITES.items():

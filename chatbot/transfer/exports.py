@@ -145,7 +145,9 @@ def render_memories(remembered: MemoryExport, form: str) -> str:
     """Render the memories as `jsonl`, the last part of a bundle, or as `markdown`."""
     if form == "jsonl":
         return _part([{"kind": MEMORIES, "format": VERSION}, *_memory_lines(remembered)])
-    return _memories_markdown(remembered)
+    facts = (fact for fact in remembered.facts if not fact.is_about_session)
+    stated = "\n".join(f"- {fact.subject} · {fact.predicate} · {fact.object}" for fact in facts)
+    return "\n".join(map(render_note, remembered.observations)) + (f"\n# Facts\n\n{stated}\n" if stated else "")
 
 
 def _part(values: Iterable[Mapping[str, Any]], left: int = 0) -> str:
@@ -265,13 +267,6 @@ def _session_lines(exported: SessionExport) -> Iterator[dict[str, Any]]:
     for name, data in exported.attachments:
         yield {"kind": "attachment", "name": name, "data": base64.b64encode(data).decode()}
     yield from _memory_lines(exported.remembered)
-
-
-def _memories_markdown(remembered: MemoryExport) -> str:
-    """Render a section for each memory: its text and a line about it."""
-    facts = (fact for fact in remembered.facts if not fact.is_about_session)
-    stated = "\n".join(f"- {fact.subject} · {fact.predicate} · {fact.object}" for fact in facts)
-    return "\n".join(map(render_note, remembered.observations)) + (f"\n# Facts\n\n{stated}\n" if stated else "")
 
 
 def render_note(row: Observation) -> str:

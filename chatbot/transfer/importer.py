@@ -408,10 +408,10 @@ class Importer:
                 known.by_content[row.agent_id, row.visibility, content_hash(draft)] = row.id
             else:
                 await known.memories.update(row.id, **{name: getattr(draft, name) for name in EDITED})
-        elif not self._is_barred(self._marks(known.memories, item)):
-            return True
-        else:
+        elif self._is_barred(self._marks(known.memories, item)):
             self._report.skip(item.key, PURGED)
+        else:
+            return True
         return False
 
     async def _add(self, memories: Memory, known: KnownRows, items: Sequence[MemoryItem]) -> None:

@@ -54,7 +54,8 @@ class SegmentDraft:
     @property
     def totals(self) -> tuple[int, ...]:
         """The sum of the lengths of each of `FIELDS`."""
-        return tuple(_total(self.arrays.get(f"codes{number}")) for number in range(len(FIELDS)))
+        codes = [self.arrays.get(f"codes{number}") for number in range(len(FIELDS))]
+        return tuple(0 if each is None else int(LENGTH_OF[each].sum()) for each in codes)
 
     def save(self, writer: ShelfWriter) -> Segment:
         """Put the segment on the shelf, not durably: a damaged one is built again."""
@@ -172,10 +173,6 @@ class Segment:
     def array(self, name: str, kind: str) -> Numbers:
         """Return an array; an empty one if the segment has none of that name."""
         return np.frombuffer(self._parts.get(name, b""), kind)
-
-
-def _total(codes: Numbers | None) -> int:
-    return 0 if codes is None else int(LENGTH_OF[codes].sum())
 
 
 def _text(key: bytes, rest: bytes) -> bytes:

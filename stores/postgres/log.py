@@ -348,7 +348,8 @@ class PostgresWriting(_QueuedLines):
 
     def rewrite(self, change: LineChange, more: Iterable[Event] = ()) -> dict[int, LinePlace]:
         """Replace all lines; old rows are dead at once, and their bytes go with the next vacuum."""
-        self._send()
+        for statement, values in self._unsent_statements():
+            self._transaction.run(statement, **values)
         everything = {"end": statements.BEYOND_ALL, "limit": statements.BEYOND_ALL}
         rows = self._transaction.rows(statements.READ_EVENTS, start=0, **everything)
         kept, moved = rewrite_lines(b"".join(text.encode() + b"\n" for _, text in rows), change)
@@ -359,10 +360,6 @@ class PostgresWriting(_QueuedLines):
         self._transaction.run(statements.SET_HEAD, **_HEAD, generation=generation, next=size)
         self._log.take_as_written(generation, size, lines[-1] if lines else b"")
         return moved
-
-    def _send(self) -> None:
-        for statement, values in self._unsent_statements():
-            self._transaction.run(statement, **values)
 
     def _unsent_statements(self) -> list[tuple[str, dict[str, Any]]]:
         if not self._added:
