@@ -73,7 +73,8 @@ def _is_inside(value: Any) -> bool:
     return all(not path.anchor and ".." not in path.parts for path in (PurePosixPath(value), PureWindowsPath(value)))
 
 
-def _is_loopback(value: Any) -> bool:
+def is_loopback(value: Any) -> bool:
+    """Return True for the name or the address of a host that only this machine can reach."""
     try:
         return value == "localhost" or ip_address(str(value)).is_loopback
     except ValueError:
@@ -145,7 +146,7 @@ HARMLESS: Forms = {
     "providers": {},
     "aliases": {"*": _is_model},
     "server": {
-        "host": _is_loopback,
+        "host": is_loopback,
         **_all("port body_kb attachments_kb request_timeout_s rate_per_minute connections"),
     },
     "sync": {},

@@ -12,10 +12,10 @@ from datetime import UTC, date, datetime
 from functools import lru_cache
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
-from ipaddress import ip_address
 from typing import Any
 from urllib.parse import urlsplit
 
+from chatbot.allowed import is_loopback
 from chatbot.config import Config
 from chatbot.errors import ConfigError
 from chatbot.models.addresses import OTHER_HERE, PORTS_HERE, ollama_address, server_here
@@ -188,7 +188,7 @@ def find_servers(more: Sequence[str] = ()) -> list[ModelServer]:
 
     Raises `ConfigError` for an address in `more` that is not on loopback.
     """
-    ollama = [ollama_address()] if _is_loopback(ollama_address()) else []
+    ollama = [ollama_address()] if _is_here(ollama_address()) else []
     addresses = list(dict.fromkeys((*map(_checked_root, more), *ollama, *_USUAL)))
     with ThreadPoolExecutor(len(addresses)) as pool:
         found = list(pool.map(_server, addresses))
@@ -196,7 +196,7 @@ def find_servers(more: Sequence[str] = ()) -> list[ModelServer]:
 
 
 def _checked_root(address: str) -> str:
-    if not _is_loopback(address):
+    if not _is_here(address):
         raise ConfigError(f"{address!r} is not an address on this machine, such as http://127.0.0.1:8080")
     return _root(address)
 
@@ -205,12 +205,10 @@ def _root(address: str) -> str:
     return address.rstrip("/").removesuffix("/v1")
 
 
-def _is_loopback(address: str) -> bool:
+def _is_here(address: str) -> bool:
     try:
         parts = urlsplit(address)
-        return parts.scheme == "http" and (
-            parts.hostname == "localhost" or ip_address(parts.hostname or "").is_loopback
-        )
+        return parts.scheme == "http" and is_loopback(parts.hostname)
     except ValueError:
         return False
 

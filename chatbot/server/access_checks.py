@@ -22,6 +22,7 @@ from starlette.datastructures import Headers
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from chatbot.allowed import is_loopback
 from chatbot.config import ServerSettings
 from chatbot.errors import ChatbotError
 from chatbot.server.callers import OWNER, ServerCaller, Tokens
@@ -41,14 +42,6 @@ _LOOK_EVERY_S = 1.0
 """How often a token is checked while an answer is streamed."""
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _HARMLESS_SITES = frozenset({None, "same-origin", "none"})
-
-
-def is_loopback(host: str) -> bool:
-    """Return True if only this machine can reach the address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
 
 
 _MOST_BUCKETS = 10_000

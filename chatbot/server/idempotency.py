@@ -107,8 +107,8 @@ class Idempotency:
             await self._answer(scope, (named_in_body(scope["state"]["caller"], scope).key, key), send)
 
     async def _answer(self, scope: Scope, name: tuple[str, str], send: Send) -> None:
-        meant = sorted(each for each in scope["headers"] if each[0].startswith(_DISTINGUISHING))
-        head = repr((name, scope["method"], scope["path"], scope["query_string"], meant)).encode()
+        distinguishing = sorted(each for each in scope["headers"] if each[0].startswith(_DISTINGUISHING))
+        head = repr((name, scope["method"], scope["path"], scope["query_string"], distinguishing)).encode()
         request = hashlib.sha256(head + scope["state"]["body"]).hexdigest()  # the key salts the hash of the body
         is_first = name not in self._running
         answer = self._running.setdefault(name, _Answer(request))

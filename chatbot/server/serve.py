@@ -14,9 +14,10 @@ import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from chatbot.allowed import is_loopback
 from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
-from chatbot.server.access_checks import LONGEST_HEAD, is_loopback
+from chatbot.server.access_checks import LONGEST_HEAD
 from chatbot.server.callers import Tokens
 
 if TYPE_CHECKING:

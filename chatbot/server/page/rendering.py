@@ -21,13 +21,13 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
+from chatbot.allowed import is_loopback
 from chatbot.attachments import is_image
 from chatbot.chat.ledger import cost_text
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionRecord
 from chatbot.memory.scope import utc_now
 from chatbot.operation import NoSuchPage
-from chatbot.server.access_checks import is_loopback
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.errors import Problem, problem_of
 from chatbot.server.identity_access import IdentityAccess
