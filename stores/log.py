@@ -279,6 +279,7 @@ def _replaced_rows(record: Mapping[str, Any], gone: Collection[str]) -> dict[str
 
 
 def _without(event: Event, gone: Collection[str], line: bytes) -> bytes | None:
+    """Return the line of an event without these rows and facts; None if nothing is left of it."""
     if event.row is not None:
         return None if event.row.id in gone else line  # an erased row's id in use again, or a line that refers to one
     if event.triple is not None:

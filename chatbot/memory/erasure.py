@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
-from contextlib import suppress
 from datetime import datetime
 from hashlib import blake2b
 
@@ -189,9 +188,12 @@ async def erase(scope: Scope, target: Target) -> Erasure:
     if (tombstones := scope.environment.tombstones) is not None:
         await tombstones.bar(marks, scope.clock())
     asked = dict.fromkeys([*target.ids, *(each for each in going.ids if each not in going.derived)])
-    gone = []
-    with suppress(*() if target.ids else (UnknownObservation,)):  # another process was faster
+    try:
         gone = await scope.store.purge(scope.view(), list(asked)) if asked else []
+    except UnknownObservation:
+        if target.ids:
+            raise
+        gone = []  # another process was faster
     if not target.everything:  # a failing hook could quote an erased person
         scope.changed("purge", gone)
     await scope.erase_quotes(going.observations, erased=gone)

@@ -109,11 +109,11 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
         (request, outcome, decisions, open_items), redacted = redact_all(
             (request, outcome, tuple(decisions), tuple(open_items))
         )  # before texts are cut, which could leave half a secret
-        besides = await scope.ancestors() if scope.ancestors and not session_id else ()
-        said_in = [Filter(session_id=session), *(Filter(session_id=each, before=until) for each, until in besides)]
-        rows = [row for wanted in said_in for row in await scope.rows(wanted, view=scope.view(SENSITIVITIES))]
+        ancestors = await scope.ancestors() if scope.ancestors and not session_id else ()
+        filters = [Filter(session_id=session), *(Filter(session_id=each, before=until) for each, until in ancestors)]
+        rows = [row for wanted in filters for row in await scope.rows(wanted, view=scope.view(SENSITIVITIES))]
         sources = [row.id for row in rows if row.type != "session_summary"]
-        said: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "title": f"Session: {request}"[:200],
             "narrative": "\n\n".join(filter(None, (request, outcome))),
             "facts": [*(f"Decided: {each}" for each in decisions), *(f"Open: {each}" for each in open_items)],
@@ -131,10 +131,10 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
             found = await self.session_summaries(session_id=session, limit=EVERY, sensitivities=SENSITIVITIES)
             earlier = [row for row in found if row.principal == scope.caller.principal]
             if earlier:
-                said["derived_from"] = list(dict.fromkeys((*earlier[0].derived_from, *sources)))
-                kept = await self.update(earlier[0].id, **said)
+                fields["derived_from"] = list(dict.fromkeys((*earlier[0].derived_from, *sources)))
+                kept = await self.update(earlier[0].id, **fields)
             else:
-                kept = await self.remember(type="session_summary", subject=session, importance=0.6, **said)
+                kept = await self.remember(type="session_summary", subject=session, importance=0.6, **fields)
         return structs.replace(kept, redacted=redacted)
 
     async def session_summaries(

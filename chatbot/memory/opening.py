@@ -312,7 +312,7 @@ class SessionOpening(AsyncResource, Observable):
     def _new_record(
         self, store_types: tuple[str, ...], agent_id: str, title: str, parent: str | None = None
     ) -> SessionRecord:
-        now, ttl = self._clock(), self._environment.ttl
+        now = self._clock()
         record = SessionRecord(
             id=str(new_id()),
             agent_id=agent_id,
@@ -320,7 +320,7 @@ class SessionOpening(AsyncResource, Observable):
             created_at=now,
             used_at=now,
             parent=parent,
-            expires_at=None if ttl is None else now + ttl,
+            expires_at=self._expiry(),
             namespace=self.caller.namespace,
             principal=self.caller.principal,
             clearance=self.caller.clearance,
@@ -328,6 +328,10 @@ class SessionOpening(AsyncResource, Observable):
             project=self._options.project if self.caller.project is None else self.caller.project,
         )
         return record.renamed(title)
+
+    def _expiry(self) -> datetime | None:
+        ttl = self._environment.ttl
+        return None if ttl is None else self._clock() + ttl
 
     def _handle(
         self,
@@ -390,8 +394,12 @@ class SessionOpening(AsyncResource, Observable):
     async def _load_any(self, session_id: str) -> SessionHandle:
         """Load a session of any namespace and principal, to correct data derived from erased rows."""
         record = await self._catalog.get(session_id)
-        owner = Caller(record.namespace, OWNER, observer=self.caller.observer, clearance=self.caller.clearance)
-        return self._handle(record, self._stores_of(record), caller=owner)
+        caller = replace(self._owner_in(record.namespace), clearance=self.caller.clearance)
+        return self._handle(record, self._stores_of(record), caller=caller)
+
+    def _owner_in(self, namespace: str) -> Caller:
+        """Return the owner of that namespace as caller, for work that does not depend on who calls."""
+        return Caller(namespace, OWNER, observer=self.caller.observer)
 
     async def _with_forks(self, sessions: Collection[str]) -> list[str]:
         forks = await self._catalog.find(lambda record: record.parent is not None)

@@ -196,13 +196,13 @@ class SessionCatalog(Closable):
 
         A deleted session is no error. Durable on return.
         """
-        said: list[Record] = []
+        receipts: list[Record] = []
         kept: list[SessionRef] = []
         for session in sessions:
             with suppress(errors.MissingFolder):
-                said += self.receipts(session).all()
+                receipts += self.receipts(session).all()
                 kept.append(session)
-        those = [receipt for receipt in said if receipt.get("remembered") in ids]
+        those = [receipt for receipt in receipts if receipt.get("remembered") in ids]
         quoted = QuotedTexts(
             frozenset(text for receipt in those for text in _queries(receipt)[-1:]),
             frozenset(str(receipt["title"]) for receipt in those if receipt.get("title")),

@@ -194,7 +194,7 @@ class Journal:
 
     def _history(self, row_id: str) -> History:
         """Fold the lines of the row into counts, and its parts, each moved behind those that its writer knew."""
-        said: list[tuple[datetime, Event]] = []
+        written: list[tuple[datetime, Event]] = []
         row: Observation | None = None
         last: _Key | None = None
         for event in filter(None, map(self._event, self._named.get(row_id, ()))):
@@ -206,9 +206,9 @@ class Journal:
                 if last is not None and _key(part) <= last:
                     part = replace(part, at=last[1] + _STEP)  # noqa: PLW2901 - the same, a little later
                 last = _key(part)
-                said.append((at, part))
-        parts = sorted((part for _, part in said), key=_key)
-        is_arranged = all(part is other and part.at == at for part, (at, other) in zip(parts, said, strict=True))
+                written.append((at, part))
+        parts = sorted((part for _, part in written), key=_key)
+        is_arranged = all(part is other and part.at == at for part, (at, other) in zip(parts, written, strict=True))
         return History(parts, is_arranged, Counts.of(row))
 
 
@@ -321,9 +321,9 @@ def with_ids(entries: Iterable[TranscriptEntry]) -> list[tuple[str, TranscriptEn
     seen: defaultdict[str, int] = defaultdict(int)
     found = []
     for entry in entries:
-        said = json.dumps([entry.role, format_time(entry.at), entry.content])
-        seen[said] += 1
-        found.append((digest_of(f"{said}{seen[said]}").hex(), entry))
+        text = json.dumps([entry.role, format_time(entry.at), entry.content])
+        seen[text] += 1
+        found.append((digest_of(f"{text}{seen[text]}").hex(), entry))
     return found
 
 
@@ -335,7 +335,7 @@ def unite(session_id: str, ours: Transcript, theirs: Transcript) -> tuple[Transc
     differs = next((at for at, (one, other) in enumerate(zip(ours, theirs, strict=False)) if one[0] != other[0]), None)
     if differs is None:
         return (ours if len(ours) >= len(theirs) else theirs), None
-    main, other = sorted((ours, theirs), key=lambda said: (said[differs][1].at, said[differs][0]))
+    main, other = sorted((ours, theirs), key=lambda copy: (copy[differs][1].at, copy[differs][0]))
     return main, (fork_id(session_id, other[differs]), other)
 
 
@@ -368,9 +368,9 @@ def digested_session(record: SessionRecord, content: SessionContent) -> str:
     return canonical({"session": [portable(record), ids, values, receipts, content.files]})
 
 
-def digest_of_all(said: Iterable[str]) -> str:
+def digest_of_all(texts: Iterable[str]) -> str:
     """Return the digest of everything that is synced, in any order: the same on machines that are in sync."""
-    return sha256("\n".join(sorted(said)).encode(errors="surrogatepass")).hexdigest()[:32]
+    return sha256("\n".join(sorted(texts)).encode(errors="surrogatepass")).hexdigest()[:32]
 
 
 @dataclass(slots=True)
@@ -388,9 +388,9 @@ class PlaceState:
     at: str = ""
     """When the last sync with it was done."""
 
-    def new(self, said: Iterable[str], about: str = "") -> list[str]:
-        """Return those of these texts that the place lacks, and note that it gets them."""
-        found = {digest_of(f"{about}{each}"): each for each in said}
+    def new(self, texts: Iterable[str], prefix: str = "") -> list[str]:
+        """Return those of these texts that the place lacks, and note that it gets them, by digests after `prefix`."""
+        found = {digest_of(f"{prefix}{each}"): each for each in texts}
         new = [each for digest, each in found.items() if digest not in self.digests]
         self.digests |= found.keys()
         return new

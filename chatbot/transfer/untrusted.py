@@ -40,7 +40,7 @@ _LARGEST_DIRECTORY = 16 << 20
 """Bytes of the list of an archive's members: some 300,000 of them."""
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
-"""Dollars, tokens or seconds of one call: a negative value would raise a budget, a huge one exceed any."""
+"""Dollars or seconds of one call: a negative value would raise a budget, a huge one exceed any."""
 
 
 class _Call(TypedDict, total=False):

@@ -23,7 +23,7 @@ from chatbot.tools.toolbox import Effect, Tool, shorten
 if TYPE_CHECKING:
     from mcp import Client
     from mcp.types import CallToolResult, ContentBlock
-    from mcp.types import Tool as Listed
+    from mcp.types import Tool as ListedTool
 
     from chatbot.tools.mcp.connection import Connection
 
@@ -43,16 +43,16 @@ Clean = Callable[[str], str]
 class RemoteTool(Tool):
     """Tool of a server, called `<server>__<tool>`. Raises `ToolError` if it cannot be offered."""
 
-    def __init__(self, server: str, listed: Listed, settings: McpServerSettings, call: Call, clean: Clean) -> None:
+    def __init__(self, server: str, listed: ListedTool, settings: McpServerSettings, call: Call, clean: Clean) -> None:
         if len(json.dumps(listed.input_schema)) > LONGEST_SCHEMA:
             raise ToolError(f"the tool {listed.name!r:.80} of {server!r} is left out: its schema is too long")
-        said = _without_invisible(listed.description or listed.title or "")
+        description = _without_invisible(listed.description or listed.title or "")
         self._server = server
         self._name = listed.name
         self._call = call
         self.spec = ToolSpec(
             _offered_name(server, listed.name, clean),
-            clean(said)[:LONGEST_DESCRIPTION],
+            clean(description)[:LONGEST_DESCRIPTION],
             {"properties": {}, **_clean_schema(listed.input_schema, clean), "type": "object"},
         )
         if listed.annotations is not None:  # used to label remembered calls, never to allow one
@@ -99,7 +99,7 @@ def _offered_name(server: str, name: str, clean: Clean) -> str:
     return f"{wanted[: _LONGEST_NAME - 9]}_{digest}"
 
 
-def _is_trusted(listed: Listed, settings: McpServerSettings) -> bool:
+def _is_trusted(listed: ListedTool, settings: McpServerSettings) -> bool:
     """Return whether calls need no consent; only `trust = "read-only"` believes the server's own hint."""
     if settings.trust == "read-only":
         return listed.annotations is not None and listed.annotations.read_only_hint is True
@@ -108,10 +108,10 @@ def _is_trusted(listed: Listed, settings: McpServerSettings) -> bool:
 
 def _text_of(result: CallToolResult) -> str:
     """Return the texts of a result, or the structured content if there are none."""
-    said = "\n".join(filter(None, map(_text_in, result.content)))
-    if not said and result.structured_content is not None:
-        said = json.dumps(result.structured_content, ensure_ascii=False)
-    return said
+    text = "\n".join(filter(None, map(_text_in, result.content)))
+    if not text and result.structured_content is not None:
+        return json.dumps(result.structured_content, ensure_ascii=False)
+    return text
 
 
 def _text_in(block: ContentBlock) -> str:
@@ -144,7 +144,7 @@ class Server(AsyncResource):
         self.name = name
         self._judge = judge
         self._clean = clean
-        self._known: list[Listed] = []
+        self._known: list[ListedTool] = []
         """The tools as they were listed when they were offered."""
         self._changed: set[str] = set()
         """Tools whose description changed with a restart."""
@@ -230,8 +230,8 @@ class Server(AsyncResource):
             connection.broken.set()
         return ToolError(f"the server {self.name!r} ended during {tool!r}: the call may or may not have been completed")
 
-    async def _list(self, client: Client) -> list[Listed]:
-        listed: list[Listed] = []
+    async def _list(self, client: Client) -> list[ListedTool]:
+        listed: list[ListedTool] = []
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
             try:
@@ -244,7 +244,7 @@ class Server(AsyncResource):
                 return listed
         raise ToolError(f"the tools of {self.name!r} cannot be listed: they have more than {_MOST_PAGES} pages")
 
-    def _offer(self, listed: list[Listed]) -> tuple[list[Tool], list[str]]:
+    def _offer(self, listed: list[ListedTool]) -> tuple[list[Tool], list[str]]:
         """Return the listed tools to offer, and why others that the settings allow are left out. Blocking."""
         allowed = self._settings.allow
         names = [tool.name for tool in listed]
@@ -267,7 +267,7 @@ class Server(AsyncResource):
                 problems.append(f"{self.name!r} has two tools called {tool.spec.name!r}: the second is left out")
         return list(tools.values()), problems
 
-    def _judged_tool(self, listed: Listed) -> Tool:
+    def _judged_tool(self, listed: ListedTool) -> Tool:
         """Return a tool. Raises `ToolError` if its description reads like an instruction, or cannot be used."""
         tool = RemoteTool(self.name, listed, self._settings, self.call, self._clean)
         form = None if listed.name in self._settings.unjudged else self._judge(tool.spec)
