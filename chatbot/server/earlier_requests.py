@@ -71,7 +71,7 @@ class Requests:
 
     def forget(self, namespace: str) -> int:
         """Delete the records of requests for the user of that namespace; return how many. Durable on return."""
-        parts = namespace.split("/")  # a caller ends in a digest of all parts, or, below a namespace, of the last ones
+        parts = namespace.split("/")  # a caller ends in a digest of it, maybe without first parts that the server adds
         endings = tuple(f"/{namespace_digest('/'.join(parts[begin:]))}" for begin in range(len(parts)))
 
         def change(known: _Known) -> int:
