@@ -188,8 +188,8 @@ def is_readers_own(row: Observation, view: View) -> bool:
 def judged_text(row: Observation) -> str:
     """Return the text by which the head judges a row; empty for one that is too long for it."""
     whole = "\n".join(text for _, text in labelled_texts(row) if text)
-    said = unicodedata.normalize("NFKC", without_invisible(whole))
-    return said if len(said) <= _LONGEST_FOR_HEAD else ""
+    plain = unicodedata.normalize("NFKC", without_invisible(whole))
+    return plain if len(plain) <= _LONGEST_FOR_HEAD else ""
 
 
 def judge_tool(spec: ToolSpec) -> str | None:

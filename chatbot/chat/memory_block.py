@@ -231,8 +231,8 @@ def _oldest_first(notes: Mapping[str, str], rows: Mapping[str, Observation]) -> 
 
     def order(each: str) -> tuple[bool, float]:
         row = rows[each]
-        said = max(row.created_at, row.last_mentioned_at or row.created_at)
-        return row.type != "task", 0.0 if row.type == "task" else said.timestamp()
+        last_said_at = max(row.created_at, row.last_mentioned_at or row.created_at)
+        return row.type != "task", 0.0 if row.type == "task" else last_said_at.timestamp()
 
     return {each: notes[each] for each in sorted(notes, key=order)}
 

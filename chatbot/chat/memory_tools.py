@@ -299,8 +299,8 @@ def _as_answer(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - 
         case list() | tuple():
             return list_rows(operation.gives, map(_item, result))
         case AddResult():
-            said = _item(result)
-            return frame(outcome=said.pop("outcome"), id=said.pop("id", ""), **said)
+            item = _item(result)
+            return frame(outcome=item.pop("outcome"), id=item.pop("id", ""), **item)
         case _:
             return frame(**{operation.gives or "result": _item(result)})
 
@@ -351,8 +351,8 @@ def list_rows(name: str, rows: Iterable[Mapping[str, Any]], **parts: Any) -> Ans
 
 def in_full(row: Observation) -> Answer:
     """Return the fields of an observation that are not empty."""
-    said = _fields(row, *_IN_FULL) | {"files": [*row.files_read, *row.files_modified]}
-    return {name: value for name, value in said.items() if value not in ("", None, (), [])}
+    values = _fields(row, *_IN_FULL) | {"files": [*row.files_read, *row.files_modified]}
+    return {name: value for name, value in values.items() if value not in ("", None, (), [])}
 
 
 _IN_FULL = (

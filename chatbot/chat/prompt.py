@@ -105,8 +105,8 @@ def _by_worth(
     passages: Sequence[Passage], texts: Sequence[tuple[str, str]], words: frozenset[str]
 ) -> Iterable[Passage]:
     """Return the passages that hold a word, or are next to one, best first; all in order if none does."""
-    said = [texts[each.text][1][each.begin : each.end] for each in passages]
-    held = [words & {*terms(text)} for text in said]
+    contents = [texts[each.text][1][each.begin : each.end] for each in passages]
+    held = [words & {*terms(text)} for text in contents]
     holders = Counter(word for each in held for word in each)
     own = [sum(math.log1p(len(passages) / holders[word]) for word in each) for each in held]
     before, after = [0.0, *own], [*own[1:], 0.0]

@@ -223,24 +223,24 @@ class Turn:
         reason = reply.finished.reason if reply.finished else "stop"
         self.receipt.finish = "stop" if reason == "tool_calls" else reason
         tool_calls = [self._tools.unwrapped(call) for call in reply.tool_calls()]
-        said = [(dialogue.ASSISTANT, reply.text)] if reply.text else []
+        lines = [(dialogue.ASSISTANT, reply.text)] if reply.text else []
         clients = self._client.own_calls(tool_calls)
         if tool_calls and (clients or may_run_tools):
-            said.append(dialogue.tool_call_line(tool_calls))
+            lines.append(dialogue.tool_call_line(tool_calls))
             for call in clients:
                 self.receipt.finish = "tool_calls"
                 self._emit(events.ClientCall(call))
         elif tool_calls:
             self.receipt.finish = "tool_limit"
             self._notice("the model still asks for tools: raise tool_steps to let it continue")
-        elif not said:
+        elif not lines:
             self.receipt.finish = "empty"
             self._notice("the model returned an empty reply")
-            said.append((dialogue.ERROR, "the model returned an empty reply"))
+            lines.append((dialogue.ERROR, "the model returned an empty reply"))
         if tool_calls:
-            await to_its_end(self._transcript.write(*said))
+            await to_its_end(self._transcript.write(*lines))
         else:
-            self._last_reply = said
+            self._last_reply = lines
         return [call for call in tool_calls if call not in clients] if may_run_tools else []
 
     async def _keep_partial(self, reply: Reply, error: BaseException) -> None:

@@ -158,9 +158,9 @@ def _token_words(tokens: Mapping[str, int]) -> str:
 
 def _show(bundle: PromptBundle) -> None:
     for message in bundle.messages:
-        said = message.content or ", ".join(f"{call.name}({call.arguments})" for call in message.tool_calls)
+        text = message.content or ", ".join(f"{call.name}({call.arguments})" for call in message.tool_calls)
         say(f"--- {message.role}")
-        say(said)
+        say(text)
     say("---")
     say(f"{_token_words({**bundle.parts, 'reply': bundle.reply_tokens})} of a window of {bundle.context_window:,}")
     if bundle.dropped:

@@ -146,10 +146,10 @@ async def recover_words(
         with suppress(SessionError, StoreError, TimeoutError):
             theirs = memory.cleared_for(namespace=record.namespace, principal=record.principal)
             session = (await theirs.load_session(record.id, agent)).for_turns()
-            said = ConversationMemory.of(session, config.agents[agent], utc_now)
-            if said and unanswered(await session.transcript_read_last(1)):
+            conversation = ConversationMemory.of(session, config.agents[agent], utc_now)
+            if conversation and unanswered(await session.transcript_read_last(1)):
                 async with timeout(1), session.hold_turn():  # a turn that still runs needs no help
-                    await said.recover(unanswered(await session.transcript_read_last()), gate)
+                    await conversation.recover(unanswered(await session.transcript_read_last()), gate)
 
 
 class MemorabilityHook(PassiveHook):

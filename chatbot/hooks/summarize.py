@@ -284,14 +284,14 @@ async def _messages(
     calls: Calls, instructions: str, entries: Sequence[TranscriptEntry], earlier: str = ""
 ) -> list[Message]:
     parts = [with_bars("earlier", redact(earlier)[0])] if earlier else []
-    said = [with_bars(entry.role, redact(entry.content)[0][:_LONGEST_MESSAGE]) for entry in entries]
+    lines = [with_bars(entry.role, redact(entry.content)[0][:_LONGEST_MESSAGE]) for entry in entries]
     room = await calls.room()
     while True:
-        text = fenced("conversation", [*parts, *said], secrets.token_hex(4))
+        text = fenced("conversation", [*parts, *lines], secrets.token_hex(4))
         messages = [Message("system", instructions), Message("user", f"{text}\nReply with the summary.")]
-        if len(said) < 2 or await calls.model.count_tokens(messages) <= room:
+        if len(lines) < 2 or await calls.model.count_tokens(messages) <= room:
             return messages
-        said = said[-(len(said) * 3 // 4) :]
+        lines = lines[-(len(lines) * 3 // 4) :]
 
 
 def _first_lines(text: str) -> str:

@@ -134,8 +134,8 @@ class _CallerSurface:
         else:
             found = await self._tools["session_read"].run({"session_id": value, "last": _PROMPT_ENTRIES})
             question = "Let us continue this session."
-        said = f"{question}\n\nFrom memory ({FRAME}):\n{found}"
-        message = types.PromptMessage(role="user", content=types.TextContent(text=said))
+        text = f"{question}\n\nFrom memory ({FRAME}):\n{found}"
+        message = types.PromptMessage(role="user", content=types.TextContent(text=text))
         return types.GetPromptResult(description=known[name].description, messages=[message])
 
     async def complete(self, asked: types.CompleteRequestParams) -> types.CompleteResult:
@@ -362,11 +362,11 @@ def answer_schema(operation: Operation) -> Schema:
         parts = {name: _list_of(_ITEMS.get(item, _ANY))}
     else:
         parts = {name or "result": _ITEMS.get(kind, {})}
-    said = {"about": {"type": "string", "const": FRAME}, **parts}
+    required = {"about": {"type": "string", "const": FRAME}, **parts}
     return {
         "type": "object",
-        "properties": {**said, "notes": _TEXTS, "next_cursor": _TEXT, "total": _COUNT},
-        "required": [*said],
+        "properties": {**required, "notes": _TEXTS, "next_cursor": _TEXT, "total": _COUNT},
+        "required": [*required],
     }
 
 

@@ -390,10 +390,10 @@ class Scope(Struct, frozen=True):
 
         Those in `erased` are also removed from receipts and titles.
         """
-        said = [row for row in rows if row.type == "exchange" or row.source == "auto"]
-        sessions = {row.session_id for row in said if row.session_id is not None}
+        quoted = [row for row in rows if row.type == "exchange" or row.source == "auto"]
+        sessions = {row.session_id for row in quoted if row.session_id is not None}
         if sessions and self.environment.erase_quotes is not None:
-            await self.environment.erase_quotes(sessions, erased, {row.id for row in said if row.mention_count})
+            await self.environment.erase_quotes(sessions, erased, {row.id for row in quoted if row.mention_count})
 
     def changed(self, operation: str, ids: Sequence[str]) -> None:
         """Report that these rows were changed."""

@@ -128,12 +128,12 @@ class WorkFolder:
         for path in paths:
             searched += 1
             try:
-                said = self.read(path)
+                content = self.read(path)
             except ToolError:  # not text, too large, or cannot be opened
                 unread += 1
                 continue
-            if wanted in said.casefold():  # secrets are removed from the whole: some have several lines
-                lines = enumerate(redact(said)[0].splitlines(), 1)
+            if wanted in content.casefold():  # secrets are removed from the whole: some have several lines
+                lines = enumerate(redact(content)[0].splitlines(), 1)
                 found += [f"{path}:{at}: {line[:_LONGEST_LINE]}" for at, line in lines if wanted in line.casefold()]
             if len(found) > _MOST_FOUND:
                 break

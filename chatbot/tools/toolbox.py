@@ -185,8 +185,8 @@ class Toolbox:
                     raise
             if answer == "denied":
                 raise ToolError(f"the user did not allow this call of {call.name!r}: do not retry it unless asked to")
-            said = well_formed(await self._within_limit(tool, arguments))
-            return ToolResult(call, said, asked=answer, writes=tool.effect.writes)
+            content = well_formed(await self._within_limit(tool, arguments))
+            return ToolResult(call, content, asked=answer, writes=tool.effect.writes)
         except ChatbotError as error:
             why = str(error)
         except StoreError as error:
@@ -221,8 +221,8 @@ class Toolbox:
                 f"{call.name!r} needs the user's consent, which cannot be asked for here: "
                 "call it in a chat in the terminal, or name it in `trust` of its server"
             )
-        said = await self._confirm(call)
-        return ("once" if said else "denied") if isinstance(said, bool) else said
+        answer = await self._confirm(call)
+        return ("once" if answer else "denied") if isinstance(answer, bool) else answer
 
 
 def _arguments(call: ToolCall) -> dict[str, Any]:

@@ -259,8 +259,8 @@ def _memory_lines(remembered: MemoryExport) -> Iterator[dict[str, Any]]:
 def _session_lines(exported: SessionExport) -> Iterator[dict[str, Any]]:
     yield {"kind": SESSION, "format": VERSION, **exported.record.as_json()}
     for number, entry in enumerate(exported.entries, 1):
-        said = {"role": entry.role, "at": format_time(entry.at), "content": entry.content}
-        yield {"kind": "entry", "number": number, **said}
+        line = {"kind": "entry", "number": number, "role": entry.role}
+        yield line | {"at": format_time(entry.at), "content": entry.content}
     for value in exported.key_values:
         yield {"kind": "value", "key": value.key, "value": value.value, "at": format_time(value.at)}
     yield from ({"kind": "receipt", "receipt": receipt} for receipt in exported.receipts)
@@ -282,6 +282,6 @@ def _session_markdown(exported: SessionExport) -> str:
     """Render a title and the transcript in the format of its file, so that no text can forge an entry."""
     record = exported.record
     head = f"# {record.title or 'untitled'}\n\n{record.id}; started {format_time(record.created_at)}\n\n"
-    said = transcript.render(exported.entries).decode()
+    body = transcript.render(exported.entries).decode()
     remembered = "\n".join(f"- {' '.join(row.text().split())}" for row in exported.remembered.observations)
-    return head + said + (f"---\n\n## Memories\n\n{remembered}\n" if remembered else "")
+    return head + body + (f"---\n\n## Memories\n\n{remembered}\n" if remembered else "")

@@ -232,9 +232,9 @@ def _parts(value: Any) -> Sequence[Any]:
 def _claude_memories(value: Mapping[str, Any]) -> Iterator[MemoryItem]:
     """Parse an element of `memories.json`: the memory of all conversations, and that of each project."""
     account = [value["account_uuid"]] if value.get("account_uuid") else []
-    said = {("conversations", *account): value.get("conversations_memory") or ""}
-    said |= {("project", project): text for project, text in (value.get("project_memories") or {}).items()}
-    for key, text in said.items():
+    texts = {("conversations", *account): value.get("conversations_memory") or ""}
+    texts |= {("project", project): text for project, text in (value.get("project_memories") or {}).items()}
+    for key, text in texts.items():
         if isinstance(text, str) and text.strip():
             title = f"What Claude remembered{' of a project' if key[0] == 'project' else ''}"
             yield MemoryItem(_key_of(*key), Draft(title=title, narrative=text, tags=("claude",)))
@@ -294,8 +294,8 @@ def _sections(body: str) -> Iterator[tuple[list[str], str]]:
         headings = [*[each for each in headings if each[0] < level], (level, heading[2])]
         found.append(([title for _, title in headings], []))
     for titles, lines in found:
-        if len(said := "\n".join(lines).strip()) >= _SHORTEST_SECTION:
-            yield titles, said
+        if len(text := "\n".join(lines).strip()) >= _SHORTEST_SECTION:
+            yield titles, text
 
 
 def _front_matter(text: str) -> tuple[Fields, str]:
@@ -312,10 +312,10 @@ def _front_matter(text: str) -> tuple[Fields, str]:
         if item.startswith("- "):
             last.append(_plain(item[2:]))
         elif field := _FIELD.fullmatch(item):
-            name, said = field[1].lower(), field[2]
-            parts = re.split(r"[,\s]+", said) if name == "tags" else [said]
-            if said.startswith("[") and said.endswith("]"):
-                parts = said[1:-1].split(",")
+            name, value = field[1].lower(), field[2]
+            parts = re.split(r"[,\s]+", value) if name == "tags" else [value]
+            if value.startswith("[") and value.endswith("]"):
+                parts = value[1:-1].split(",")
             last = fields[name] = [each for each in map(_plain, parts) if each]
     return fields, body.lstrip("\n")
 

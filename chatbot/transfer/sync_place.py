@@ -270,25 +270,25 @@ class ServerPlace(ParcelPlace):
     def meet(self, visitor: Visitor) -> None:
         """Ask for the server's new files."""
         self._visitor = visitor
-        said = self._ask({}, visitor.identity)
-        self._receive(said.identity, said.files, said.taken)
+        answer = self._ask({}, visitor.identity)
+        self._receive(answer.identity, answer.files, answer.taken)
 
     def write(self, name: str, data: bytes) -> None:
         """Send a file. Raises `StoreFailed` if it is refused."""
         self._ask({name: data}, self._visitor.identity or self.identity)
 
     def _ask(self, files: Mapping[str, bytes], identity: str) -> ServerAnswer:
-        said = self._answer(asdict(self._visitor) | {"identity": identity, "files": files})
-        if said.aside:
-            raise StoreFailed(f"{self.key} refused a file of ours: {said.aside[0].why}")
-        return said
+        answer = self._answer(asdict(self._visitor) | {"identity": identity, "files": files})
+        if answer.aside:
+            raise StoreFailed(f"{self.key} refused a file of ours: {answer.aside[0].why}")
+        return answer
 
     def _answer(self, body: dict[str, Any]) -> ServerAnswer:
         request = Request(self._address, msgspec.json.encode(body), self._headers)  # noqa: S310 - http or https
         try:
             with build_opener(_NoRedirect()).open(request, timeout=_LONGEST_WAIT_S) as answer:
-                said = _read_answer(answer, _LARGEST_ANSWER)
-            return msgspec.json.decode(said, type=ServerAnswer)
+                data = _read_answer(answer, _LARGEST_ANSWER)
+            return msgspec.json.decode(data, type=ServerAnswer)
         except HTTPError as error:
             raise ConfigError(f"{self.key}: {_why(error)}") from error
         except (OSError, HTTPException, ValueError, RecursionError) as error:

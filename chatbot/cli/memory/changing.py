@@ -138,12 +138,12 @@ async def reindex(run: VerbRun) -> None:
     """Rebuild the caches."""
     with progress("indexing") as advance:
         done = {"observations": await run.memories.reindex(advance)}
-    said = f"indexed {how_many(done['observations'], 'memory')}"
+    summary = f"indexed {how_many(done['observations'], 'memory')}"
     if run.args.embed or run.args.all:
         with progress("embedding") as advance:
             done["embedded"] = await run.memories.embed_memories(advance, anew=run.args.all)
-        said += f", embedded {done['embedded']:,}"
-    run.say_result(done, said)
+        summary += f", embedded {done['embedded']:,}"
+    run.say_result(done, summary)
 
 
 def _read_narrative(run: VerbRun, *, is_piped: bool = False) -> None:

@@ -69,12 +69,12 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         found = self._command_named(name)
         if found is None:
             return NextStep()
-        said = line[len(name) :].strip()
+        rest = line[len(name) :].strip()
         if found[1:] in self.SHELL:
-            await self._command(found[1:], said)
+            await self._command(found[1:], rest)
             return NextStep()
         command: Callable[[str], Awaitable[NextStep | None]] = getattr(self, f"do_{found[1:]}")
-        return await command(said) or NextStep()
+        return await command(rest) or NextStep()
 
     async def do_help(self, name: str) -> None:
         """List commands and keys, or explain a command: /help [NAME]."""

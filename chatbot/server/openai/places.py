@@ -373,12 +373,12 @@ class _Exchange(NamedTuple):
 
 def _exchanges_in(messages: Sequence[Message]) -> list[_Exchange]:
     """Return the last exchanges of a conversation."""
-    said = [_Exchange(_digest_of(asked), _digest_of(reply)) for asked, reply in _sent_exchanges(messages) if asked]
-    return said[-_LONGEST_RUN:]
+    exchanges = [_Exchange(_digest_of(asked), _digest_of(reply)) for asked, reply in _sent_exchanges(messages) if asked]
+    return exchanges[-_LONGEST_RUN:]
 
 
-def _digest_of(said: str) -> str:
-    return hashlib.sha256(said.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+def _digest_of(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:8]
 
 
 def _end_of(run: Sequence[_Exchange], known: Sequence[_Exchange]) -> int:

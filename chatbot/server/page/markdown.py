@@ -164,8 +164,8 @@ class _Renderer(RendererHTML):
         """Show the target, because the text may suggest another."""
         begin = next(at for at in range(idx, -1, -1) if tokens[at].type == "link_open")
         address = str(tokens[begin].attrs.get("href", ""))
-        said = "".join(token.content for token in tokens[begin + 1 : idx])
-        shown = "" if said == address else _host_of(address)
+        text = "".join(token.content for token in tokens[begin + 1 : idx])
+        shown = "" if text == address else _host_of(address)
         return self.renderToken(tokens, idx, options, env) + shown
 
     def image(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any) -> str:

@@ -208,15 +208,15 @@ async def show_one(
 async def correct(access: AccessHere, memory_id: MemoryId, fields: Fields) -> Response:
     """Edit the memory: `how` is `wrong` (correct it) or `changed` (replace it, keeping its history)."""
     row = _row_in(await _history(access, memory_id), memory_id)
-    said = _texts_in(fields)
+    texts = _texts_in(fields)
     memories = access.memories.expecting(frozenset({fields["version"]}) if "version" in fields else None)
     match fields.get("how"):
         case "wrong":
-            await memories.update(memory_id, **said)
+            await memories.update(memory_id, **texts)
             done = "corrected"
         case "changed":
             inherited: dict[str, Any] = {name: getattr(row, name) for name in _INHERITED}
-            new = await memories.remember(**inherited | said, source="user", supersedes=row.id)
+            new = await memories.remember(**inherited | texts, source="user", supersedes=row.id)
             if new.outcome == "exact_dup":
                 raise ConflictingChange("an identical memory already exists: nothing was changed")
             memory_id, done = new.id, "superseded"
@@ -226,10 +226,10 @@ async def correct(access: AccessHere, memory_id: MemoryId, fields: Fields) -> Re
 
 
 def _texts_in(fields: Fields) -> dict[str, Any]:
-    said: dict[str, Any] = {name: fields[name].strip() for name in _TEXTS if name in fields}
+    texts: dict[str, Any] = {name: fields[name].strip() for name in _TEXTS if name in fields}
     if "facts" in fields:
-        said["facts"] = [line.strip() for line in fields["facts"].splitlines() if line.strip()]
-    return said
+        texts["facts"] = [line.strip() for line in fields["facts"].splitlines() if line.strip()]
+    return texts
 
 
 async def _history(access: IdentityAccess, memory_id: str) -> list[Version]:
