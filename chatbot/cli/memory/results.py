@@ -251,13 +251,13 @@ def _say_profile(known: Profile) -> None:
     answered = [answer for answer in known.standing if answer.rows]
     for answer in answered:
         say(f"\n{answer.sentence}".rstrip())
-        columns: Columns[Observation] = {
+        row_columns: Columns[Observation] = {
             "said": lambda row: f"{row.created_at:%Y-%m-%d}",
             "id": shortener(answer.rows),
             "source": lambda row: row.source,
             f"{answer.question}{' (pinned)' if answer.pinned else ''}": lambda row: row.headline,
         }
-        say_columns(answer.rows, columns)
+        say_columns(answer.rows, row_columns)
     if nothing := len(known.standing) - len(answered):
         say(f"\n{how_many(nothing, 'standing question')} without an answer yet")
 
