@@ -20,6 +20,7 @@ import pytest
 sys.dont_write_bytecode = False
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs in the background ignores Ctrl-C
+signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and what `nohup` runs the end of its terminal
 os.environ["CHATBOT_EMBEDDING__MODEL"] = ""  # for fixtures of modules, which begin before those of tests
 if "PYTEST_XDIST_WORKER" in os.environ:
     atexit.register(os._exit, 0)  # last of all: to take apart what was imported takes each worker seconds

@@ -78,8 +78,7 @@ T = TypeVar("T")
 def cancel_on_signals() -> None:
     """Make SIGTERM and SIGHUP cancel the running task, so that everything is closed and no draft or process is left.
 
-    It is cancelled once: a shell repeats the SIGHUP of its terminal, which must not interrupt the closing. Under
-    `nohup` SIGHUP stays ignored.
+    It is cancelled once, as a shell repeats the SIGHUP of its terminal. Under `nohup` SIGHUP stays ignored.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     if task is not None:

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import resource
+import signal
 import socket
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -124,6 +125,7 @@ async def serve(identities: Identities, *, ready: Callable[[str], None] = lambda
     with listen_on(settings.host, settings.port) as sock:
         await identities.warm()
         ready(address_of(settings.host, sock))
+        asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)  # it would cancel the shutdown of uvicorn
         await server_of(identities).serve(sockets=[sock])
 
 
