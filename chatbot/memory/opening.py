@@ -265,14 +265,13 @@ class SessionOpening(AsyncResource, Observable):
     async def _find_open(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None, *, after_id: str | None = None
     ) -> list[SessionRecord]:
-        is_open = self._open_test()
-        return await self._catalog.find(lambda record: is_open(record) and wanted(record), limit, after_id=after_id)
-
-    def _open_test(self) -> Callable[[SessionRecord], bool]:
         now, own = self._clock(), self.caller
-        return lambda record: (
-            not record.is_expired(now) and record.is_open_to(own.clearance, own.namespace, own.project)
-        )
+
+        def is_open_and_wanted(record: SessionRecord) -> bool:
+            is_open = record.is_open_to(own.clearance, own.namespace, own.project) and not record.is_expired(now)
+            return is_open and wanted(record)
+
+        return await self._catalog.find(is_open_and_wanted, limit, after_id=after_id)
 
     async def is_taken(self, session_id: str) -> bool:
         """Return whether there is a session with that id, open or not."""

@@ -211,8 +211,8 @@ class Importer:
         return record
 
     async def _take_bundled(self, item: SessionExport) -> None:
-        said_there = [[entry.role, entry.content, format_time(entry.at)] for entry in item.entries]
-        digest = hashlib.sha256(json.dumps(said_there).encode()).hexdigest()[:32]
+        entries = [[entry.role, entry.content, format_time(entry.at)] for entry in item.entries]
+        digest = hashlib.sha256(json.dumps(entries).encode()).hexdigest()[:32]
         origin = f"{BUNDLE}:{item.record.id}:{digest}"
         here = self._origins.get(origin)
         if here is None and (known := self._here.get(item.record.id)) is not None:
