@@ -117,8 +117,9 @@ def settings(environ: dict[str, str] | None = None) -> Settings:
 
 
 @pytest.fixture(autouse=True)
-def _no_input(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_input_beside_code(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", StringIO())
+    Path("evil.py").write_text(EVIL, encoding="utf-8")
 
 
 def call(*arguments: str) -> int:
@@ -373,7 +374,6 @@ def test_many_processes_that_allow_at_once_lose_nothing(tmp_path: Path) -> None:
     "command", [["ask", "hi"], ["tools", "list"], ["doctor"], ["config"], ["memory", "list"], ["stores"], ["hooks"]]
 )
 def test_no_command_runs_what_came_with_a_folder(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    Path("evil.py").write_text(EVIL, encoding="utf-8")
     project('[model]\nname = "scripted"\n' + REACHING["a tool of its own"] + '\nmemory = ["evil:Store"]')
     assert call(*command) != 0
     shown = capsys.readouterr()
@@ -382,7 +382,6 @@ def test_no_command_runs_what_came_with_a_folder(command: list[str], capsys: pyt
 
 
 def test_trusting_it_says_what_was_allowed_without_its_keys_and_then_it_runs() -> None:
-    Path("evil.py").write_text(EVIL, encoding="utf-8")
     project('[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session"]\ntools = ["evil:act"]\n')
     shown = ok("config", "trust")
     assert "agents.chat.tools = ['evil:act']" in shown
@@ -397,7 +396,6 @@ def test_trusting_it_says_what_was_allowed_without_its_keys_and_then_it_runs() -
 
 def test_an_identity_is_trusted_by_name_and_as_it_is_now(capsys: pytest.CaptureFixture[str]) -> None:
     identity = 'model = "scripted"\n[agents.chat]\ntools = ["evil:act"]\n'
-    Path("evil.py").write_text(EVIL, encoding="utf-8")
     project("", "ada", identity=identity)
     assert call("ask", "hi") == 3
     assert "run `chatbot config trust -i ada`" in capsys.readouterr().err
@@ -433,7 +431,6 @@ def test_links_do_not_lead_a_found_configuration_to_other_identities(tmp_path: P
 def test_a_plug_in_is_not_sought_beside_a_configuration_that_was_only_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The user's variable names an installed plug-in, and the folder has one of that name."""
     project('[model]\nname = "scripted"\n')
-    Path("evil.py").write_text(EVIL, encoding="utf-8")
     tools = {"CHATBOT_AGENTS__CHAT__TOOLS": '["evil:act"]', "PYTHONSAFEPATH": "1"}
     assert process.run("ask", "hi", **tools).returncode == 3
     assert not Path("ran").exists()
@@ -446,7 +443,6 @@ def test_a_plug_in_is_not_sought_beside_a_configuration_that_was_only_found(monk
 
 def test_a_session_on_the_disk_names_no_code(capsys: pytest.CaptureFixture[str]) -> None:
     project('[model]\nname = "scripted"\n')
-    Path("evil.py").write_text(EVIL, encoding="utf-8")
     assert call("ask", SAID) == 0
     (session,) = Path("identities/ada/memory/sessions").iterdir()
     for path in (session / "session.json", session.parents[1] / "sessions.json"):
@@ -478,7 +474,6 @@ async def test_a_session_may_use_the_stores_that_its_owner_named(tmp_path: Path)
 
 def test_a_bundle_brings_neither_settings_nor_code(tmp_path: Path) -> None:
     project('[model]\nname = "scripted"\n')
-    Path("evil.py").write_text(EVIL, encoding="utf-8")
     assert call("ask", SAID) == 0
     bundle = tmp_path / "all.jsonl"
     assert call("sessions", "export", "--all", "-o", str(bundle)) == 0

@@ -67,6 +67,13 @@ async def _remembered(machine: Machine, text: str, supersedes: str | None = None
         return (await memory.memory("chat").remember(text, supersedes=supersedes)).id
 
 
+async def _shared(pair: Pair) -> str:
+    """Remember a text on the first machine, and give it to the place; return its id."""
+    row_id = await _remembered(pair[0], "Ada keeps bees")
+    await pair[0].sync(pair[2])
+    return row_id
+
+
 async def _session(machine: Machine, *said: str, title: str = "") -> str:
     async with machine.opened() as memory:
         session = await memory.create_session(STORES, "chat", title=title)
@@ -246,8 +253,7 @@ async def test_a_machine_keeps_its_name_if_a_sync_with_a_server_breaks_off_or_ha
             return said
 
     here, there, place = pair
-    await _remembered(here, "Ada keeps bees")
-    await here.sync(place)
+    await _shared(pair)
     await here.sync(there)
     await _remembered(here, "Bo keeps goats")
     async with here.opened() as memory:
@@ -268,8 +274,7 @@ async def test_a_machine_keeps_its_name_if_a_sync_with_a_server_breaks_off_or_ha
 async def test_a_server_at_another_address_is_not_taken_for_a_folder_of_its_files(pair: Pair, tmp_path: Path) -> None:
     here, _, place = pair
     server, other = (Machine(tmp_path / name, timedelta(0), here.clock) for name in ("server", "other"))
-    await _remembered(here, "Ada keeps bees")
-    await here.sync(place)
+    await _shared(pair)
     await here.sync(server)
     await other.sync(place)
     await _remembered(other, "Bo keeps goats")
@@ -462,8 +467,7 @@ async def test_a_damaged_file_is_set_aside_with_its_reason_and_taken_once_it_is_
     here, there, place = pair
     copy = Machine(tmp_path / "copy", timedelta(0), here.clock)
     shutil.copytree(here.folder, copy.folder)
-    row_id = await _remembered(here, "Ada keeps bees")
-    await here.sync(place)
+    row_id = await _shared(pair)
     [path] = place.glob("*/*.gz")
     whole = path.read_bytes()
     path.write_bytes(damage(whole))
@@ -563,9 +567,8 @@ async def test_whatever_a_place_says_is_valid_or_set_aside_and_stops_no_sync(tmp
 
 @pytest.mark.parametrize("kind", ENDLESS)
 async def test_what_has_no_end_is_set_aside_and_stops_no_sync(pair: Pair, kind: str, put_in_place: Put) -> None:
-    here, there, place = pair
-    row_id = await _remembered(here, "Ada keeps bees")
-    await here.sync(place)
+    _, there, place = pair
+    row_id = await _shared(pair)
     names = [f"{'0' * 12}/000001-0-{'0' * 32}.gz", "b.gz"]
     for name in names:
         put_in_place(place / name, kind)
@@ -578,9 +581,8 @@ async def test_what_has_no_end_is_set_aside_and_stops_no_sync(pair: Pair, kind: 
 
 
 async def test_of_a_file_of_millions_of_lines_no_more_is_read_than_is_needed(pair: Pair) -> None:
-    here, there, place = pair
-    row_id = await _remembered(here, "Ada keeps bees")
-    await here.sync(place)
+    _, there, place = pair
+    row_id = await _shared(pair)
     [path] = place.glob("*/*.gz")
     head = gzip.decompress(path.read_bytes()).split(b"\n")[0]
     data = gzip.compress(head + b"\n{}" * 8_000_000)
@@ -657,8 +659,7 @@ async def test_a_copy_of_a_storage_has_its_attachments_and_names_what_cannot_be_
 
 async def test_a_place_leads_nowhere_else_and_its_files_are_private(pair: Pair, tmp_path: Path) -> None:
     here, there, place = pair
-    await _remembered(here, "Ada keeps bees")
-    await here.sync(place)
+    await _shared(pair)
     assert {each.stat().st_mode & 0o777 for each in place.rglob("*") if each.is_file()} == {0o600}
     folder = place / next(place.glob("*/*.gz")).parent.name
     folder.rename(tmp_path / "elsewhere")
@@ -690,8 +691,7 @@ def test_a_machine_s_folder_that_may_not_be_read_is_not_taken_for_an_empty_one()
 
 async def test_a_lost_file_is_given_again_but_none_on_a_stick_found_elsewhere(pair: Pair, tmp_path: Path) -> None:
     here, there, place = pair
-    row_id = await _remembered(here, "Ada keeps bees")
-    await here.sync(place)
+    row_id = await _shared(pair)
     for path in place.glob("*/*.gz"):
         path.unlink()
     await here.sync(place)
@@ -710,8 +710,7 @@ async def test_a_sync_with_a_stick_found_elsewhere_and_full_leaves_nothing_out(p
             raise StoreFailed(f"no space left for {name} of {len(data)} bytes")
 
     here, there, place = pair
-    await _remembered(here, "Ada keeps bees")
-    await here.sync(place)
+    await _shared(pair)
     moved = place.rename(tmp_path / "elsewhere")
     await _remembered(here, "Bo keeps goats")
     async with here.opened() as memory:
