@@ -9,9 +9,11 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, TypeGuard
+from typing import Annotated, Any, TypeGuard
 
-from anthropic.lib.tools import BetaAsyncAbstractMemoryTool, ToolError
+from anthropic.lib.tools import BetaAsyncAbstractMemoryTool, BetaFunctionToolResultType, ToolError
+from anthropic.types import beta
+from pydantic import Field, TypeAdapter, ValidationError
 
 from chatbot.chat.governor import fenced, judge, without_tokens
 from chatbot.embed import AgentMemory, checked
@@ -20,11 +22,9 @@ from chatbot.stores.errors import ChangedMeanwhile, ConflictingChange
 from chatbot.stores.fields import LONGEST_LINE
 from chatbot.stores.observation import Observation, version_of
 
-if TYPE_CHECKING:
-    from anthropic.types import beta
-
 _ROOT = PurePosixPath("/memories")
 _KIND = "anthropic"
+_COMMANDS: TypeAdapter[Any] = TypeAdapter(Annotated[beta.BetaMemoryTool20250818Command, Field(discriminator="command")])
 
 
 class MemoryFiles(BetaAsyncAbstractMemoryTool):
@@ -37,6 +37,15 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
     def __init__(self, memory: AgentMemory) -> None:
         super().__init__()
         self._memory = checked(memory)
+
+    async def call(self, input: object) -> BetaFunctionToolResultType:  # noqa: A002 - the SDK's name
+        """Run the command that the model wrote. Raises `ToolError`, which the model reads, for an invalid one."""
+        try:
+            command = _COMMANDS.validate_python(input)
+        except ValidationError as error:
+            wrong = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors())
+            raise ToolError(f"Invalid command: {wrong}") from None
+        return await self.execute(command)
 
     async def view(self, command: beta.BetaMemoryTool20250818ViewCommand) -> str:
         """Show a file with line numbers, or list a folder."""
@@ -51,8 +60,10 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
         verdict = judge(row, self._memory.scope.write_view())
         if not verdict.ok:
             raise ToolError(f"The file {path} is withheld: {verdict.reason}. Ask the user to look at it.")
-        first, last = command.view_range or (1, -1)
-        lines = list(enumerate(row.narrative.split("\n"), 1))[first - 1 : None if last == -1 else last]
+        shown = command.view_range or [1, -1]
+        if len(shown) != 2 or shown[0] < 1:
+            raise ToolError(f"Invalid `view_range` parameter: {shown}. It should be [first line, last line or -1].")
+        lines = list(enumerate(row.narrative.split("\n"), 1))[shown[0] - 1 : None if shown[1] == -1 else shown[1]]
         body = fenced("memory-file", [f"{number:6}\t{line}" for number, line in lines], secrets.token_hex(4))
         return f"{INTRODUCTION}\nHere's the content of {path} with line numbers:\n{body}"
 

@@ -257,12 +257,7 @@ class Tasks(MemoryWrites):
         _check(details)
         given = {name: value for name, value in _as_metadata(details).items() if value is not None}
         remembered = await self.remember(
-            title,
-            type="task",
-            subject="todo",
-            project=project,
-            metadata=given,
-            source=source,
+            title, type="task", subject="todo", project=project, metadata=given, source=source
         )
         if remembered.outcome == "exact_dup":
             await self._make_open(remembered.id, details | {"project": project})

@@ -16,6 +16,7 @@ async def turn(folder: str, text: str, client: AsyncAnthropic, model: str = "cla
             messages=[{"role": "user", "content": text}],
             tools=[MemoryFiles(memory)],
             betas=["context-management-2025-06-27"],
+            max_iterations=20,  # by default it goes on for as long as the model calls tools
         )
         message = await runner.until_done()
         return "".join(block.text for block in message.content if block.type == "text")

@@ -79,12 +79,7 @@ def unwritable(path: Path) -> OSError | None:
 
 
 def bad_lines(
-    subject: str,
-    path: Path,
-    check: LineCheck = record_of,
-    *,
-    lock: str = files.LOCK_NAME,
-    verify: bool = False,
+    subject: str, path: Path, check: LineCheck = record_of, *, lock: str = files.LOCK_NAME, verify: bool = False
 ) -> Iterator[Flaw]:
     """Find damaged lines, and an incomplete last one, in a file; nothing if there is no such file.
 

@@ -158,6 +158,9 @@ async def test_with_anthropic(tmp_path: Path) -> None:
 
     transport = httpx2.MockTransport(answer)
     async with anthropic.AsyncAnthropic(api_key="none", http_client=httpx2.AsyncClient(transport=transport)) as client:
+        replies = [replies[0], *replies, *[replies[0]] * 20]
         assert await example("with_anthropic").turn(str(tmp_path), "Remember that.", client) == "Noted."
+        assert await example("with_anthropic").turn(str(tmp_path), "Remember that.", client) == ""
+    assert len(sent) == 3 + 20
     assert sent[0]["tools"] == [{"type": "memory_20250818", "name": "memory"}]
     assert "created" in json.dumps(sent[1]["messages"][-1])
