@@ -122,6 +122,8 @@ _BLOCK = 32
 time of a whole matrix, which it copies first."""
 _FEW_TOKENS = 128
 """With more tokens than this, joining the blocks into a whole matrix is faster."""
+_CACHED_TOKENS = 32
+"""Tokens whose widened vectors are worked on at once, as they fit into the processor's cache."""
 
 
 class Network:
@@ -232,23 +234,25 @@ def _closeness(question: Matrix, text: Matrix) -> float:
 
 
 def _gelu(x: Matrix) -> Matrix:
-    """GELU: x Φ(x), with the error function of Abramowitz and Stegun 7.1.26, good to 1.5e-7."""
-    size = np.abs(x)
-    size *= 0.5**0.5
-    t = 1 / (1 + 0.3275911 * size)
-    series = t * 1.061405429
-    for term in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
-        series += term
-        series *= t
-    np.square(size, out=size)
-    np.negative(size, out=size)
-    np.exp(size, out=size)
-    series *= size
-    tail: Matrix = np.copysign(1 - series, x)
-    tail += 1
-    tail *= x
-    tail *= 0.5
-    return tail
+    """Apply GELU, x Φ(x), in place, with the error function of Abramowitz and Stegun 7.1.26, good to 1.5e-7."""
+    for start in range(0, len(x), _CACHED_TOKENS):
+        part = x[start : start + _CACHED_TOKENS]
+        size = np.abs(part)
+        size *= 0.5**0.5
+        t = 1 / (1 + 0.3275911 * size)
+        series = t * 1.061405429
+        for term in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
+            series += term
+            series *= t
+        np.square(size, out=size)
+        np.negative(size, out=size)
+        np.exp(size, out=size)
+        series *= size
+        tail = np.copysign(1 - series, part)
+        tail += 1
+        part *= tail
+        part *= 0.5
+    return x
 
 
 def one_core() -> AbstractContextManager[Any]:
