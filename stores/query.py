@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr
@@ -237,13 +237,6 @@ class Stats(Struct, frozen=True, kw_only=True):
     cache_bytes: int | None = None
 
 
-class Corpus(NamedTuple):
-    """Number of current rows that the caller sees, and their mean length in terms."""
-
-    rows: int
-    average_length: float
-
-
 class VectorStats(Struct, frozen=True):
     """Model of the stored vectors, empty if there are none, and how many current rows have one."""
 
@@ -268,8 +261,6 @@ class Question(Struct, frozen=True, kw_only=True):
     """Name of the model that made the vectors."""
     limit: int = 300
     """Number of hits of each kind that are considered."""
-    apart: frozenset[str] = frozenset()
-    """Types that never count as neighbours."""
     without: str = ""
     """Row to leave out, such as the one of the question itself."""
 
@@ -278,8 +269,6 @@ class Candidates(Struct):
     """Rows that may answer, by id, with the data for ranking."""
 
     rows: dict[str, Match] = field(default_factory=dict)
-    neighbours: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    """Neighbours of a row in its session and their distance, candidates or not."""
     sessions: Mapping[str, float] = field(default_factory=dict)
     """How much each session is about the terms."""
     similar: Mapping[str, float] = field(default_factory=dict)
@@ -290,8 +279,6 @@ class Candidates(Struct):
     """Share of the asked dates that a row names."""
     weight: float = 0.0
     """Sum of the inverse frequencies of the terms; those of earlier texts count their share."""
-    average_length: float = 0.0
-    """Mean length in terms of the rows that the caller sees; 0 if the store does not know it."""
 
 
 Progress = Callable[[int, int], None]

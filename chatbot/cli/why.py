@@ -23,7 +23,7 @@ from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
 from chatbot.stores.observation import Observation
 
-_PARTS = {"lexical": "lexical", "spill": "neighbours", "session": "session"}
+_PARTS = {"lexical": "words", "meaning": "meaning", "session": "session"}
 """Score details that the table shows, with their headings. `--json` has all of them."""
 
 
@@ -121,7 +121,7 @@ async def _memory_lines(session: SessionHandle, memory: dict[str, Any]) -> list[
         row, details = known.get(each), scores.get(each)
         text = row.headline if row else f"({each[:SHORTEST_ID]}… is gone, hidden or in another project)"
         score = f"{details['score']:.2f}" if details else ""
-        parts = [f"{details['parts'].get(name, 0):.1f}" if details else "" for name in _PARTS]
+        parts = [f"{details['parts'].get(name, 0):.2f}" if details else "" for name in _PARTS]
         rows.append((score, *parts, outcome, " ".join(text.split())))
     return rows
 

@@ -1,4 +1,4 @@
-"""Recall: from a question to scored rows, by words, dates and meaning, and by the rows beside them.
+"""Recall: from a question to scored rows, by words, dates and meaning.
 
 Memories can be recalled as they were true or known at a time: with rows that were replaced since, and without later
 ones. For `as_of` a row counts from when it was said, for `known_at` from when it was written, if that is later.
@@ -223,7 +223,6 @@ async def rows_about(
         earlier=tuple(earlier),
         earlier_weight=_EARLIER,
         limit=max(reach, RESCORED),
-        apart=frozenset({"session_summary"}),
         without=scope.asked_row(),
     )
     if vectors is None and scope.meaning is not None:

@@ -2,18 +2,17 @@
 
 The match is a sum of three parts:
 
-    words     WORDS * (own + spread * (spill + session)) / (weight of the question + ROOM)
-    dates     spread * DATED * share of the asked dates that the row names
-    meaning   weight * (cosine of the question and the row, together with the rows beside it - DENSE * density)
+    words     WORDS * (own + session) / (weight of the question + ROOM)
+    dates     DATED * share of the asked dates that the row names
+    meaning   weight * (cosine of the question and the row - DENSE * density)
 
-`own` is the row's BM25 score, `spill` that of the rows beside it, `session` that of its session. The weight of a
-question is the sum of its terms' inverse frequencies: meaning decides for a question of one common word, words decide
-for one of ten rare words (at the weight `ROOM` words count half of their maximum). `spread` falls with the average
-length of rows: a long row needs no context and holds words and dates by chance. `density` is a row's mean cosine with
-its nearest candidates, beyond that of all: a row among many similar ones is near many questions by chance (Radovanović
-et al. 2010, "Hubs in space"; the remedy is that of Conneau et al. 2018, "Word translation without parallel data"). The
-match of the best rows is corrected once more, by their tokens (`by_closeness`). Scaled to between 0 and 1, it is then
-weighed with the rest by a profile; age and mentions break ties:
+`own` is the row's BM25 score, `session` that of its session. The weight of a question is the sum of its terms' inverse
+frequencies: meaning decides for a question of one common word, words decide for one of ten rare words (at the weight
+`ROOM` words count half of their maximum). `density` is a row's mean cosine with its nearest candidates, beyond that of
+all: a row among many similar ones is near many questions by chance (Radovanović et al. 2010, "Hubs in space"; the
+remedy is that of Conneau et al. 2018, "Word translation without parallel data"). The match of the best rows is
+corrected once more, by their tokens (`by_closeness`). Scaled to between 0 and 1, it is then weighed with the rest by a
+profile; age and mentions break ties:
 
     search   0.96 match, 0.02 recency by days, 0.02 mentions; without a text 0.7 recency, 0.3 mentions
     inject   0.90 match, 0.01 recency by half-lives, 0.06 importance, 0.03 credibility, and floors
@@ -24,7 +23,7 @@ The constants were chosen on half of the questions of five sets (`benchmarks/qua
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Mapping
 from datetime import datetime
 from itertools import chain
@@ -32,7 +31,7 @@ from operator import mul
 from statistics import fmean
 
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import replace
 
 from chatbot.stores.query import Candidates, Match
 
@@ -41,18 +40,12 @@ WEIGHT = 0.8
 WORDS = 0.9
 ROOM = 40.0
 DATED = 0.5
-SPILL = {1: 0.45, 2: 0.225}
-"""Share of a row's lexical score that its neighbours get, by distance."""
 SESSION_SHARE = 1.5
 """Share of its session's score that each row gets."""
-WINDOW = {1: 0.1, 2: 0.05}
-"""Weight of the neighbouring rows in the meaning of a row."""
 DENSE = 0.45
 """Share of its density that is taken away from the cosine of a row."""
 CLOSER = 1.25
 """Weight of closeness by tokens, relative to that of meaning."""
-SHORT = 60.0
-"""The average length of rows, in terms, at which context counts half."""
 HALF_MATCH = 0.5
 """The match that is scaled to one half."""
 CONFIRMATION = 5.0
@@ -105,14 +98,6 @@ PROFILES: Mapping[str, ScoringProfile] = {
 }
 
 
-class LexicalScore(Struct, frozen=True):
-    """A row's lexical score: its own, what spills over from its neighbours, and its session's part."""
-
-    lexical: float
-    spill: float
-    session: float
-
-
 WEIGHTS = ("match", "recency", "mention", "importance", "credibility")
 """Parts of a score, between 0 and 1, that a profile weighs."""
 
@@ -124,7 +109,9 @@ class RowScore(Struct, frozen=True):
     score: float
     evidence: float
     """Match without the session's part; floors apply to it."""
-    lexical_score: LexicalScore
+    lexical: float
+    session: float
+    """How much its session is about the terms, weighed."""
     weighed: tuple[float, ...]
     weights: tuple[float, ...]
     dated: float = 0.0
@@ -136,56 +123,19 @@ class RowScore(Struct, frozen=True):
 
     @property
     def holds_words(self) -> bool:
-        """True if the row or a neighbour holds a word of the question, or the row one of its dates."""
-        return self.lexical_score.lexical > 0 or self.lexical_score.spill > 0 or self.dated > 0
+        """True if the row holds a word of the question or one of its dates."""
+        return self.lexical > 0 or self.dated > 0
 
     @property
     def parts(self) -> dict[str, float]:
         """Parts of the score that count, by name, and those of the match."""
         counted = zip(WEIGHTS, self.weighed, self.weights, strict=True)
-        parts = {name: part for name, part, weight in counted if weight} | asdict(self.lexical_score)
-        parts["evidence"] = self.evidence
+        parts = {name: part for name, part, weight in counted if weight}
+        parts |= {"lexical": self.lexical, "session": self.session, "evidence": self.evidence}
         if self.dated:
             parts["dates"] = self.dated
         by_vectors = {"meaning": self.meaning, "closeness": self.closeness}
         return parts | {name: part for name, part in by_vectors.items() if part is not None}
-
-
-def lexical_scores(
-    candidates: Mapping[str, Match], neighbours: Mapping[str, Mapping[str, int]], sessions: Mapping[str, float]
-) -> dict[str, LexicalScore]:
-    """Return the lexical score of each candidate, raised by its neighbours and its session."""
-    spill: defaultdict[str, float] = defaultdict(float)
-    for each, beside in neighbours.items():
-        if each in candidates and (own := candidates[each].score):
-            for other, off in beside.items():
-                spill[other] += SPILL.get(abs(off), 0.0) * own
-    shares = {name: SESSION_SHARE * score for name, score in sessions.items()}
-    return {
-        each: LexicalScore(match.score, spill.get(each, 0.0), shares.get(match.session_id or "", 0.0))
-        for each, match in candidates.items()
-    }
-
-
-def window_means(
-    rows: Mapping[str, Match],
-    neighbours: Mapping[str, Mapping[str, int]],
-    similar: Mapping[str, float],
-    unknown: float = 0.0,
-    spread: float = 1.0,
-) -> dict[str, float]:
-    """Return the mean cosine of each row with the rows beside it, weighted by `WINDOW` and `spread`.
-
-    It replaces a vector of the whole window. Rows with matching words that are not in `similar` count as `unknown`.
-    """
-    own = {each: similar.get(each, unknown if match.score else 0.0) for each, match in rows.items()}
-    windows = dict(own)
-    for each, others in neighbours.items():
-        if each in windows and others:
-            beside = {other: spread * WINDOW.get(abs(off), 0.0) for other, off in others.items()}
-            around = sum(weight * own.get(other, 0.0) for other, weight in beside.items())
-            windows[each] = (own[each] + around) / (1 + sum(beside.values()))
-    return windows
 
 
 def likeness_to(
@@ -217,30 +167,30 @@ def outstanding_row(likeness: Mapping[str, float]) -> str:
 
 
 def score_rows(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown: float = 0.0) -> list[RowScore]:
-    """Return all candidates, best first, equals by the latest creation. For `unknown` see `window_means`."""
-    lexical = lexical_scores(found.rows, found.neighbours, found.sessions)
-    spread = 1 / (1 + found.average_length / SHORT)
-    windows = window_means(found.rows, found.neighbours, found.similar, unknown, spread) if found.similar else {}
+    """Return all candidates, best first, equals by the latest creation.
+
+    Rows with matching words whose cosine is not known count as `unknown`.
+    """
     usual = fmean(found.density.values()) if found.density else 0.0
     scale = WORDS / (found.weight + ROOM)
     weights = tuple(getattr(profile, name) for name in WEIGHTS)
     rows = []
-    for each, candidate in found.rows.items():
-        own, dated = lexical[each], found.dated.get(each, 0.0) if found.dated else 0.0
-        evidence = scale * (own.lexical + spread * own.spill) + spread * DATED * dated
-        if windows:
-            dense = found.density.get(each, usual) - usual
-            evidence += profile.meaning * (windows.get(each, 0.0) - DENSE * dense)
+    for each, row in found.rows.items():
+        session, dated = SESSION_SHARE * found.sessions.get(row.session_id or "", 0.0), found.dated.get(each, 0.0)
+        evidence = scale * row.score + DATED * dated
+        if found.similar:
+            cosine = found.similar.get(each, unknown if row.score else 0.0)
+            evidence += profile.meaning * (cosine - DENSE * (found.density.get(each, usual) - usual))
         weighed = (
-            saturate(evidence + scale * spread * own.session),
-            recency(candidate, profile, now) if profile.recency else 0.0,  # not computed if it has no weight
-            min(candidate.mention_count / 10, 1.0),
-            candidate.importance,
-            credibility(candidate) if profile.credibility else 0.0,
+            saturate(evidence + scale * session),
+            recency(row, profile, now) if profile.recency else 0.0,  # not computed if it has no weight
+            min(row.mention_count / 10, 1.0),
+            row.importance,
+            credibility(row) if profile.credibility else 0.0,
         )
         meaning = found.similar.get(each, 0.0) if found.similar else None
         score = sum(map(mul, weights, weighed))
-        rows.append(RowScore(candidate, score, evidence, own, weighed, weights, dated, meaning))
+        rows.append(RowScore(row, score, evidence, row.score, session, weighed, weights, dated, meaning))
     rows.sort(key=lambda each: (each.score, each.match.created_at, each.match.id), reverse=True)
     return rows
 

@@ -26,8 +26,7 @@ from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.overlay import FLUSH_ROWS, FORMAT, Overlay, Text, count_terms
 from chatbot.stores.observations.ranking import RankedRows, Totals, rank_rows, rows_holding
 from chatbot.stores.observations.segments import MAX_ROWS, Numbers, Segment
-from chatbot.stores.query import Corpus
-from chatbot.stores.text.bm25 import Document, average_length
+from chatbot.stores.text.bm25 import Document
 
 logger = logging.getLogger(__name__)
 
@@ -121,10 +120,9 @@ class TextIndex:
         """Return for each of the distinct terms the visible rows that hold it, in any field."""
         return rows_holding(terms, self._totals_of(visible), self._overlay, visible)
 
-    def corpus(self, visible: Visible) -> Corpus:
-        """Return how many rows are visible, and their mean length."""
-        totals = self._totals_of(visible)
-        return Corpus(totals.count, average_length(totals.lengths, totals.count))
+    def count(self, visible: Visible) -> int:
+        """Return how many rows are visible."""
+        return self._totals_of(visible).count
 
     def plan(self, least: int = 0) -> Plan | None:
         """Plan the next segment to write; None while fewer rows than `least`, or too few to be worth it, wait."""

@@ -5,20 +5,19 @@ Imported with the first question, because it loads NumPy.
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
-from itertools import islice, repeat
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from chatbot.stores.access import View
 from chatbot.stores.observation import TYPES, rank
-from chatbot.stores.observations import filters, ranking
-from chatbot.stores.observations.lookups import COLUMNS, label_of
+from chatbot.stores.observations import ranking
+from chatbot.stores.observations.lookups import COLUMNS
 from chatbot.stores.observations.replica import Replica
-from chatbot.stores.query import Candidates, Corpus, Filter, Match, Question, best_cosines
+from chatbot.stores.query import Candidates, Filter, Match, Question, best_cosines
 from chatbot.stores.records import unit
 from chatbot.stores.text.bm25 import BOOSTS, FIELDS, inverse_frequency
 
@@ -28,14 +27,9 @@ if TYPE_CHECKING:
     from chatbot.stores.observations.segments import Numbers
 
 
-_REACH = 2
-"""Rows on each side of a row that are its neighbours."""
 _COMPARED = 100
 """Number of most similar rows whose density is computed: about 1 ms."""
 _MOST_TERMS = 32
-_SPILLING = 100
-"""Number of best hits, and of most similar ones, whose neighbours are added."""
-_MOST_NEIGHBOURS = 100
 
 
 class Questions:
@@ -90,41 +84,19 @@ class Questions:
         found = self._index.rows_holding(terms, self._visible)
         return {term: count for term, rows in zip(terms, found, strict=True) if (count := len(rows))}
 
-    def corpus(self) -> Corpus:
-        """Return the number and mean length of the rows that the caller sees."""
-        return self._index.corpus(self._visible)
+    def count(self) -> int:
+        """Return how many rows the caller sees."""
+        return self._index.count(self._visible)
 
     def sessions_about(self, terms: Sequence[str]) -> dict[str, float]:
         """Score how much the current rows of each session are about the terms; see `bm25.score_sessions`."""
         return ranking.sessions_about(self._table, self._index.rows_holding(list(dict.fromkeys(terms)), self._visible))
 
-    def neighbours(self, ids: Iterable[str]) -> dict[str, dict[str, int]]:
-        """Return the current rows next to each of `ids` in its session, with their distance, negative before it.
-
-        Rows that the caller may not see do not count. Ids without a session, or that are not current, are left out.
-        """
-        table = self._table
-        return {
-            table.ids[number]: {table.ids[other]: distance for other, distance in others.items()}
-            for number in table.numbers_seen(dict.fromkeys(ids), self._visible)
-            if (others := self._neighbours_of(number)) is not None
-        }
-
-    def outline(self, ids: Iterable[str], wanted: Filter) -> list[Match]:
-        """Return the ranking data of those of `ids` that are current and match, in this order; their score is 0."""
-        table = self._table
-        if "active" not in wanted.statuses:
-            return []
-        fitting = filters.fitting_rows(table, wanted)
-        numbers = filter(filters.predicate(table, wanted), table.numbers_seen(ids, self._visible))
-        chosen = [number for number in numbers if fitting is None or number in fitting]
-        return self._matches(chosen, [0.0] * len(chosen))
-
     def candidates(self, question: Question, wanted: Filter) -> Candidates:
         """Answer `ObservationStore.candidates`."""
-        corpus = self.corpus()
+        rows = self.count()
         last, earlier, dates = [
-            self._weigh(words, corpus) for words in (question.terms, question.earlier, question.dates)
+            self._weigh(words, rows) for words in (question.terms, question.earlier, question.dates)
         ]
         found = Candidates({each.id: each for each in self.match(list(last), wanted, question.limit)})
         for match in self.match(list(earlier), wanted, question.limit):
@@ -132,7 +104,6 @@ class Questions:
             score = (before.score if before else 0.0) + question.earlier_weight * match.score
             found.rows[match.id] = replace(match, score=score)
         found.weight = sum(last.values()) + question.earlier_weight * sum(earlier.values())
-        found.average_length = corpus.average_length
         dated = self.match(list(dates), wanted, question.limit)
         whole = BOOSTS[FIELDS.index("dates")] * sum(dates.values()) or 1.0
         found.dated = {match.id: min(1.0, match.score / whole) for match in dated}
@@ -145,7 +116,6 @@ class Questions:
         found.similar = {match.id: cosine for match, cosine in alike if match.id != question.without}
         found.density = self._densities(list(cosines)[:_COMPARED], question)
         found.rows.pop(question.without, None)
-        self._add_neighbours(wanted, question, found)
         if any(each.session_id for each in found.rows.values()):
             found.sessions = self.sessions_about(list(last or earlier))
         return found
@@ -164,49 +134,14 @@ class Questions:
         found = self._vectors.densities(numbers, question.vectors).tolist()
         return dict(zip(map(self._table.ids.__getitem__, numbers), found, strict=True))
 
-    def _weigh(self, words: Sequence[str], corpus: Corpus) -> Mapping[str, float]:
+    def _weigh(self, words: Sequence[str], rows: int) -> Mapping[str, float]:
         """Return the distinct words with their inverse frequencies; of too many, the rarest that rows hold."""
         held = self.frequencies(words) if words else {}
-        weighed = {word: inverse_frequency(max(corpus.rows, 1), held.get(word, 0)) for word in words}
+        weighed = {word: inverse_frequency(max(rows, 1), held.get(word, 0)) for word in words}
         if len(weighed) <= _MOST_TERMS:
             return weighed
         rarest = {*sorted(held, key=held.__getitem__)[:_MOST_TERMS]}
         return {word: weight for word, weight in weighed.items() if word in rarest}
-
-    def _add_neighbours(self, wanted: Filter, question: Question, found: Candidates) -> None:
-        best = sorted([(-each.score, each.id) for each in found.rows.values()])[:_SPILLING]
-        alike = sorted([(-cosine, each) for each, cosine in found.similar.items()])[:_SPILLING]
-        asked = list(dict.fromkeys([each for _, each in (*best, *alike)]))
-        neighbours = self.neighbours(asked)
-        scores: dict[str, float] = {}
-        for each, others in neighbours.items():
-            score = found.rows[each].score
-            for other, distance in others.items():
-                if other not in found.rows and other != question.without:
-                    scores[other] = scores.get(other, 0.0) + score / (1 + abs(distance))
-        chosen = sorted([(-score, each) for each, score in scores.items()])[:_MOST_NEIGHBOURS]
-        for match in self.outline([each for _, each in chosen], wanted):
-            found.rows[match.id] = match
-        apart = {each for each, match in found.rows.items() if match.type in question.apart}
-        apart |= {question.without} if question.without else set()
-        found.neighbours = {
-            each: {other: distance for other, distance in others.items() if other not in apart} if apart else others
-            for each, others in neighbours.items()
-            if each not in apart
-        }
-
-    def _neighbours_of(self, number: int) -> dict[int, int] | None:
-        """Return the visible rows next to a row in its session, with their distance; None without a session."""
-        table, flags = self._table, self._visible.flags
-        session = table.sessions[table.session_of[number]]
-        if session is None:
-            return None
-        rows = table.labels.of(label_of("session_id", session))
-        at = bisect.bisect_left(rows, number)
-        before = islice((rows[place] for place in range(at - 1, -1, -1) if flags[rows[place]]), _REACH)
-        after = islice((rows[place] for place in range(at + 1, len(rows)) if flags[rows[place]]), _REACH)
-        earlier = [(row, -step) for step, row in enumerate(before, 1)]
-        return dict(earlier[::-1]) | {row: step for step, row in enumerate(after, 1)}
 
     def _matches(self, numbers: Sequence[int], scores: Iterable[float]) -> list[Match]:
         known = [self._values(name, numbers) for name in Match.__struct_fields__[2:]]

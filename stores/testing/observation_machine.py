@@ -237,9 +237,8 @@ class ObservationMachine(RuleBasedStateMachine):
     def search(self, words: str, wanted: Filter, view: Any, limit: int) -> None:
         self._both(lambda store: store.match(self._view(view), terms(words), wanted, limit=limit))
         asked = tuple(terms(words))
-        for apart in (frozenset[str](), frozenset({"note"})):
-            question = Question(terms=asked[:1], earlier=asked[1:], limit=limit, apart=apart)
-            self._both(lambda store, question=question: store.candidates(self._view(view), question, wanted))  # type: ignore[misc]
+        question = Question(terms=asked[:1], earlier=asked[1:], limit=limit)
+        self._both(lambda store: store.candidates(self._view(view), question, wanted))
 
     @rule(wanted=_FILTERS, view=_VIEWS, order=st.sampled_from(["created", "updated"]), ascending=st.booleans(),
           limit=st.sampled_from([0, 1, 3, 200]), after=st.none() | _ID)  # fmt: skip

@@ -75,12 +75,6 @@ def score_sessions(counts: Sequence[Mapping[str, int]]) -> dict[str, float]:
     return scores
 
 
-def average_length(lengths: Sequence[float], rows: int) -> float:
-    """Return the mean number of terms of a document, dates left out; `lengths` are the sums of each field's lengths."""
-    texts = sum(length for name, length in zip(FIELDS, lengths, strict=True) if name != "dates")
-    return texts / rows if rows else 0.0
-
-
 def rank(documents: Mapping[int, Document], query: Sequence[str]) -> dict[int, float]:
     """Score the (visible) documents that have any of the terms, in no particular order.
 

@@ -21,7 +21,6 @@ from chatbot.memory.scoring import (
     ScoringProfile,
     outstanding_row,
     score_rows,
-    window_means,
 )
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Candidates, Match
@@ -144,19 +143,6 @@ def test_what_the_prompt_shows_anyway_does_not_decide_how_good_the_others_must_b
     assert verdicts == {"shown": "seen already", "good": "recalled"}
 
 
-def test_a_row_is_as_alike_as_it_is_together_with_those_beside_it() -> None:
-    rows = {name: candidate(name, lexical=0.0) for name in ("before", "row", "after", "alone")}
-    beside = {"row": {"before": -1, "after": 1}, "before": {"row": 1}, "after": {"row": -1}}
-    rows["after"] = replace(rows["after"], score=1.0)
-    rows["unlike"] = candidate("unlike", lexical=0.0)
-    found = window_means(rows, beside, {"row": 0.6, "before": 0.4, "alone": 0.6}, 0.1)
-    assert found["row"] == pytest.approx((0.6 + 0.1 * 0.4 + 0.1 * 0.1) / 1.2)
-    assert found["before"] == pytest.approx((0.4 + 0.1 * 0.6) / 1.1)
-    assert found["after"] == pytest.approx((0.1 + 0.1 * 0.6) / 1.1)
-    assert found["alone"] == 0.6
-    assert found["unlike"] == 0
-
-
 def test_one_weak_word_gives_way_to_meaning_and_many_rare_words_do_not() -> None:
     """A question of one word weighs little, so a row that holds it is no better than the word."""
     similar = {"meaning": 0.4, "words": 0.1}
@@ -164,16 +150,6 @@ def test_one_weak_word_gives_way_to_meaning_and_many_rare_words_do_not() -> None
     rare = weak | {"words": candidate("words", lexical=30.0)}
     assert ranked(weak, INJECT, weight=4.0, similar=similar)[0].match.id == "meaning"
     assert ranked(rare, INJECT, weight=30.0, similar=similar)[0].match.id == "words"
-
-
-def test_context_counts_less_where_rows_are_long() -> None:
-    rows = {name: candidate(name, lexical=5.0, session_id="s") for name in ("hit", "beside")}
-    beside = {"hit": {"beside": 1}, "beside": {"hit": -1}}
-    short, long = (
-        ranked(rows, INJECT, neighbours=beside, sessions={"s": 5.0}, average_length=length)[0].score
-        for length in (10.0, 600.0)
-    )
-    assert long < short
 
 
 @given(st.floats(0, 4000), st.sampled_from(["note", "event", "discovery", "technical"]))
@@ -228,13 +204,6 @@ def test_a_score_lies_between_0_and_1_whatever_else_was_found(rows: list[Match],
 @given(st.permutations([candidate(name, lexical=lexical) for name, lexical in zip("abcd", (2, 2, 1, 0), strict=True)]))
 def test_the_order_does_not_depend_on_how_rows_came_in(rows: list[Match]) -> None:
     assert [each.match.id for each in ranked({row.id: row for row in rows}, SEARCH)] == ["b", "a", "c", "d"]
-
-
-@given(st.floats(0.1, 100))
-def test_what_spills_over_is_less_than_what_was_matched(lexical: float) -> None:
-    rows = {name: candidate(name, lexical=lexical if name == "a" else 0.0) for name in "abc"}
-    found = ranked(rows, SEARCH, neighbours={"a": {"b": 1, "c": 2}})
-    assert [each.match.id for each in found] == ["a", "b", "c"]
 
 
 def test_a_session_alone_is_no_evidence() -> None:

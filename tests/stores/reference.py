@@ -35,7 +35,7 @@ from chatbot.stores.observations.writer import archiving, is_overfull, one_dimen
 from chatbot.stores.query import Filter, Match
 from chatbot.stores.records import Vector, unit
 from chatbot.stores.row_events import Event, Outcome, apply, as_strict_as, chain_of, erased_by, implied_events
-from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, average_length, length_to_byte, rank, score_sessions
+from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, length_to_byte, rank, score_sessions
 
 
 class ReferenceStore(ObservationStore):
@@ -321,35 +321,14 @@ class BruteQuestions(Questions):
         )
         return {term: held[term] for term in terms if held[term]}
 
-    def corpus(self) -> query.Corpus:
-        lengths = [quantized(document_of(row)) for row in self.rows]
-        totals = [sum(field) for field in zip(*lengths, strict=True)] or [0] * len(FIELDS)
-        return query.Corpus(len(lengths), average_length(totals, len(lengths)))
+    def count(self) -> int:
+        return len(self.rows)
 
     def sessions_about(self, terms: Sequence[str]) -> dict[str, float]:
         rows = [(row.session_id, document_of(row)) for row in self.rows if row.session_id]
         held = [(session, {word for words in document.values() for word in words}) for session, document in rows]
         distinct = dict.fromkeys(terms)
         return score_sessions([Counter(session for session, words in held if term in words) for term in distinct])
-
-    def neighbours(self, ids: Iterable[str]) -> dict[str, dict[str, int]]:
-        sessions: defaultdict[str, list[str]] = defaultdict(list)
-        for row in self.rows:
-            if row.session_id:
-                sessions[row.session_id].append(row.id)
-        found, asked = {}, {*ids}
-        for line in sessions.values():
-            for at, each in enumerate(line):
-                if each in asked:
-                    begin = max(0, at - 2)
-                    found[each] = {
-                        one: begin + step - at for step, one in enumerate(line[begin : at + 3]) if one != each
-                    }
-        return found
-
-    def outline(self, ids: Iterable[str], wanted: Filter) -> list[Match]:
-        rows = {row.id: row for row in self.rows if fits(row, wanted, self.now)}
-        return [Match.of(rows[each], 0.0) for each in ids if each in rows]
 
 
 def consolidated(row: Observation, at: datetime, decay_per_day: float) -> float | None:

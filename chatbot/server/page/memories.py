@@ -38,7 +38,6 @@ PART_NAMES = {
     "importance": "importance",
     "credibility": "credibility",
     "lexical": "lexical match",
-    "spill": "neighbouring messages",
     "session": "session",
     "meaning": "meaning",
     "later": "said later about the same thing",
