@@ -220,7 +220,7 @@ async def measure(
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder, "year")
         async with runtime_in(home, voice, lambda: clock[0]) as runtime:
-            await year(runtime, voice, life.lines(others), clock, replies)
+            await year(runtime, voice, life.sessions(others), clock, replies)
             clock[0] = BEGIN + timedelta(days=DAYS + 1)
             await runtime.memory.memory("chat").embed_memories()
             rows = [row for row in await runtime.memory.memory("chat").every() if row.type == "exchange"][::-1]

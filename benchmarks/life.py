@@ -14,12 +14,13 @@
 
 A person states the facts of `sets/life.txt` in a chat with all its hooks, four turns a session, among 200 messages of
 other talk: the person's own, if the set has some, and those of other people (`sets/other_talk.txt`). Changes follow
-some months later. At the end each question begins a session of its own, and the memory block of its prompt is read;
-its notes are in the order in which they were said. A fact is right if a note has the right words. It is outdated if a
-note has the outdated words without the right ones, except a line of the profile that says until when it was true. It
-is stale if, besides, no later note has the right words. Precision is the share of notes that have the right or the
-outdated words. Tokens are a quarter of the characters of the block, in the median. Rows for small talk are notes a
-message that the set lists as such, which needs no memory.
+some months later. A set may also be a year of whole chats and questions about it (`sets/life_seventyfirst.txt`). At
+the end each question begins a session of its own, and the memory block of its prompt is read; its notes are in the
+order in which they were said. A fact is right if a note has the right words. It is outdated if a note has the outdated
+words without the right ones, except a line of the profile that says until when it was true. It is stale if, besides,
+no later note has the right words. Precision is the share of notes that have the right or the outdated words. Tokens
+are a quarter of the characters of the block, in the median. Rows for small talk are notes a message that the set lists
+as such, which needs no memory.
 """
 
 from __future__ import annotations
@@ -75,12 +76,16 @@ class Life:
     facts: list[Fact]
     talk: list[str]
     small: list[str]
+    chats: list[list[str]]
+    """All messages of the year by session, if the set has them so."""
 
-    def lines(self, others: int) -> list[str]:
-        """Return the messages of the year in order: facts in its first half, changes in its second.
+    def sessions(self, others: int) -> list[list[str]]:
+        """Return the messages of the year by session, in order: facts in its first half, changes in its second.
 
         `others` stand throughout: the person's own, and then some of other people, chosen by chance.
         """
+        if self.chats:
+            return self.chats
         chance = random.Random(4)
         said = [(chance.uniform(0, 0.45), fact.first) for fact in self.facts]
         said += [(chance.uniform(0.55, 0.95), fact.later) for fact in self.facts if fact.later]
@@ -88,7 +93,8 @@ class Life:
         other = [*self.talk, *chance.sample(strangers, max(0, others - len(self.talk)))][:others]
         chance.shuffle(other)
         said += [(number / others, text) for number, text in enumerate(other)]
-        return [text for _, text in sorted(said)]
+        texts = [text for _, text in sorted(said)]
+        return [texts[start : start + _A_SESSION] for start in range(0, len(texts), _A_SESSION)]
 
 
 @dataclass(frozen=True)
@@ -107,14 +113,20 @@ class Answer:
 
 def read_life(path: Path, half: str = "all") -> Life:
     """Read a set, with all its facts or a half of them: every other fact of each kind."""
-    life, count = Life([], [], []), Counter[str]()
+    life, count = Life([], [], [], []), Counter[str]()
     for line in path.read_text(encoding="utf-8").splitlines():
         kind, _, text = (part.strip() for part in line.partition("|"))
+        if kind == "ask":  # about a year of chats: question and right words
+            kind, text = "holds", f"||{text}|"
         if kind in KINDS:
             first, later, question, right, stale = (part.strip() for part in text.split("|"))
             count[kind] += 1
             if half == "all" or (count[kind] % 2 == 1) is (half == "seen"):
                 life.facts.append(Fact(kind, first, later, question, _alternatives(right), _alternatives(stale)))
+        elif line == "session":
+            life.chats.append([])
+        elif line.startswith("> "):
+            life.chats[-1].append(line[2:])
         elif kind in {"talk", "small"}:
             (life.talk if kind == "talk" else life.small).append(text)
     return life
@@ -125,15 +137,19 @@ def _alternatives(words: str) -> tuple[str, ...]:
 
 
 async def year(
-    runtime: Runtime, voice: Voice, said: list[str], clock: list[datetime], replies: Sequence[str] = REPLIES
+    runtime: Runtime,
+    voice: Voice,
+    sessions: list[list[str]],
+    clock: list[datetime],
+    replies: Sequence[str] = REPLIES,
 ) -> None:
     """Run the year: each session begins, has its turns, and ends, with all its hooks."""
     chance = random.Random(5)
-    for start in range(0, len(said), _A_SESSION):
-        clock[0] = BEGIN + timedelta(days=DAYS * start / len(said))
+    for number, said in enumerate(sessions):
+        clock[0] = BEGIN + timedelta(days=DAYS * number / len(sessions))
         session = await begin(runtime)
         chat = runtime.chat(session)
-        for text in said[start : start + _A_SESSION]:
+        for text in said:
             clock[0] += timedelta(minutes=3)
             voice.begin(Line(text, chance.choice(replies)))
             await chat.turn(text)
@@ -193,7 +209,7 @@ async def measure(life: Life, others: int, questions: int = 0) -> tuple[list[Ans
     voice, clock = Voice(), [BEGIN]
     with tempfile.TemporaryDirectory() as folder:
         async with runtime_in(Path(folder), voice, lambda: clock[0]) as runtime:
-            await year(runtime, voice, life.lines(others), clock)
+            await year(runtime, voice, life.sessions(others), clock)
             clock[0] = BEGIN + timedelta(days=DAYS + 1)
             await runtime.memory.memory("chat").embed_memories()
             idle = sum([len(notes_in(await block_for(runtime, each, clock[0]))) for each in life.small])
