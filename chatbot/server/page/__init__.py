@@ -56,7 +56,7 @@ FORMS = {
     "/c/{session_id}/rename": PageForm("rename_session", "/c/{session_id}"),
     "/profile": PageForm("set_profile", "/profile"),
     "/profile/{key}/pin": PageForm("pin_profile", "/profile"),
-    "/profile/{key}/forget": PageForm("forget_profile", "/profile"),
+    "/profile/{key}/forget": PageForm("forget_profile", "/profile?hidden={key}"),
     "/profile/proposals/{memory_id}/accept": PageForm("accept_proposal", "/profile"),
     "/profile/proposals/{memory_id}/reject": PageForm("reject_proposal", "/profile"),
     "/tasks": PageForm("add_task", "/tasks"),

@@ -58,6 +58,10 @@ _RESULTS = {
 }
 
 
+Hidden = Annotated[str, Query(max_length=8_000)]
+"""Ids of the memories that were just hidden; an undo restores them."""
+
+
 class MemoryQuery(BaseModel):
     """Search text and filters. Days are ISO dates, both included, in the time zone of this machine."""
 
@@ -71,8 +75,7 @@ class MemoryQuery(BaseModel):
     order: Order = "created"
     after: str = Field("", max_length=100)
     done: str = Field("", max_length=100)
-    hidden: str = Field("", max_length=8_000)
-    """Ids of the memories that an undo would restore."""
+    hidden: Hidden = ""
 
     @property
     def is_search(self) -> bool:
@@ -107,7 +110,6 @@ _NO_FILTERS = {"after", "done", "hidden"}
 async def show(request: Request, access: AccessHere, asked: Annotated[MemoryQuery, Query()]) -> Response:
     """Search active memories, or list them by day."""
     hits, following, begin = await _find_page(access, asked)
-    undo = [each for each in asked.hidden.split(",") if is_id(each)]
     return render_page(
         request,
         "memories.html",
@@ -121,10 +123,14 @@ async def show(request: Request, access: AccessHere, asked: Annotated[MemoryQuer
         types=TYPES,
         statuses=STATUSES,
         done=_RESULTS.get(asked.done, ""),
-        undo=undo,
+        undo=_ids_in(asked.hidden),
         part_names=PART_NAMES,
         weighed=WEIGHED,
     )
+
+
+def _ids_in(hidden: Hidden) -> list[str]:
+    return [each for each in hidden.split(",") if is_id(each)]
 
 
 async def _find_page(access: IdentityAccess, asked: MemoryQuery) -> tuple[list[Hit], str, int]:
@@ -242,10 +248,10 @@ def _row_in(versions: list[Version], memory_id: str) -> Observation:
 
 
 @router.get("/profile")
-async def show_profile_page(request: Request, access: AccessHere) -> Response:
+async def show_profile_page(request: Request, access: AccessHere, hidden: Hidden = "") -> Response:
     """Render the current lines, the proposals, and the answers to the standing questions."""
     known = await show_profile(access.context, sensitivities=OWN)
-    return render_page(request, "profile.html", access, here="profile", known=known, key="")
+    return render_page(request, "profile.html", access, here="profile", known=known, key="", undo=_ids_in(hidden))
 
 
 @router.get("/profile/{key}")

@@ -175,7 +175,21 @@ def test_the_profile_is_set_pinned_forgotten_and_shows_its_history(client: httpx
     assert "Unpin: home: Lisbon" in client.post(pin).text
     history = client.get("/i/ada/profile/home").text
     assert re.findall("<bdi>(home: .*?)</bdi>", history) == ["home: Berlin", "home: Lisbon"]
-    assert "No profile yet" in client.post(pin.replace("/pin", "/forget")).text
+    forgotten = client.post(pin.replace("/pin", "/forget")).text
+    assert "No profile yet" in forgotten
+    assert "1 memory is hidden" in forgotten
+    undo = dict(re.findall(r'name="(id:[^"]*|back)" value="([^"]*)"', forgotten))
+    assert "home: Lisbon" in client.post("/i/ada/memory/restore", data=undo).text
+
+
+def test_a_text_that_is_too_long_is_refused_or_kept_whole_and_no_field_cuts_it(client: httpx.Client) -> None:
+    long = "long " * 1_000
+    fields = {"/profile": "value", "/memory": "title", "/tasks": "title"}
+    for path, name in fields.items():
+        answer = client.post(f"/i/ada{path}", data={"key": "home", name: long})
+        assert answer.is_error or f"{long.strip()}<" in answer.text
+        assert "maxlength" not in client.get(f"/i/ada{path}").text
+    assert "must have 1 to 60 characters" in client.post("/i/ada/profile", data={"key": "k" * 61, "value": "x"}).text
 
 
 def test_tasks_have_dates_and_private_ones_are_shown_too(client: httpx.Client) -> None:
