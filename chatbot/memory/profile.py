@@ -278,6 +278,11 @@ async def _write_value(
         importance=0.6,
     )
     kept = await _keep(scope, draft)
+    if kept.outcome == "exact_dup":  # an imported proposal has the text of its line
+        rows = await scope.store.get(scope.write_view(SENSITIVITIES), [kept.id])
+        if any(map(is_proposal, rows)):
+            await scope.change("delete", kept.id)
+            kept = await _keep(scope, draft)
     if kept.outcome == "added":
         left = [(line.id, kept.id) for line in replaced[1:]] if later is None else [(kept.id, later.id)]
         for old, new in left:

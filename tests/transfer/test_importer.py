@@ -279,9 +279,13 @@ async def test_no_file_changes_a_profile_or_what_was_said_last(memory: MemorySys
     for _ in range(2):
         await imported(memory, path)
     assert await owner.profile("home") == [before]
-    assert [row.title for row in await owner.profile_proposals()] == ["home: Mars City"]
+    [proposal] = await owner.profile_proposals()
+    assert proposal.title == "home: Mars City"
     [kept] = await owner.get([old.id])
     assert (kept.mention_count, kept.last_mentioned_at) == (0, None)
     hits = {hit.id: hit for hit in (await owner.recall("Do I live in Berlin or Lisbon?")).hits}
     [lisbon] = [hit for hit in hits.values() if hit.observation and "Lisbon" in hit.observation.user_text]
     assert hits.keys() >= {old.id, lisbon.id}
+    assert (await owner.profile_accept(proposal.id)).outcome == "added"
+    assert [line.value for line in await owner.profile("home")] == ["Mars City"]
+    assert await owner.profile_proposals() == []
