@@ -423,7 +423,7 @@ def table_lines(head: Sequence[str], rows: Iterable[Sequence[str]], width: int |
             cells = [[*row[:-2], row[-1]] for row in cells]
             widths = [*widths[:-2], widths[-1]]
         widths = _narrowed(widths, width - len(_GAP) * (len(widths) - 1))
-    return [_GAP.join(map(_fitted, row, widths)).rstrip() for row in cells]
+    return [_GAP.join(map(fitted, row, widths)).rstrip() for row in cells]
 
 
 def _least(widths: list[int]) -> int:
@@ -440,7 +440,8 @@ def _narrowed(widths: list[int], room: int) -> list[int]:
     return narrowed
 
 
-def _fitted(cell: str, width: int) -> str:
+def fitted(cell: str, width: int) -> str:
+    """Return the text in that many cells: padded, or cut with an ellipsis."""
     return _sized(cell, width) if _width(cell) <= width else _sized(cell, width - 1) + _CUT
 
 

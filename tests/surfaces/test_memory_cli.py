@@ -436,6 +436,12 @@ def test_words_work_where_ids_do_and_without_a_terminal_the_best_match_must_be_a
         fails(4, f"no memory has the id {text!r}, and none matches it", verb, "--first", text)
     fails(4, "no task has the id 'drawer', and none matches it", "tasks", "done", "--first", "drawer")
     assert ok("restore", "--first", "tea", "RED") == f"restored {tea}\n"
+    fails(4, "no proposal has the id 'tin', and none matches it", "profile", "accept", "tin")
+    ok("profile", "set", "home", "Lisbon")
+    ok("export", "-o", "all.jsonl")
+    command.project(CONFIG, "ada", "grace")
+    ok("import", "all.jsonl", "-i", "grace")
+    assert "added" in ok("profile", "accept", "--first", "lisbon", "-i", "grace")
     fails(4, "no memory has the id 01a2-ffff\n", "forget", "01a2-ffff")
     fails(2, "name a memory, by its id or by words in it", "forget", "--first", "")
     assert f"purged {other}" in ok("purge", "--first", "tin opener", "--yes")

@@ -90,6 +90,9 @@ def test_the_last_exchange_is_taken_back_asked_again_and_edited(start: Start) ->
     assert _said() == [("user", "a question indeed"), ("assistant", "three")]
     chat.say("/undo", "removed 'a question indeed'")
     chat.say("/undo", "nothing to remove")
+    chat.say("/context", "the prompt for: a message such as hello")
+    chat.say("a long question " * 4 + "now", "four")
+    chat.say("/undo", "removed '(a long question ){3}a long ques…'")
     assert _said() == []
     assert "continue with" not in chat.leave()
     assert not list(Path("identities/ada/memory/sessions").iterdir())
@@ -412,8 +415,11 @@ def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -
     chat.say("/forget heating", "which one\\? number:")
     chat.type("1\r", "forgotten 0.*forgotten 0")
     chat.say("/recall heating", "no memories found")
-    chat.say("/tasks add Call the plumber", "Call the plumber.*completes one")
-    chat.say("/tasks done 1", "no tasks found")
+    chat.say(
+        "/tasks add Call the plumber, password: hunter2!x", "SECRETS WERE REMOVED.*Call the plumber.*completes one"
+    )
+    chat.say("/tasks done 7 plumbers", "which one\\? number:")
+    chat.type("1\r", "completed: Call the plumber.*no tasks found")
     chat.say("/rename", "usage: /rename TITLE")
     chat.say("/forget", "usage: /forget")
     [session] = Path("identities/ada/memory/sessions").iterdir()

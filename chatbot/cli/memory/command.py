@@ -14,7 +14,7 @@ from chatbot import operation as kinds
 from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, OF_SESSIONS, given_of
 from chatbot.cli.memory.tables import say_numbered
 from chatbot.cli.options import setup_of
-from chatbot.cli.output import ask_line, progress, say_result, warn
+from chatbot.cli.output import ask_line, fitted, progress, say_result, warn
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
 from chatbot.messages import TaskStatus
@@ -81,7 +81,7 @@ class VerbRun:
         if is_first:
             return [rows[0].id]
         if self.args.json or not sys.stdin.isatty():
-            named = ", ".join(f"{row.id} {row.headline[:40]!r}" for row in rows[:3])
+            named = ", ".join(f"{row.id} {fitted(row.headline, 40).strip()!r}" for row in rows[:3])
             otherwise = ", or add --first for the best match" if hasattr(self.args, "first") else ""
             raise InvalidValue(f"{text!r} is not an id: name one, such as {named}{otherwise}")
         say_numbered(rows)
@@ -93,12 +93,16 @@ class VerbRun:
     async def _matches(self, text: str, noun: str, *, by_words: bool) -> list[Observation]:
         """Return the memories to choose from: the best matches. With `by_words`, each has a word of the text.
 
-        `restore` chooses among hidden memories, which no search finds: those with every word, the latest first.
+        A proposal, and a hidden memory for `restore`, must have every word; the latest comes first.
         """
-        if getattr(self.args, "operation", "") == "restore_memory":
+        is_restore = getattr(self.args, "operation", "") == "restore_memory"
+        if is_restore or noun == "proposal":
             words = text.casefold().split()
-            hidden = await self.memories.every(statuses=STATUSES[1:], sensitivities=SENSITIVITIES)
-            found = [row for row in hidden if all(word in row.text().casefold() for word in words)]
+            if is_restore:
+                rows = await self.memories.every(statuses=STATUSES[1:], sensitivities=SENSITIVITIES)
+            else:
+                rows = await self.memories.profile_proposals()
+            found = [row for row in rows if all(word in row.text().casefold() for word in words)]
             return sorted(found, key=lambda row: row.updated_at, reverse=True)[:_MATCHES]
         types: list[Type] = ["task"] if noun == "task" else []
         hits = await self.memories.search(

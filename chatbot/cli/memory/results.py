@@ -57,7 +57,7 @@ _SESSION_LINES: dict[str, Callable[[SessionRecord], str]] = {
     "mark_session": lambda record: f"{record.id} is {record.sensitivity}",
     "pin_session": lambda record: f"{'pinned' if record.pinned_at else 'unpinned'} {record.id}",
 }
-_DONE = {"add_task": "added", "start_task": "in progress", "finish_task": "completed", "cancel_task": "cancelled"}
+_DONE = {"add_task": "on the list", "start_task": "in progress", "finish_task": "completed", "cancel_task": "cancelled"}
 
 
 def show(run: VerbRun, operation: Operation, result: Any, given: Mapping[str, Any]) -> None:

@@ -224,17 +224,14 @@ class MemorySlash(Slash):
     async def do_tasks(self, text: str) -> None:
         """List, add or complete tasks: /tasks, /tasks add TITLE, or /tasks done NUMBER."""
         verb, _, rest = text.partition(" ")
-        session = self._session()
         if verb == "add":
-            await session.memory.add_task(require(rest.strip(), "/tasks add TITLE"))
+            await self._run("add_task", title=require(rest.strip(), "/tasks add TITLE"))
         elif verb == "done":
             one = resolve_number(require(rest.strip(), "/tasks done NUMBER"), list(self._tasks))
-            await session.memory.update_task(
-                await session.memory.resolve(one, sensitivities=SENSITIVITIES), status="completed"
-            )
+            await self._run("finish_task", task_id=one)
         elif verb:
             raise InvalidValue("usage: /tasks, /tasks add TITLE, or /tasks done NUMBER")
-        self._tasks = tuple(task.id for task in await session.memory.tasks())
+        self._tasks = tuple(task.id for task in await self._session().memory.tasks())
         await self._run("list_tasks")
         if self._tasks:
             self._screen.say("/tasks done NUMBER completes one, counted from the top", "dim")

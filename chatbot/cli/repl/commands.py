@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from chatbot.cli.output import SESSION_HEAD, say_hit, say_table, session_rows
+from chatbot.cli.output import SESSION_HEAD, fitted, say_hit, say_table, session_rows
 from chatbot.cli.repl.actions import FOUND, MemorySlash, ReplySlash
 from chatbot.cli.repl.editor import edit_text, named_editor
 from chatbot.cli.repl.input import CommandLineSlash, NextStep, require, resolve_number
@@ -160,7 +160,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
             self._screen.say("nothing to remove", "dim")
             return
         first_line = taken[0].content.partition("\n")[0]
-        self._screen.say(f"removed {first_line[:60]!r}", "dim")
+        self._screen.say(f"removed {fitted(first_line, 60).strip()!r}", "dim")
 
     async def do_retry(self, _: str) -> NextStep:
         """Ask the last question again.
@@ -243,9 +243,9 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         """
         from chatbot.cli.repl.reply import context_picture
 
-        asked = text or await self.chat.last_message() or "hello"
-        bundle, _ = await self.chat.dry_run(asked)
-        self._screen.draw(context_picture(bundle, asked))
+        asked = text or await self.chat.last_message()
+        bundle, _ = await self.chat.dry_run(asked or "hello")
+        self._screen.draw(context_picture(bundle, asked or "a message such as hello"))
 
     async def do_compact(self, _: str) -> None:
         """Replace all but the last exchange with a summary.
