@@ -406,7 +406,6 @@ def _terminal_width(to: TextIO) -> int | None:
 _GAP = "  "
 _NARROWEST_LAST = 12
 _KEPT_FIRST = 2
-_CUT = "…"
 
 
 def table_lines(head: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:
@@ -427,7 +426,6 @@ def table_lines(head: Sequence[str], rows: Iterable[Sequence[str]], width: int |
 
 
 def _least(widths: list[int]) -> int:
-    """Return the minimum width of the last column."""
     return min(widths[-1], _NARROWEST_LAST)
 
 
@@ -442,11 +440,10 @@ def _narrowed(widths: list[int], room: int) -> list[int]:
 
 def fitted(cell: str, width: int) -> str:
     """Return the text in that many cells: padded, or cut with an ellipsis."""
-    return _sized(cell, width) if _width(cell) <= width else _sized(cell, width - 1) + _CUT
+    return _sized(cell, width) if _width(cell) <= width else _sized(cell, width - 1) + "…"
 
 
 def _width(cell: str) -> int:
-    """Return the number of terminal cells that the text takes."""
     if cell.isascii() and cell.isprintable():
         return len(cell)  # without loading rich
     from rich.cells import cell_len
@@ -455,7 +452,6 @@ def _width(cell: str) -> int:
 
 
 def _sized(cell: str, width: int) -> str:
-    """Return the text, padded or cut to that many cells."""
     while _width(cell) > width:
         cell = cell[: min(width, len(cell) - 1)]
     return cell + " " * (width - _width(cell))

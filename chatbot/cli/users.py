@@ -139,7 +139,6 @@ def _limits(quota: Quota) -> str:
 
 
 def _rights(text: str) -> frozenset[Right]:
-    """Parse `--rights`: `read,chat`, or `all`."""
     named: Any = filter(None, map(str.strip, text.split(",")))  # `Tokens.add` checks them
     return frozenset(RIGHTS if text == "all" else named)
 

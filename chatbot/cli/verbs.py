@@ -98,7 +98,6 @@ def _add_import(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_bulk(parser: argparse.ArgumentParser) -> None:
-    """Add the options of commands that change many things at once."""
     flag(parser, "--dry-run", "list what would change, change nothing")
     flag(parser, "--yes", "-y", "do not ask for confirmation")
 

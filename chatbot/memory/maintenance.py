@@ -417,8 +417,7 @@ class Run:
         return done
 
     def _days_old(self, row: Observation) -> float:
-        """Return the days since the row was written or changed."""
-        return _days_since(max(row.created_at, row.updated_at), self._view.now)
+            return _days_since(max(row.created_at, row.updated_at), self._view.now)
 
     def _days_ago(self, days: float) -> datetime:
         """Return the moment `days` ago, or the earliest possible moment."""
@@ -446,5 +445,4 @@ def _batches(planned: Iterable[PlannedChange]) -> Iterator[list[PlannedChange]]:
 
 
 def _ended_at(row: RowState) -> datetime:
-    """Return when the row was deleted, or expired."""
     return row.quiet_since if row.status == "deleted" else max(row.quiet_since, row.expires_at or row.quiet_since)

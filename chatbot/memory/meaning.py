@@ -250,7 +250,6 @@ class Meaning(AsyncResource):
             self.pause(error)
 
     async def _embed_rows(self, rows: Sequence[Observation]) -> int:
-        """Embed the rows and return how many vectors were kept."""
         vectors = await self._bill_call(self._embed([embedded_text(row) for row in rows]), len(rows))
         made = [each for each in zip(rows, vectors, strict=True) if is_finite(each[1])]
         if len(made) < len(rows):

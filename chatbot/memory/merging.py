@@ -101,7 +101,6 @@ def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime
 
 
 def _dated_lines(parts: Iterable[tuple[Observation, Iterable[str]]]) -> str:
-    """Return the new lines of each row, after its date."""
     said: set[str] = set()
     lines = []
     for row, texts in parts:
@@ -137,7 +136,6 @@ def _headline(row: Observation) -> str:
 
 
 def _if_the_same(values: Iterable[str | None]) -> str:
-    """Return the value that all have; empty if they differ."""
     found = set(values)
     return (found.pop() or "") if len(found) == 1 else ""
 

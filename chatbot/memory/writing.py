@@ -343,7 +343,6 @@ def _check_expiry(expires: object, now: datetime) -> None:
 
 
 def _length(value: object) -> int:
-    """Count the characters of all texts in a value."""
     if isinstance(value, Mapping):
         return sum(_length(each) for pair in value.items() for each in pair)
     if isinstance(value, list | tuple):

@@ -172,7 +172,6 @@ _FADES = "Share of its strength that an unused memory loses per day"
 
 
 def _groups(agent: str) -> dict[str, tuple[SettingField, ...]]:
-    """Return the headings of the form with their settings."""
     return {
         "Model": (SettingField("model.name", "model", "Model", "Prices are US dollars per million tokens"),),
         "Budget": (
