@@ -417,7 +417,7 @@ class Run:
         return done
 
     def _days_old(self, row: Observation) -> float:
-            return _days_since(max(row.created_at, row.updated_at), self._view.now)
+        return _days_since(max(row.created_at, row.updated_at), self._view.now)
 
     def _days_ago(self, days: float) -> datetime:
         """Return the moment `days` ago, or the earliest possible moment."""
