@@ -25,6 +25,7 @@ from chatbot.errors import ConfigError
 from chatbot.stores.errors import did_you_mean
 from chatbot.stores.fields import check_depth, in_words, texts_in
 from chatbot.stores.home import without_password
+from chatbot.stores.records import check_path
 
 FILE_NAME = "config.toml"
 FILE_VARIABLE = "CHATBOT_CONFIG"
@@ -163,7 +164,7 @@ class Settings:
 def find_file(path: Path | str | None, environ: Mapping[str, str]) -> Path | None:
     """Return the given file, `$CHATBOT_CONFIG`, `./config.toml`, or the user's; None if there is none."""
     if named := path or environ.get(FILE_VARIABLE):
-        asked = Path(named)
+        asked = check_path(named, "the configuration file")
         if not is_there(asked):
             raise ConfigError(f"configuration file not found: {asked} (`chatbot --config FILE init` creates one)")
         return asked

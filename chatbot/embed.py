@@ -40,7 +40,15 @@ from chatbot.stores.base import AsyncResource, TranscriptStore
 from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import check_number
-from chatbot.stores.records import TranscriptEntry, check_text, check_time, check_type, format_time, well_formed
+from chatbot.stores.records import (
+    TranscriptEntry,
+    check_path,
+    check_text,
+    check_time,
+    check_type,
+    format_time,
+    well_formed,
+)
 from chatbot.tools import Toolbox, ToolResult
 
 __all__ = ["AgentMemory", "MemoryContext", "MemoryTool", "Portal", "RecordResult", "ToolUse", "open_memory"]
@@ -312,7 +320,7 @@ def open_memory(
     if isinstance(place, str) and "://" in place:
         settings = Settings(None, {"storage": {"url": place}})
     else:
-        folder = Path(place or "").resolve()
+        folder = check_path("" if place is None else place, "place").resolve()
         if folder.is_file():
             raise ConfigError(f"{folder} is a file: name the folder that it is in")
         file = folder / FILE_NAME

@@ -30,7 +30,7 @@ from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError, did_you_mean
 from chatbot.stores.home import Home, parse_address
 from chatbot.stores.plugins import STORES, convert_store_settings, load
-from chatbot.stores.records import check_text
+from chatbot.stores.records import check_text, check_type
 from chatbot.stores.span import Observer
 from chatbot.tools.toolbox import TOOLS
 from chatbot.tools.toolbox import load as load_tools
@@ -98,8 +98,9 @@ class Setup(Struct, frozen=True):
     def resolve(cls, options: Options | None = None) -> Setup:
         """Read the configuration and the identity that it names. Raises `ConfigError` or `IdentityError`."""
         options = options or Options()
-        for name in ("model", "persona"):
+        for name in ("model", "persona", "agent"):
             check_text(getattr(options, name) or "", f"the {name}")
+        check_type(options.settings, Settings | None, "settings")
         settings = (options.settings or Settings.read(options.config)).with_flags(options.as_table())
         owners = settings.combined()
         root = identities_in(settings, owners)

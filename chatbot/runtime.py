@@ -63,7 +63,9 @@ class Runtime(AsyncResource):
     ) -> None:
         check_type(options, Options | None, "options")
         check_type(model, Model | None, "model", ": `open_model(name)` returns one")
-        for tool in tools:
+        check_type(confirm, Callable | None, "confirm")
+        check_type(clock, Callable, "clock")
+        for tool in check_type(tools, Sequence, "tools"):
             check_type(tool, Tool, "a tool", ": `FunctionTool(function)` makes one")
         options = options or Options()
         self.setup = Setup.resolve(options)

@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from chatbot.stores.errors import InvalidSettings, did_you_mean
+from chatbot.stores.records import check_path
 
 SCHEMES = ("postgresql", "postgres")
 DEFAULT_IDENTITY = "default"
@@ -68,7 +69,7 @@ def parse_address(text: str) -> Address:
 
 def parse_home(text: str | Path) -> Home:
     """Return the address or the folder that the text names."""
-    return parse_address(text) if isinstance(text, str) and is_address(text) else Path(text)
+    return parse_address(text) if isinstance(text, str) and is_address(text) else check_path(text, "the folder")
 
 
 def without_password(text: str) -> str:

@@ -9,6 +9,7 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 
@@ -90,6 +91,13 @@ def check_text(text: str, what: str) -> str:
     except UnicodeEncodeError as error:
         raise InvalidValue(f"{what} is not valid Unicode (lone surrogate at character {error.start})") from error
     return text
+
+
+def check_path(path: str | PathLike[str], what: str) -> Path:
+    """Return the path. Raises `InvalidValue`, naming `what`, for another type and for a NUL character."""
+    if "\0" in str(check_type(path, str | PathLike, what)):
+        raise InvalidValue(f"{what} is {path!r:.80}: a path has no NUL character")
+    return Path(path)
 
 
 def reason_of(error: BaseException) -> str:

@@ -59,11 +59,13 @@ class SessionOpening(AsyncResource, Observable):
         options: SystemOptions | None = None,
     ) -> None:
         check_type(home, str | Home | None, "home")
+        check_type(settings, Mapping | None, "settings")
+        check_type(clock, Callable, "clock")
         check_type(caller, Caller | None, "caller")
         check_type(ttl, timedelta | None, "ttl")
         check_type(embedder, Embedder | None, "embedder")
         check_type(options, SystemOptions | None, "options")
-        self.where: Home | None = parse_home(home) if isinstance(home, str) else home
+        self.where: Home | None = parse_home(home) if isinstance(home, str | Path) else home
         """Folder or address of the memory; None if nothing is kept."""
         self.caller = caller or Caller()
         self._settings = settings or {}
@@ -166,6 +168,7 @@ class SessionOpening(AsyncResource, Observable):
         A session is open if it is in the caller's namespace and project, needs no higher clearance and has not expired.
         """
         self.caller.check("read")
+        check_type(agent_id, str | None, "agent_id")
         limit = None if limit is None else check_limit(limit)
         return await self._find_open(lambda record: agent_id in {None, record.agent_id} and wanted(record), limit)
 

@@ -161,6 +161,13 @@ def project_named(name: str) -> str:
     return "" if name == NO_PROJECT else one_line(name, "the project")
 
 
+def check_rights(rights: Collection[Right]) -> frozenset[Right]:
+    """Return the set of these rights. Raises `InvalidValue` for an unknown one."""
+    if unknown := [each for each in check_type(rights, Collection, "rights") if each not in RIGHTS]:
+        raise InvalidValue(f"unknown right {unknown[0]!r:.80}: use {', '.join(RIGHTS)}")
+    return frozenset(rights)
+
+
 class Caller(Struct, frozen=True):
     """The user of memory and sessions: namespace, project, principal, clearance and rights."""
 
@@ -215,8 +222,6 @@ class Caller(Struct, frozen=True):
         act for another principal. The default principal in a user's namespace is that user. A caller in a project stays
         there. Raises `AccessDenied`, or `InvalidValue` for an invalid namespace or an unknown right.
         """
-        if unknown := [each for each in rights or () if each not in RIGHTS]:
-            raise InvalidValue(f"unknown right {unknown[0]!r:.80}: use {', '.join(RIGHTS)}")
         space = self.namespace if namespace is None else check_namespace(namespace, LONGEST_LINE)
         is_inside = bool(self.namespace) and space.startswith(f"{self.namespace}/")
         if not (space == self.namespace or is_inside or self.may_cross):
@@ -232,7 +237,7 @@ class Caller(Struct, frozen=True):
         return replace(
             self,
             clearance=least_clearance(self.clearance, self.clearance if clearance is None else clearance),
-            rights=self.rights if rights is None else self.rights & frozenset(rights),
+            rights=self.rights if rights is None else self.rights & check_rights(rights),
             principal=principal,
             namespace=space,
             project=self.project if where is None else where,

@@ -17,6 +17,7 @@ from chatbot.config import Config
 from chatbot.embed import AgentMemory, MemoryContext, Portal, ToolUse, entry_of, open_memory
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import MemorySystem
+from chatbot.memory.scope import Caller
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.errors import AccessDenied, InvalidValue, StoreError
@@ -282,6 +283,21 @@ async def test_messages_that_are_appended_at_once_are_remembered_once(memory: Ag
     await asyncio.gather(*(memory.append(session, [reply]) for reply in replies))
     [exchange] = await memory.every(types=["exchange"])
     assert all(reply.content in exchange.assistant_text for reply in replies)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda wrong: Runtime(tools=wrong), lambda wrong: Runtime(confirm=wrong), lambda wrong: Runtime(clock=wrong),
+        lambda wrong: Runtime(Options(settings=wrong)), lambda wrong: Runtime(Options(agent=[wrong])),
+        lambda wrong: Runtime(Options(config=wrong)), lambda wrong: MemorySystem(None, settings=wrong),
+        lambda _: MemorySystem("a\0b"), lambda _: open_memory("a\0b"), open_memory,
+        lambda wrong: Caller().narrowed(rights=wrong), lambda _: Caller().narrowed(rights="read"),
+    ],
+)  # fmt: skip
+def test_a_constructor_names_a_wrong_argument(call: Callable[[Any], object]) -> None:
+    with pytest.raises(InvalidValue):
+        call(5)
 
 
 async def test_an_error_quotes_neither_all_of_a_long_value_nor_what_cannot_be_printed(tmp_path: Path) -> None:
