@@ -292,7 +292,6 @@ async def test_messages_that_are_appended_at_once_are_remembered_once(memory: Ag
         lambda wrong: Runtime(Options(settings=wrong)), lambda wrong: Runtime(Options(agent=[wrong])),
         lambda wrong: Runtime(Options(config=wrong)), lambda wrong: MemorySystem(None, settings=wrong),
         lambda _: MemorySystem("a\0b"), lambda _: open_memory("a\0b"), open_memory,
-        lambda wrong: Caller().narrowed(rights=wrong), lambda _: Caller().narrowed(rights="read"),
     ],
 )  # fmt: skip
 def test_a_constructor_names_a_wrong_argument(call: Callable[[Any], object]) -> None:

@@ -374,16 +374,6 @@ async def test_the_order_is_the_same_each_time_and_in_both_stores(tmp_path: Path
     assert orders[0] == orders[1]
 
 
-async def test_a_long_session_costs_the_same_at_its_end_as_at_its_start(either: MemorySystem) -> None:
-    session = await opened(either)
-    said = [f"Filler number {number}." for number in range(400)]
-    said[10], said[200], said[390] = "The parrot.", "The walrus.", "The lizard."
-    await say(session, *said)
-    for animal in ("parrot", "walrus", "lizard"):
-        found = await session.memory.recall(f"Tell me of the {animal}", profile="search")  # which has no floors
-        assert len(found.considered) == 1
-
-
 async def test_a_word_that_all_rows_hold_makes_no_more_work_than_the_bounds_allow(either: MemorySystem) -> None:
     session = await opened(either)
     await say(session, *(f"tea {number}" for number in range(RESCORED * 5 // 2)))
