@@ -17,7 +17,6 @@ from chatbot.config import Config
 from chatbot.embed import AgentMemory, MemoryContext, Portal, ToolUse, entry_of, open_memory
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import MemorySystem
-from chatbot.memory.scope import Caller
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.errors import AccessDenied, InvalidValue, StoreError
@@ -289,7 +288,7 @@ async def test_messages_that_are_appended_at_once_are_remembered_once(memory: Ag
     "call",
     [
         lambda wrong: Runtime(tools=wrong), lambda wrong: Runtime(confirm=wrong), lambda wrong: Runtime(clock=wrong),
-        lambda wrong: Runtime(Options(settings=wrong)), lambda wrong: Runtime(Options(agent=[wrong])),
+        lambda wrong: Runtime(Options(settings=wrong)), lambda wrong: Runtime(Options(agent=wrong)),
         lambda wrong: Runtime(Options(config=wrong)), lambda wrong: MemorySystem(None, settings=wrong),
         lambda _: MemorySystem("a\0b"), lambda _: open_memory("a\0b"), open_memory,
     ],
