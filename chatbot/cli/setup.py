@@ -101,6 +101,9 @@ async def _report_files(
         say(f"the model is still {outline.model.name}: set [model] name = {model} in {file} to change it")
     if problem:
         say(f"{outline.model.name} cannot be used yet: {problem}")
+    used = sorted(each.parent.name for each in identity.parents[1].glob("*/memory") if each.parent != identity.parent)
+    if used and file in wrote:
+        say(f"chatbot opens {name} from now on: -i {used[0]} opens the identity with the memory so far")
     say(f"now run: {command}")
 
 

@@ -415,6 +415,11 @@ def test_flags_say_everything_and_what_follows_works() -> None:
     assert "sam" in ok("doctor")
 
 
+def test_who_is_no_longer_opened_by_default_is_named() -> None:
+    ok("ask", "hello", "-m", "scripted")
+    assert "-i ada opens the identity with the memory so far" in ok("init", "--name", "sam", "--model", "scripted")
+
+
 def test_what_is_there_is_left_as_it_is() -> None:
     ok("init", "--name", "sam", "--model", "scripted")
     before = (Path.home() / CONFIG).read_bytes()
