@@ -252,7 +252,7 @@ async def test_what_is_said_in_a_session_that_is_marked_private_is_kept_from_pro
         model = model_of(disclosure)
         receipt = await chat_of(model, other).turn("What about my alpaca Rufus, hay or hoof?")
         assert ("sore hoof" in sent(model)) is is_sent
-        assert len(receipt.memory["withheld"]["rows"]) == (1 if is_sent else 3)
+        assert len(receipt.memory.get("withheld", {}).get("rows", ())) == (0 if is_sent else 2)
         await other.transcript_clear()
     named = {tool.spec.name: tool for tool in tools}
     assert session.id not in await named["session_search"].run({"query": "alpaca Rufus hoof"})
