@@ -302,10 +302,7 @@ class MemoryLines(backend.Lines):
 
     def rewrite(self, change: backend.RecordChange, *, holding: Collection[str] = ()) -> None:
         with self._guard:
-            new = [
-                change(each) if not holding or any(text in str(each) for text in holding) else each
-                for each in self._records
-            ]
+            new = [change(each) if not holding or _holds(each, holding) else each for each in self._records]
             self._records = [record for record in new if record is not None]
             self._rewrites += 1
 
@@ -368,3 +365,8 @@ class MemoryBlobs(backend.Blobs):
 
     def drop(self, name: str) -> None:
         self._data.pop(backend.checked_blob_name(name), None)
+
+
+def _holds(record: backend.Record, texts: Collection[str]) -> bool:
+    whole = str(record)
+    return any(text in whole for text in texts)
