@@ -7,13 +7,14 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict
 
+from chatbot.cli.model_servers import find_servers
 from chatbot.cli.output import ask_unseen, say, say_json, say_result, say_table, waiting, warn
 from chatbot.cli.run import Exit
 from chatbot.config import Config
 from chatbot.config_layers import Settings
 from chatbot.memory.scope import utc_now
 from chatbot.models import provider
-from chatbot.models.catalog import CatalogModel, catalog, find_servers, usable_models
+from chatbot.models.catalog import CatalogModel, catalog, usable_models
 from chatbot.models.weights import WEIGHTS, Weights
 
 
@@ -72,7 +73,9 @@ async def _list(args: argparse.Namespace) -> None:
     config = Settings.read(args.config).combined()
     with waiting("asking model servers"):
         servers = await asyncio.to_thread(find_servers, args.at) if args.find or args.at else []
-    usable = usable_models(config, servers)
+    usable = usable_models(
+        config, [(model, f"{server.title} on this machine") for server in servers for model in server.catalog()]
+    )
     known = {model.name for model, _ in usable}
     others = [(each, "") for each in catalog(utc_now().date()) if each.name not in known] if args.all else []
     rows = [(model, place) for model, place in (*usable, *others) if args.text.lower() in model.name.lower()]

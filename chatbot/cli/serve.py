@@ -100,7 +100,7 @@ async def _serve(server: Server[Any], setup: Setup, args: argparse.Namespace) ->
 
 async def listen(server: Server[Any], setup: Setup, args: argparse.Namespace, ready: Callable[[str], None]) -> None:
     """Serve over HTTP until it is cancelled; `ready` is called with the URL."""
-    from chatbot.mcp.http import serve_http
+    from chatbot.server.mcp import serve_http
 
     await serve_http(
         server,

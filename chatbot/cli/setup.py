@@ -23,6 +23,7 @@ from platformdirs import user_config_path
 
 from chatbot.allowed import SettingPath
 from chatbot.cli.config import HEADER, own_file, set_values, toml_text, write_atomically
+from chatbot.cli.model_servers import ModelServer, find_servers
 from chatbot.cli.models import cells, read_key
 from chatbot.cli.output import ask_line, ask_yes_or_no, say, say_json, say_result, say_table, waiting, warn
 from chatbot.config import Config, ModelSettings, ProviderSettings
@@ -32,7 +33,7 @@ from chatbot.identity import DEFAULT_PERSONA, Identity, Persona, check_name, per
 from chatbot.identity import FILE_NAME as IDENTITY_NAME
 from chatbot.models import open_model
 from chatbot.models.call import unknown_provider
-from chatbot.models.catalog import SUGGESTED, TINY, CatalogModel, ModelServer, describe_model, find_servers
+from chatbot.models.catalog import SUGGESTED, TINY, CatalogModel, describe_model
 from chatbot.models.provider import Provider, key_place, store_key
 from chatbot.models.weights import SMOLLM2
 from chatbot.options import Options, Setup

@@ -12,11 +12,11 @@ import pytest
 from keyring.backends import fail
 from keyring.errors import KeyringLocked
 
+from chatbot.cli.model_servers import find_servers
 from chatbot.config import ProviderSettings
 from chatbot.errors import KeyRefused, RateLimited
 from chatbot.memory import SessionFilter
 from chatbot.models import ScriptedModel
-from chatbot.models.catalog import find_servers
 from chatbot.models.provider import NO_KEY, Provider, loaded_keys
 from chatbot.runtime import Runtime
 from tests.command import fails, from_json, ok, run
