@@ -21,7 +21,7 @@ its observation.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Annotated, Any, Literal, Protocol, TypeAlias, get_args
@@ -56,6 +56,8 @@ Kind = Literal[
     "purge",
 ]
 KINDS: tuple[str, ...] = get_args(Kind)
+MAINTENANCE = "maintenance"
+"""The author of events of maintenance. A row that it purges is erased alone, without those derived from it."""
 
 STATUS_AFTER: dict[str, Status] = {
     "supersede": "superseded",
@@ -378,28 +380,3 @@ def made_from(ids: Iterable[str], derived_from: Callable[[str], Iterable[str]]) 
         found |= dict.fromkeys(new)
         waiting += new
     return list(found)[sources:]
-
-
-def erased_by(
-    ids: Collection[str], view: View, known: PriorState, facts: Mapping[str, Triple], *, alone: bool
-) -> tuple[list[str], list[str], list[str]]:
-    """Return what purging `ids` erases: all rows, those of them that the caller may see, and facts.
-
-    Rows derived from these go too, unless `alone`. `facts` are all facts by id. Raises `UnknownObservation` if there is
-    nothing to erase.
-    """
-    everything, ids = view.asking_all(), list(dict.fromkeys(ids))
-    asked = [each for each in ids if _may_erase(each, everything, known)]
-    stated = [each for each in ids if each in facts and may_name(facts[each], view, known)]
-    there = [each for each in asked if known.state(each) is not None]
-    gone = there if alone else there + made_from(asked, known.derived_from)
-    if not gone and not stated:
-        raise UnknownObservation.of(ids)
-    check_expected(there, everything, known)
-    return gone, [each for each in gone if is_seen(each, everything, known)], stated
-
-
-def _may_erase(observation_id: str, view: View, known: PriorState) -> bool:
-    """Return whether the caller sees the row or, if it is erased already, a row derived from it."""
-    asked = [observation_id] if known.state(observation_id) is not None else known.derived_from(observation_id)
-    return any(is_seen(each, view, known) for each in asked)

@@ -55,7 +55,7 @@ def test_a_light_module_loads_nothing_heavy_nor_does_the_use_of_a_session(tmp_pa
 def test_a_command_starts_without_what_only_turns_and_servers_need() -> None:
     late = {
         "fastapi", "litellm", "pydantic", "starlette", "uvicorn", "whoosh", "mcp", "opentelemetry",
-        "chatbot.memory.orders", "chatbot.stores.observations",
+        "chatbot.memory.orders", "chatbot.stores.observations.store",
     }  # fmt: skip
     modules = "chatbot.cli.repl.loop, chatbot.cli.ask, chatbot.cli.memory.command, chatbot.cli.serve"
     assert loaded_by(f"import {modules}") & late == set()

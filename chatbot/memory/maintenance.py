@@ -31,11 +31,10 @@ from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import PROTECTED_TYPES, TYPES, Decay, Observation, RowState, Status, Type, cap_weight
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter
 from chatbot.stores.records import chunks
-from chatbot.stores.row_events import Event
+from chatbot.stores.row_events import MAINTENANCE, Event
 
 logger = logging.getLogger(__name__)
 
-WHO = "maintenance"
 _LEAST = 3
 """Minimum number of rows for a digest."""
 _LEAST_WORDS = 4
@@ -277,7 +276,7 @@ class Run:
         await self._do(
             (
                 RowChange("consolidate", part, "time passed, or they were used"),
-                Event(kind="consolidate", at=now, ids=part, fields=fading, who=WHO),
+                Event(kind="consolidate", at=now, ids=part, fields=fading, who=MAINTENANCE),
             )
             for part in map(tuple, chunks(ids, MOST_AT_ONCE))
         )
@@ -305,8 +304,9 @@ class Run:
         await self._carry_out("archive", over_caps(rows, self._policy))
 
     async def _carry_out(self, removal: Removal, changes: Iterable[RowChange]) -> None:
+        now = self._view.now
         await self._do(
-            (replace(change, ids=part), Event(kind=removal, at=self._view.now, ids=part, who=WHO, why=change.why))
+            (replace(change, ids=part), Event(kind=removal, at=now, ids=part, who=MAINTENANCE, why=change.why))
             for change in changes
             for part in map(tuple, chunks(change.ids, MOST_AT_ONCE))
         )
@@ -361,7 +361,7 @@ class Run:
     def _digest_change(self, kind: Kind, rows: Sequence[Observation], what: str, why: str) -> PlannedChange:
         new_id = str(self._scope.environment.new_id())
         row = digest(rows, new_id=new_id, what=what, now=self._view.now)
-        event = Event(kind="add", at=self._view.now, row=row, compresses=row.derived_from, who=WHO, why=why)
+        event = Event(kind="add", at=self._view.now, row=row, compresses=row.derived_from, who=MAINTENANCE, why=why)
         return RowChange(kind, row.derived_from, why, by=None if self._dry_run else new_id), event
 
     async def _erase(self) -> None:
@@ -388,7 +388,7 @@ class Run:
             self._has_rest |= len(ids) > _ERASED_AT_ONCE
             self.erased_at = self._view.now
             some = ids[:_ERASED_AT_ONCE]
-            ids = tuple(await self._scope.store.purge(self._view, some, who=WHO, why=why, alone=True))
+            ids = tuple(await self._scope.store.purge(self._view, some, who=MAINTENANCE, why=why, alone=True))
         self.changes.append(RowChange("erase", ids, why))
 
     async def _sources_among(self, ids: Sequence[str], merged_into: Mapping[str, str]) -> set[str]:

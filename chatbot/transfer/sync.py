@@ -34,13 +34,13 @@ import msgspec
 
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
-from chatbot.memory.maintenance import WHO as MAINTENANCE
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, ReadOnlyFolder, StoreBusy, UnknownObservation
 from chatbot.stores.loops import run_apart, to_its_end
+from chatbot.stores.observations import log_union
 from chatbot.stores.query import Progress
 from chatbot.stores.records import ID, canonical, chunks, format_time
-from chatbot.stores.row_events import Event
+from chatbot.stores.row_events import MAINTENANCE, Event
 from chatbot.transfer import sync_place, union, untrusted
 from chatbot.transfer.sync_storage import Entries, SessionUnion, Storage, unite_lines
 
@@ -283,7 +283,7 @@ class Sync:
                 self.report.taken["sessions"] += await self._sessions.delete(each)
         self.report.taken["erased"] = len(whole) + len(alone)
 
-    def _unite_log(self, batch: untrusted.Delivery) -> tuple[union.Journal, list[str]]:
+    def _unite_log(self, batch: untrusted.Delivery) -> tuple[log_union.Journal, list[str]]:
         """Add the events of others to the log; return the log as it was, and the rows that are new to the place."""
         log, writes = self.storage.log, self.takes and not self.dry_run
         with log.locked() if writes else nullcontext() as writing:
@@ -294,7 +294,7 @@ class Sync:
             journal.erased |= gone
             for each in {*self.state.erased} & batch.parts.keys():
                 del batch.parts[each]
-            made = union.changes_to_unite(journal, batch.parts, batch.counts, also=rows if writes else ())
+            made = log_union.changes_to_unite(journal, batch.parts, batch.counts, also=rows if writes else ())
             if writing:
                 made.events += self._purges(gone)
                 after = made.write(writing, journal)
@@ -312,7 +312,7 @@ class Sync:
             for ids in chunks([each for each, is_alone in gone.items() if is_alone is alone], _AT_ONCE):
                 yield Event(kind="purge", at=self.now(), ids=tuple(ids), who=who)
 
-    def _note_facts(self, journal: union.Journal, new: Iterable[str]) -> None:
+    def _note_facts(self, journal: log_union.Journal, new: Iterable[str]) -> None:
         """Add the facts among new ids to those of the state; those that no longer exist were erased."""
         state = self.state
         facts = [each for each in state.facts if journal.has_fact(each)]
@@ -368,7 +368,7 @@ class Sync:
         """Latest time of a valid record."""
         return self.now() + (_OWN_AHEAD if self.is_own else untrusted.AHEAD)
 
-    def _drop_erased(self, journal: union.Journal) -> tuple[list[str], list[untrusted.Line]]:
+    def _drop_erased(self, journal: log_union.Journal) -> tuple[list[str], list[untrusted.Line]]:
         """Return our files with lines that were erased since, and the lines to keep of them, without sessions.
 
         All sessions in these files are given again.
@@ -392,11 +392,11 @@ class Sync:
                 if isinstance(line, untrusted.SessionLine):
                     self.known.sessions.pop(line.id, None)
                     parts = (*line.entries, *line.files, *map(canonical, line.receipts))
-                    self.known.digests -= {union.digest_of(line.id + each) for each in parts}
+                    self.known.digests -= {log_union.digest_of(line.id + each) for each in parts}
         return names, left
 
     async def _records(
-        self, journal: union.Journal, rows: Sequence[str], left: Sequence[untrusted.Line]
+        self, journal: log_union.Journal, rows: Sequence[str], left: Sequence[untrusted.Line]
     ) -> AsyncIterator[untrusted.Line]:
         """Yield the lines that are left of dropped files, then the lines that the place lacks."""
         for each in left:
@@ -441,22 +441,22 @@ class Sync:
                 records.append(untrusted.DocumentLine(name, data))
         return records
 
-    def _rows(self, journal: union.Journal, rows: Sequence[str]) -> Iterator[untrusted.RowLine]:
+    def _rows(self, journal: log_union.Journal, rows: Sequence[str]) -> Iterator[untrusted.RowLine]:
         """Yield the parts and counts of rows and facts that the place lacks."""
         known = self.known.digests
         for done, row_id in enumerate(rows, 1):
             history = journal.history(row_id)
-            parts = {union.digest_of(union.identity(part)): part for part in history.parts}
+            parts = {log_union.digest_of(log_union.identity(part)): part for part in history.parts}
             new = [part.as_json() for digest, part in parts.items() if digest not in known]
             counts = history.counts.settled(history.parts)
-            digest = union.digest_of(f"{row_id} {counts.text()}")
+            digest = log_union.digest_of(f"{row_id} {counts.text()}")
             known |= parts.keys()
-            if new or (counts != union.Counts() and digest not in known):
+            if new or (counts != log_union.Counts() and digest not in known):
                 self.report.given["memories"] += bool(new)
-                yield untrusted.RowLine(row_id, new, counts if counts != union.Counts() else None)
+                yield untrusted.RowLine(row_id, new, counts if counts != log_union.Counts() else None)
             known.add(digest)
             if self.is_own:
-                self.texts.append(union.digested_text(journal, row_id))
+                self.texts.append(log_union.digested_text(journal, row_id))
             if not done % _AT_ONCE:
                 self._advance(done, len(rows))
 

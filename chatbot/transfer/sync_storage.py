@@ -27,6 +27,7 @@ from chatbot.stores.errors import MissingFolder, StoreAway, StoreBusy, StoreErro
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log
+from chatbot.stores.observations import log_union
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.plugins import GREATEST, STORES, open_backend, open_store
 from chatbot.stores.records import (
@@ -53,7 +54,7 @@ Entries = dict[str, TranscriptEntry]
 
 
 def _digest(value: object) -> str:
-    return union.digest_of(canonical(value)).hex()
+    return log_union.digest_of(canonical(value)).hex()
 
 
 class _SessionStore(KeyValueStore, TranscriptStore):
@@ -95,10 +96,10 @@ class Storage:
         """Keep the state of syncs. Durable on return."""
         await asyncio.to_thread(state.save, self.document)
 
-    def journal(self) -> union.Journal:
+    def journal(self) -> log_union.Journal:
         """Read the whole log. Needs its lock if it will be changed."""
         self.log.start_again()
-        return union.Journal(line for _, line in self.log.read_new())
+        return log_union.Journal(line for _, line in self.log.read_new())
 
     async def records(self) -> list[SessionRecord]:
         """Return the records of all sessions, most recently used first."""
@@ -187,7 +188,7 @@ class SessionUnion:
                 left = [each for each in content.files if each not in lost]
                 yield record, replace(content, files=left), replace(given, files=files)
                 given = replace(given, entries={}, receipts=[])
-            known.digests -= {union.digest_of(f"{record.id}{each}") for each in lost}  # it may be repaired
+            known.digests -= {log_union.digest_of(f"{record.id}{each}") for each in lost}  # it may be repaired
 
     async def has_lost(self) -> bool:
         """Return whether a session, or an entry, value or file of one, was erased since it was noted."""
@@ -448,7 +449,7 @@ async def digest_of_storage(storage: Storage) -> str:
 
     def rest() -> str:
         journal = storage.journal()
-        rows = (union.digested_text(journal, each) for each in journal.touched())
+        rows = (log_union.digested_text(journal, each) for each in journal.touched())
         return union.digest_of_all([*said, *rows, *map(canonical, storage.backend.lines("usage").all())])
 
     return await asyncio.to_thread(rest)

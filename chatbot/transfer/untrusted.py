@@ -20,6 +20,7 @@ from msgspec.structs import replace
 from chatbot.memory.handle import CHOICES
 from chatbot.stores.backend import checked_blob, checked_blob_name
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat
+from chatbot.stores.observations.log_union import Counts, digest_of, identity, parts_of
 from chatbot.stores.records import (
     KeyValue,
     TranscriptEntry,
@@ -30,7 +31,7 @@ from chatbot.stores.records import (
     parse_time,
 )
 from chatbot.stores.row_events import Event, check_fields, parse_event
-from chatbot.transfer.union import SESSIONS, Counts, digest_of, identity, parts_of, portable
+from chatbot.transfer.union import SESSIONS, portable
 
 VERSION = 1
 AHEAD = timedelta(days=2)

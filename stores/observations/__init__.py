@@ -4,7 +4,7 @@ store       the contract for async callers, its questions    writer     changes 
 replica     rows in this process: log, table, snapshot and search
 log         the journal, a file of events
 table       the columns: all properties but the texts        filters    rows by labels, conditions and time
-lookups     rows by id, label and caller, and their history  overlay    rows that no segment holds yet
+lookups     rows by id, label and caller, and their history  log_union  one log from two, as of two machines
 questions   what matches a question, and data for ranking    search     when to index
 index       segments, and rows that are only in memory       ranking    scores, and filters over whole columns
 segments    arrays of postings                               arrays     the format of every cache, and its list

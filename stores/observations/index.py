@@ -23,10 +23,10 @@ from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Shelf, ShelfWriter
 from chatbot.stores.observations.arrays import Piece, PieceList, Pieces, read_list
 from chatbot.stores.observations.lookups import Visible
-from chatbot.stores.observations.overlay import FLUSH_ROWS, FORMAT, Overlay, Text, count_terms
 from chatbot.stores.observations.ranking import RankedRows, Totals, rank_rows, rows_holding
 from chatbot.stores.observations.segments import MAX_ROWS, Numbers, Segment
 from chatbot.stores.text.bm25 import Document
+from chatbot.stores.text.overlay import FLUSH_ROWS, FORMAT, Overlay, Text, count_terms
 
 logger = logging.getLogger(__name__)
 

@@ -34,13 +34,13 @@ from chatbot.stores.observations import filters, log, search
 from chatbot.stores.observations.arrays import read_list
 from chatbot.stores.observations.log import FileLog
 from chatbot.stores.observations.lookups import version
-from chatbot.stores.observations.overlay import FORMAT
 from chatbot.stores.observations.replica import Replica
 from chatbot.stores.observations.table import Table
 from chatbot.stores.observations.writer import Request, Writer
 from chatbot.stores.on_disk.examination import bad_lines
 from chatbot.stores.records import chunks
 from chatbot.stores.row_events import Event, Outcome, as_strict_as, chain_of, parse_event
+from chatbot.stores.text.overlay import FORMAT
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.questions import Questions

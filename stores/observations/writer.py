@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import replace
@@ -13,13 +13,13 @@ from msgspec import Struct, field, structs
 
 from chatbot.stores.access import View, may_see
 from chatbot.stores.decisions import decide
-from chatbot.stores.errors import InvalidValue, StoreError
+from chatbot.stores.errors import InvalidValue, StoreError, UnknownObservation
 from chatbot.stores.log import LineChange, Writing, WrittenByOthers, erasing_change, without_counts
 from chatbot.stores.observation import PROTECTED_TYPES, Observation, RowState, Triple
 from chatbot.stores.observations.lookups import label_of, text_digest
 from chatbot.stores.observations.replica import Replica
 from chatbot.stores.records import micros, unit
-from chatbot.stores.row_events import Event, Outcome, erased_by
+from chatbot.stores.row_events import Event, Outcome, PriorState, check_expected, is_seen, made_from, may_name
 
 logger = logging.getLogger(__name__)
 
@@ -174,6 +174,31 @@ class Writer:
         with self._log.locked() as writing, self._replica.lock:
             self._replica.catch_up()
             yield writing
+
+
+def erased_by(
+    ids: Collection[str], view: View, known: PriorState, facts: Mapping[str, Triple], *, alone: bool
+) -> tuple[list[str], list[str], list[str]]:
+    """Return what purging `ids` erases: all rows, those of them that the caller may see, and facts.
+
+    Rows derived from these go too, unless `alone`. `facts` are all facts by id. Raises `UnknownObservation` if there is
+    nothing to erase.
+    """
+    everything, ids = view.asking_all(), list(dict.fromkeys(ids))
+    asked = [each for each in ids if _may_erase(each, everything, known)]
+    stated = [each for each in ids if each in facts and may_name(facts[each], view, known)]
+    there = [each for each in asked if known.state(each) is not None]
+    gone = there if alone else there + made_from(asked, known.derived_from)
+    if not gone and not stated:
+        raise UnknownObservation.of(ids)
+    check_expected(there, everything, known)
+    return gone, [each for each in gone if is_seen(each, everything, known)], stated
+
+
+def _may_erase(observation_id: str, view: View, known: PriorState) -> bool:
+    """Return whether the caller sees the row or, if it is erased already, a row derived from it."""
+    asked = [observation_id] if known.state(observation_id) is not None else known.derived_from(observation_id)
+    return any(is_seen(each, view, known) for each in asked)
 
 
 def one_dimension(vectors: Iterable[Sequence[float]]) -> int:

@@ -31,10 +31,10 @@ from chatbot.stores.observations.lookups import sees_of, version, without_hidden
 from chatbot.stores.observations.questions import Questions
 from chatbot.stores.observations.row_vectors import cosines, likely, rough_cosines
 from chatbot.stores.observations.search import document_of
-from chatbot.stores.observations.writer import archiving, is_overfull, one_dimension, with_time_to_live
+from chatbot.stores.observations.writer import archiving, erased_by, is_overfull, one_dimension, with_time_to_live
 from chatbot.stores.query import Filter, Match
 from chatbot.stores.records import Vector, unit
-from chatbot.stores.row_events import Event, Outcome, apply, as_strict_as, chain_of, erased_by, implied_events
+from chatbot.stores.row_events import Event, Outcome, apply, as_strict_as, chain_of, implied_events
 from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, length_to_byte, rank, score_sessions
 
 

@@ -29,7 +29,7 @@ from tests.talk import chat_of
 
 STORES = ["basic_session", "observations"]
 COUNTED = ("mention_count", "confirmed_count")
-_TRACED = ("transfer/sync.py", "transfer/sync_storage.py", "transfer/union.py")
+_TRACED = ("transfer/sync.py", "transfer/sync_storage.py", "transfer/union.py", "observations/log_union.py")
 
 
 class Killed(BaseException):

@@ -1,0 +1,298 @@
+"""The union of two logs of one identity, such as those of two machines: the events of each row in one order. Pure.
+
+Every event of a row is a part of its own, identified by its content. In the order of time each part comes after those
+that its writer knew: the time of a clock that ran backwards is moved to a microsecond after them. Uses and
+strength have no identity, as compaction adds them up: the larger number of uses, and the later strength, are kept.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from hashlib import blake2b
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Struct
+from msgspec.structs import replace
+
+from chatbot.stores.errors import InvalidValue, LaterFormat, StoreError
+from chatbot.stores.fields import MOST_COUNTED
+from chatbot.stores.json_lines import encode, record_of
+from chatbot.stores.log import COUNTING, ID_IN_LINE, LineChange, Writing
+from chatbot.stores.observation import Observation
+from chatbot.stores.records import canonical, format_time, parse_time
+from chatbot.stores.row_events import KINDS, MAINTENANCE, Event, apply, check_fields, implied_events, parse_event
+
+STEP = timedelta(microseconds=1)
+_BEGINNINGS = ("add", "triple")
+_Key = tuple[int, datetime, int, str]
+"""Place of a part among those of its row: what began it, then by time, kind and content."""
+
+
+def identity(event: Event) -> str:
+    """Return the content of a part, without author and reason: those of an erased row differ between machines."""
+    return canonical(replace(event, who="", why="").as_json())
+
+
+def digest_of(text: str) -> bytes:
+    """Return the eight bytes that identify a part."""
+    return blake2b(text.encode(errors="surrogatepass"), digest_size=8).digest()
+
+
+class Counts(Struct, frozen=True):
+    """Number of uses of a row, when it was last used, and its strength.
+
+    The strength has its time, its number of touches, and its value: None if the importance was set since.
+    """
+
+    uses: Annotated[int, Meta(ge=0, le=MOST_COUNTED)] = 0
+    used_at: datetime | None = None
+    strength: tuple[datetime, int, Annotated[float, Meta(ge=0, le=1)] | None] | None = None
+
+    def joined(self, other: Counts) -> Counts:
+        """Return the larger number of uses, the last use, and the later strength of both."""
+        strengths = [each for each in (self.strength, other.strength) if each is not None]
+        return Counts(
+            max(self.uses, other.uses),
+            max([at for at in (self.used_at, other.used_at) if at is not None], default=None),
+            max(strengths, key=lambda each: (each[0], each[1], -1 if each[2] is None else each[2]), default=None),
+        )
+
+    @classmethod
+    def of(cls, row: Observation | None) -> Counts:
+        """Return the counts of a row."""
+        if row is None:
+            return cls()
+        at = row.consolidated_at
+        return cls(row.use_count, row.last_used_at, (at, row.consolidated_touches, row.strength) if at else None)
+
+    def settled(self, parts: Iterable[Event]) -> Counts:
+        """Return the counts without the strength of a row whose importance was set later."""
+        if self.strength is not None:
+            at, touches, _ = self.strength
+            if any("importance" in each.fields and each.at > at for each in parts):
+                return replace(self, strength=(at, touches, None))
+        return self
+
+    def text(self) -> str:
+        """Return the text of the counts for a digest."""
+        return msgspec.json.encode(self).decode()
+
+    def event(self, row_id: str) -> Event:
+        """Return the event that sets them."""
+        fields: dict[str, Any] = {"use_count": self.uses}
+        if (at := self.used_at) is not None:
+            fields["last_used_at"] = format_time(at)
+        if self.strength is not None:
+            when, touches, strength = self.strength
+            fields |= {"strength": strength, "consolidated_at": format_time(when), "consolidated_touches": touches}
+            at = max(at or when, when)
+        return Event(kind="counts", at=at or parse_time("1970-01-01T00:00:00Z"), ids=(row_id,), fields=fields)
+
+
+def _key(event: Event) -> _Key:
+    return (event.kind not in _BEGINNINGS, event.at, KINDS.index(event.kind), identity(event))
+
+
+def parts_of(event: Event) -> Iterator[tuple[str, Event]]:
+    """Yield the parts of an event, each with the id of its row or fact; none for an event that only counts."""
+    if event.kind in COUNTING:
+        return
+    if event.row is not None:
+        yield event.row.id, replace(event, supersedes=None, forgets=None, compresses=())
+    elif event.triple is not None:
+        yield event.triple.id, event
+    elif event.kind != "purge":
+        yield from ((each, replace(event, ids=(each,))) for each in event.ids)
+    for implied in implied_events(event):
+        yield from ((each, replace(implied, ids=(each,))) for each in implied.ids)
+
+
+@dataclass(slots=True)
+class History:
+    """The history of a row or fact: its parts in the order of time, and its counts."""
+
+    parts: list[Event]
+    is_arranged: bool
+    """True if the journal has the parts in this order and with these times: it need not be rewritten."""
+    counts: Counts
+    """Counts as the journal has them, in its own order."""
+
+    @property
+    def is_there(self) -> bool:
+        """True if it was ever added."""
+        return bool(self.parts) and self.parts[0].kind in _BEGINNINGS
+
+
+class Journal:
+    """The lines of a log, found by the ids in them; each is parsed when it is first needed."""
+
+    def __init__(self, lines: Iterable[bytes]) -> None:
+        self.lines = list(lines)
+        self._events: dict[int, Event | None] = {}
+        self._histories: dict[str, History] = {}
+        self._named: defaultdict[str, list[int]] = defaultdict(list)
+        self.erased: dict[str, bool] = {}
+        """The ids of erased rows; True for those erased alone, without those derived from them."""
+        for at, line in enumerate(self.lines):
+            for each in dict.fromkeys(ID_IN_LINE.findall(line)):
+                self._named[each.decode()].append(at)
+            if b'"event":"purge"' in line and (event := self._event(at)) and event.kind == "purge":
+                self.erased |= dict.fromkeys(event.ids, event.who == MAINTENANCE)
+
+    def _event(self, at: int) -> Event | None:
+        if at not in self._events:
+            try:
+                self._events[at] = event = parse_event(record_of(self.lines[at]))
+                check_fields(event)
+            except LaterFormat:
+                raise
+            except StoreError:
+                self._events[at] = None  # it is skipped by every reader
+        return self._events[at]
+
+    def has(self, row_id: str) -> bool:
+        """Return whether a line names a row that was not erased."""
+        return row_id in self._named and row_id not in self.erased
+
+    def digests(self) -> set[bytes]:
+        """Return the digests of all lines."""
+        return {blake2b(line, digest_size=8).digest() for line in self.lines}
+
+    def touched(self, known: Collection[bytes] = ()) -> list[str]:
+        """Return the ids of the rows and facts of lines whose digests are not in `known`."""
+        found: dict[str, None] = {}
+        for at, line in enumerate(self.lines):
+            if known and blake2b(line, digest_size=8).digest() in known:
+                continue
+            if (event := self._event(at)) is not None:  # a purge is here for the rows that the erased one replaced
+                found |= dict.fromkeys(event.ids if event.kind in COUNTING else (each for each, _ in parts_of(event)))
+        return [each for each in found if each not in self.erased]
+
+    def has_fact(self, fact_id: str) -> bool:
+        """Return whether a line states a fact of that id; such a line also names its source and its session."""
+        stating = (at for at in self._named.get(fact_id, ()) if b'"event":"triple"' in self.lines[at])
+        events = filter(None, map(self._event, stating))
+        return any(event.triple is not None and event.triple.id == fact_id for event in events)
+
+    def history(self, row_id: str) -> History:
+        """Return the history of a row or fact."""
+        if row_id not in self._histories:
+            self._histories[row_id] = self._history(row_id)
+        return self._histories[row_id]
+
+    def _history(self, row_id: str) -> History:
+        """Fold the lines of the row into counts, and its parts, each moved behind those that its writer knew."""
+        written: list[tuple[datetime, Event]] = []
+        row: Observation | None = None
+        last: _Key | None = None
+        for event in filter(None, map(self._event, self._named.get(row_id, ()))):
+            if row and row_id in event.ids and (event.kind in COUNTING or "importance" in event.fields):
+                with suppress(StoreError):  # it is skipped by every reader
+                    row = apply(row, event)
+            for part in (each for about, each in parts_of(event) if about == row_id):
+                row, at = row or part.row, part.at
+                if last is not None and _key(part) <= last:
+                    part = replace(part, at=last[1] + STEP)  # noqa: PLW2901 - the same, a little later
+                last = _key(part)
+                written.append((at, part))
+        parts = sorted((part for _, part in written), key=_key)
+        is_arranged = all(part is other and part.at == at for part, (at, other) in zip(parts, written, strict=True))
+        return History(parts, is_arranged, Counts.of(row))
+
+
+@dataclass(slots=True)
+class JournalChanges:
+    """Changes of a journal that unite it with another one."""
+
+    events: list[Event] = field(default_factory=list)
+    """Events to add at the end."""
+    rearranged: set[str] = field(default_factory=set)
+    """Rows whose events, except the one that added them, are removed and written again in order."""
+    taken: int = 0
+    """Number of rows and facts that are new here, or have changes that are."""
+    is_waiting: bool = False
+    """True if events of a row that is still missing were left out."""
+
+    def write(self, writing: Writing, journal: Journal) -> Journal:
+        """Change the journal, and return the changed one."""
+        lines = journal.lines
+        if not self.events and not self.rearranged:
+            return journal
+        if self.rearranged:
+            change = _removal_of(self.rearranged)
+            writing.rewrite(change, self.events)
+            lines = [left for line in lines if (left := change(line, 0)) is not None]
+        else:
+            for event in self.events:
+                writing.append(event)
+        return Journal([*lines, *(encode(event.as_json()).rstrip(b"\n") for event in self.events)])
+
+
+def changes_to_unite(
+    journal: Journal, parts: Mapping[str, list[Event]], counts: Mapping[str, Counts], *, also: Iterable[str] = ()
+) -> JournalChanges:
+    """Return the changes that add what is new, and that put the rows in `also` in order if they are not.
+
+    `parts` and `counts` are those of other machines, by the id of the row or fact.
+    """
+    made = JournalChanges()
+    counted: list[Event] = []
+    for row_id in dict.fromkeys([*parts, *counts, *also]):
+        if row_id in journal.erased:
+            continue
+        ours = journal.history(row_id)
+        known = {*map(identity, ours.parts)}
+        new = {identity(part): part for part in parts.get(row_id, ())}
+        fresh = [part for each, part in new.items() if each not in known]
+        fresh = [part for part in fresh if part.triple is None or part.triple.source not in journal.erased]
+        whole = sorted([*ours.parts, *fresh], key=_key)
+        if not whole or whole[0].kind not in _BEGINNINGS:
+            made.is_waiting |= bool(fresh) or row_id in counts
+            continue
+        made.taken += bool(fresh)
+        if not ours.is_arranged or whole[: len(ours.parts)] != ours.parts:
+            made.rearranged.add(row_id)
+            made.events += whole[1:] if ours.is_there else whole
+        else:
+            made.events += whole[len(ours.parts) :]
+        joined = ours.counts.joined(counts.get(row_id, Counts())).settled(whole)
+        if joined != ours.counts or (joined.strength and (fresh or row_id in made.rearranged)):
+            counted.append(joined.event(row_id))
+    made.events += counted
+    return made
+
+
+def _removal_of(rows: Collection[str]) -> LineChange:
+    """Return a change that removes all events of these rows except those that added, used or counted them."""
+    marks = {each.encode() for each in rows}
+
+    def change(line: bytes, _: int) -> bytes | None:
+        if marks.isdisjoint(ID_IN_LINE.findall(line)):
+            return line
+        try:
+            event = parse_event(record_of(line))
+        except InvalidValue:
+            return line
+        if event.kind in COUNTING or event.kind == "triple":
+            return line
+        without: dict[str, Any] = {"compresses": tuple(each for each in event.compresses if each not in rows)}
+        without |= {name: None for name in ("supersedes", "forgets") if getattr(event, name) in rows}
+        if event.kind not in {"add", "purge"}:
+            without["ids"] = tuple(each for each in event.ids if each not in rows)
+            if not without["ids"]:
+                return None
+        return encode(replace(event, **without).as_json()).rstrip(b"\n")
+
+    return change
+
+
+def digested_text(journal: Journal, row_id: str) -> str:
+    """Return the text of a row or fact for a digest of its identity: its parts and counts."""
+    history = journal.history(row_id)
+    counts = history.counts.settled(history.parts)
+    return canonical({"row": row_id, "parts": [*map(identity, history.parts)], "counted": counts.text()})
