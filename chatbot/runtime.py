@@ -6,7 +6,6 @@ Everything is wired here; a `Runtime` closes what it opens.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -17,7 +16,7 @@ from chatbot.allowed import is_harmless_model
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Amount, Call, Ledger, Limit, Payer
 from chatbot.config import ModelSettings
-from chatbot.errors import ConfigError, ModelError, SessionError, UnknownModel
+from chatbot.errors import ConfigError, ModelError, UnknownModel
 from chatbot.hooks import HookContext
 from chatbot.hooks.hooks import Hooks
 from chatbot.memory import SessionHandle, SessionRecord
@@ -28,7 +27,6 @@ from chatbot.models.model import Model, estimate_text
 from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import NO_PROJECT, TOOL_RIGHTS
 from chatbot.stores.base import AsyncResource
-from chatbot.stores.errors import StoreError
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.records import check_text, check_type
 from chatbot.stores.span import observed
@@ -195,20 +193,6 @@ class Runtime(AsyncResource):
             clock=self._clock,
             observer=self._observer,
         )
-
-    async def discard_empty(self, session: SessionHandle | None) -> bool:
-        """Delete a session in which nothing was said or remembered; return whether it was deleted."""
-        if session is None:
-            return False
-        with suppress(StoreError, SessionError):
-            if await session.transcript_count():
-                return False
-            await self.end_session(session)
-            if (await self.memory.preview_delete(session.id)).ids:
-                return False
-            await self.memory.delete_session(session.id)
-            return True
-        return False
 
     async def end_session(self, session: SessionHandle | None) -> list[str]:
         """Close a session: its hooks end. Sessions that are still open end with `aclose`.

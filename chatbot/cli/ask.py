@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from chatbot.attachments.read import Upload, upload_from_file
 from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.receipts import Receipt, memory_line
-from chatbot.cli.options import chosen_session, options_of
+from chatbot.cli.options import chosen_session, discard_empty, options_of
 from chatbot.cli.output import TINY, printable, read_input, say_json, warn
 from chatbot.cli.run import Exit, until_interrupted
 from chatbot.messages import TextDelta
@@ -47,7 +47,7 @@ async def _ask(runtime: Runtime, args: argparse.Namespace, text: str, files: Seq
         receipt = await until_interrupted(runtime.chat(session).turn(text, printer, attachments=files))
     finally:
         if receipt is None and is_new:
-            await runtime.discard_empty(session)
+            await discard_empty(runtime, session)
         printer.end()
     if printer.write_error is not None:
         raise printer.write_error

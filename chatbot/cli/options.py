@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from chatbot.errors import SessionError
 from chatbot.options import Options, Setup
+from chatbot.stores.errors import StoreError
 
 if TYPE_CHECKING:
     from chatbot.memory import SessionHandle
@@ -47,3 +50,16 @@ async def chosen_session(
     if goes_on and (session := await runtime.latest_session()) is not None:
         return session, False
     return await runtime.new_session(), True
+
+
+async def discard_empty(runtime: Runtime, session: SessionHandle | None) -> bool:
+    """Delete a session in which nothing was said or remembered; return whether it was deleted."""
+    if session is None:
+        return False
+    with suppress(StoreError, SessionError):
+        if not await session.transcript_count():
+            await runtime.end_session(session)
+            if not (await runtime.memory.preview_delete(session.id)).ids:
+                await runtime.memory.delete_session(session.id)
+                return True
+    return False

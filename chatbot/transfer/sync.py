@@ -343,11 +343,7 @@ class Sync:
             added = unite_lines(self.storage.backend.lines(name), records)
             self.report.taken["calls"] += added if name == untrusted.BILL else 0
         for name, data in batch.documents.items():
-
-            def kept(before: bytes | None, data: bytes = data) -> bytes:
-                return before or data
-
-            self.storage.backend.document(name).change(kept)
+            self.storage.backend.document(name).change(lambda before, data=data: before or data)
 
     def _earlier(self, machine: str, session_id: str) -> Entries:
         """Return all entries of a session that the files of a machine hold."""

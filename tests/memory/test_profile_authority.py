@@ -19,9 +19,10 @@ from chatbot.messages import ToolCall
 from chatbot.stores.access import GUEST_RIGHTS, SENSITIVITIES, TOOL_RIGHTS
 from chatbot.stores.errors import MissingRight
 from chatbot.tools import Toolbox
-from chatbot.transfer import Importer, export_memories, open_source
 from chatbot.transfer.backups import copy_storage
-from chatbot.transfer.exports import render_memories
+from chatbot.transfer.exports import export_memories, render_memories
+from chatbot.transfer.importer import Importer
+from chatbot.transfer.sources import open_source
 from tests.clock import Clock
 
 LINE = {"kind": "line", "line": "home", "held": {"value": "Mars City"}}

@@ -16,7 +16,7 @@ from chatbot.memory.scope import SystemOptions
 from chatbot.runtime import Runtime
 from chatbot.stores import DamagedFile, InvalidValue, StoreError, UnknownStore, UnsafePath, UnsupportedOperation
 from chatbot.stores.records import TranscriptEntry
-from chatbot.transfer import export_session
+from chatbot.transfer.exports import export_session
 from tests.clock import Clock
 
 STORES = ["basic_session"]

@@ -13,6 +13,7 @@ from keyring.backends import fail
 from keyring.errors import KeyringLocked
 
 from chatbot.cli.model_servers import find_servers
+from chatbot.cli.options import discard_empty
 from chatbot.config import ProviderSettings
 from chatbot.errors import KeyRefused, RateLimited
 from chatbot.memory import SessionFilter
@@ -149,7 +150,7 @@ async def test_an_empty_session_is_discarded_and_one_that_holds_anything_is_not(
                     await runtime.chat(session).turn("hello", lambda _: None)
             if way == "remembered":
                 await session.memory.remember(title="The heating is serviced in May")
-            assert await runtime.discard_empty(session) is not bool(way)
+            assert await discard_empty(runtime, session) is not bool(way)
             listed = await runtime.memory.choose_sessions(SessionFilter())
             assert (session.id in {record.id for record in listed}) is bool(way)
 

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from chatbot.memory import MemorySystem
-from chatbot.transfer import Importer, ImportReport, open_source
+from chatbot.transfer.importer import Importer, ImportReport
+from chatbot.transfer.sources import open_source
 
 AGENTS = {"chat": ["basic_session", "observations"], "bare": []}
 

@@ -19,9 +19,10 @@ from chatbot.memory.scope import Caller
 from chatbot.stores import transcript
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError, UnsafePath
-from chatbot.transfer import Importer, export_session, open_source
 from chatbot.transfer.backups import verify
-from chatbot.transfer.exports import render_session
+from chatbot.transfer.exports import export_session, render_session
+from chatbot.transfer.importer import Importer
+from chatbot.transfer.sources import open_source
 from tests.transfer.exports import imported
 
 STORES = ["basic_session", "observations"]

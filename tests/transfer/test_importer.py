@@ -15,8 +15,7 @@ from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import Caller, utc_now
 from chatbot.memory.writing import Draft
 from chatbot.stores.errors import DamagedFile, LaterFormat, UnsupportedOperation
-from chatbot.transfer import export_memories
-from chatbot.transfer.exports import EXPORTED_SENSITIVITIES, render_memories
+from chatbot.transfer.exports import EXPORTED_SENSITIVITIES, export_memories, render_memories
 from tests.transfer import exports
 from tests.transfer.exports import AGENTS, imported
 

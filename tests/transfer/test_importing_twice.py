@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from chatbot.memory import MemorySystem
 from chatbot.stores.access import SENSITIVITIES
-from chatbot.transfer import export_session
-from chatbot.transfer.exports import export_memories, render_memories
+from chatbot.transfer.exports import export_memories, export_session, render_memories
 from tests.effort import examples
 from tests.transfer.exports import AGENTS, imported
 

@@ -20,8 +20,8 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import StoreFailed
 from chatbot.stores.observation import STATUSES, Observation
 from chatbot.stores.records import TranscriptEntry
-from chatbot.transfer import ImportReport, export_session
-from chatbot.transfer.exports import render_session
+from chatbot.transfer.exports import export_session, render_session
+from chatbot.transfer.importer import ImportReport
 from tests import command
 from tests.patience import PATIENCE_S
 from tests.transfer import exports

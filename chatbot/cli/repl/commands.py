@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
+from chatbot.cli.options import discard_empty
 from chatbot.cli.output import SESSION_HEAD, fitted, say_hit, say_table, session_rows
 from chatbot.cli.repl.actions import FOUND, MemorySlash, ReplySlash
 from chatbot.cli.repl.editor import edit_text, named_editor
@@ -278,7 +279,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         session = self.session
         if session is None or session.id not in self._entered_empty:
             return False
-        return await self._runtime.discard_empty(session)
+        return await discard_empty(self._runtime, session)
 
     def _command_named(self, name: str) -> str | None:
         """Return the one command that `name`, or its beginning, means; otherwise print what it could mean."""

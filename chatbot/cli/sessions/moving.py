@@ -23,8 +23,17 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, UnsupportedOperation
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import FILE_MODE, FOLDER_MODE, writing
-from chatbot.transfer import Importer, ImportReport, export_memories, export_session, open_source
-from chatbot.transfer.exports import SUFFIXES, SessionExport, export_loose, render_memories, render_session
+from chatbot.transfer.exports import (
+    SUFFIXES,
+    SessionExport,
+    export_loose,
+    export_memories,
+    export_session,
+    render_memories,
+    render_session,
+)
+from chatbot.transfer.importer import Importer, ImportReport
+from chatbot.transfer.sources import open_source
 
 _FORMS = {suffix: form for form, suffix in SUFFIXES.items()} | {".markdown": "markdown"}
 _MOST_SHOWN = 20
