@@ -180,7 +180,7 @@ MAY_TOUCH_FILES = {
     "memory/orders.py": "a table that ships",
     "redaction.py": "a table that ships",
     "server/page/rendering.py": "files that ship",
-    "attachments/read.py": "files that the user attaches",
+    "cli/attaching.py": "files that the user attaches",
     "embed.py": "the configuration beside the folder that a developer names",
     "server/page/settings.py": "the configuration, which its owner changes there",
     "transfer/sync_place.py": "the folder that the user names",

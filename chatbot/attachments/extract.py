@@ -11,6 +11,7 @@ import logging
 import resource
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from io import BytesIO
 from xml.parsers.expat import ParserCreate
 from zipfile import ZipFile
@@ -148,10 +149,8 @@ def _limit() -> None:
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
     ):
-        try:
+        with suppress(OSError, ValueError):  # macOS has no limit of memory
             resource.setrlimit(what, (most, most))
-        except (OSError, ValueError):
-            continue  # macOS has no limit of memory
 
 
 if __name__ == "__main__":

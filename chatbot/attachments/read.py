@@ -10,6 +10,7 @@ import asyncio
 import base64
 import binascii
 import codecs
+import math
 import os
 import re
 import struct
@@ -18,7 +19,6 @@ import sys
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 from chatbot.attachments import DOCX, ODT, PDF, SUFFIXES, TEXT, Link, extract, is_image, link_name
@@ -84,32 +84,10 @@ class Attachment:
         return Link(self.name, blobs[0], "" if is_image(self.media) else blobs[-1])
 
 
-def upload_from_file(name: str) -> Upload:
-    """Read a file that the user named. Raises `InvalidValue` for one that cannot be read, or is too large. Blocking."""
-    path = file_named(name)
-    if path is None:
-        raise InvalidValue(no_file(name))
-    try:
-        _check_size(path.name, path.stat().st_size)
-        with path.open("rb") as file:
-            return Upload(path.name, file.read(LARGEST + 1))  # it may grow: `read` checks the size again
-    except OSError as error:
-        raise InvalidValue(f"{str(path)!r} cannot be read: {error.strerror or error}") from error
-
-
-def file_named(name: str) -> Path | None:
-    """Return the path of the file of that name; None if there is none, or the name is invalid."""
-    try:
-        path = Path(name).expanduser()
-        return path if path.is_file() else None
-    except (OSError, ValueError, RuntimeError):  # too long, or the home of an unknown user
-        return None
-
-
-def no_file(name: str) -> str:
-    """Return the error about a name for which `file_named` returns None."""
-    is_there = os.path.exists(os.path.expanduser(name))  # noqa: PTH110, PTH111 - they raise nothing for an invalid name
-    return f"{'not a file' if is_there else 'file not found'}: {name!r:.200}"
+def check_size(name: str, size: int) -> None:
+    """Raise `InvalidValue` for an attachment that is too large."""
+    if size > LARGEST:
+        raise InvalidValue(f"{name} has {size:,} bytes: attach at most {LARGEST:,}")
 
 
 async def read_all(uploads: Sequence[Upload]) -> list[Attachment]:
@@ -127,15 +105,13 @@ async def read_all(uploads: Sequence[Upload]) -> list[Attachment]:
 def read_upload(upload: Upload) -> Attachment:
     """Read one file. Blocking."""
     name = link_name(upload.name) or "file"
-    _check_size(name, len(upload.data))
+    check_size(name, len(upload.data))
     media = media_type(upload.data)
     if media is None or not upload.data:
-        what = (
-            "is empty" if not upload.data else "is neither text, PDF, DOCX or ODT, nor a PNG, JPEG, GIF or WebP picture"
-        )
+        what = "is neither text, PDF, DOCX or ODT, nor a PNG, JPEG, GIF or WebP picture" if upload.data else "is empty"
         raise InvalidValue(f"{name} {what}: attach another file, or convert it first")
     if is_image(media):
-        if pixels(upload.data) > MOST_PIXELS:
+        if math.prod(_sides(upload.data)) > MOST_PIXELS:
             raise InvalidValue(f"{name} claims more than {MOST_PIXELS // 10**6} megapixels: attach a smaller picture")
         return Attachment(name, media, len(upload.data), upload.data)
     text = _text_of(name, upload.data, media) if media in _DOCUMENTS else _decoded(upload.data) or ""
@@ -164,13 +140,8 @@ def _is_pdf(data: bytes) -> bool:
     return b"%PDF-" in data[:_PDF_WITHIN]
 
 
-def pixels(picture: bytes) -> int:
-    """Return how many pixels a picture claims to have; 0 if that cannot be read."""
-    wide, high = _sides(picture)
-    return wide * high
-
-
 def _sides(picture: bytes) -> Iterable[int]:
+    """Return the sides that a picture claims to have, in pixels; 0 if they cannot be read."""
     head = picture[:30].ljust(30, b"\0")
     if head[12:16] == b"IHDR":
         return struct.unpack_from(">II", head, 16)
@@ -217,7 +188,15 @@ def _decoded(data: bytes) -> str | None:
 def _text_of(name: str, data: bytes, media: str) -> str:
     kind = SUFFIXES[media].removeprefix(".")
     try:
-        done = _run_extractor(data, kind)
+        done = subprocess.run(  # noqa: S603 - our own program
+            [sys.executable, "-P", extract.__file__, kind],
+            input=data,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_WALL_S,
+            check=False,
+            env={each: os.environ[each] for each in _INHERITED if each in os.environ},
+        )
     except subprocess.TimeoutExpired:
         raise InvalidValue(f"{name} could not be read within {_WALL_S:g} s: attach the pages that matter") from None
     if done.returncode == extract.ENCRYPTED:
@@ -228,23 +207,6 @@ def _text_of(name: str, data: bytes, media: str) -> str:
     if not text.strip():
         raise InvalidValue(f"{name} holds no text, only pictures of it: attach its pages as pictures")
     return text
-
-
-def _run_extractor(data: bytes, kind: str) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(  # noqa: S603 - our own program
-        [sys.executable, "-P", extract.__file__, kind],
-        input=data,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        timeout=_WALL_S,
-        check=False,
-        env={each: os.environ[each] for each in _INHERITED if each in os.environ},
-    )
-
-
-def _check_size(name: str, size: int) -> None:
-    if size > LARGEST:
-        raise InvalidValue(f"{name} has {size:,} bytes: attach at most {LARGEST:,}")
 
 
 _URL = r"(?is)data:([a-z0-9.+/-]*)((?:;[^,;]*)*),(.*)"
@@ -263,9 +225,3 @@ def upload_of(name: str, url: str) -> Upload:
         return Upload(name, base64.b64decode("".join(found[3].split()), validate=True))
     except (binascii.Error, ValueError) as error:
         raise InvalidValue(f"{name}: the data: URL is not valid base64") from error
-
-
-def picture_of(number: int, url: str) -> Upload:
-    """Return the picture in a `data:` URL under a name of its own."""
-    media = url[5:].partition(";")[0].lower()
-    return upload_of(f"picture-{number}{SUFFIXES.get(media, '')}", url)

@@ -7,9 +7,10 @@ import asyncio
 import sys
 from collections.abc import Sequence
 
-from chatbot.attachments.read import Upload, upload_from_file
+from chatbot.attachments.read import Upload
 from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.receipts import Receipt, memory_line
+from chatbot.cli.attaching import upload_from_file
 from chatbot.cli.options import chosen_session, discard_empty, options_of
 from chatbot.cli.output import TINY, printable, read_input, say_json, warn
 from chatbot.cli.run import Exit, until_interrupted

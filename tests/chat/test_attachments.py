@@ -4,7 +4,6 @@ import asyncio
 import base64
 import json
 import struct
-import subprocess
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -364,13 +363,13 @@ async def test_only_the_user_names_attachments(session: SessionHandle) -> None:
 async def test_few_documents_are_read_at_a_time_and_all_else_gets_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     inside, seen, may_end = threading.Semaphore(0), list[int](), threading.Event()
 
-    def extracted(_: bytes, __: str) -> subprocess.CompletedProcess[bytes]:
+    def extracted(*_: object) -> str:
         seen.append(1)
         inside.release()
         assert may_end.wait(PATIENCE_S)
-        return subprocess.CompletedProcess([], 0, b"text")
+        return "text"
 
-    monkeypatch.setattr("chatbot.attachments.read._run_extractor", extracted)
+    monkeypatch.setattr("chatbot.attachments.read._text_of", extracted)
     tasks = [asyncio.create_task(read_all([Upload("a.pdf", b"%PDF-1.4")])) for _ in range(40)]
     try:
         async with asyncio.timeout(PATIENCE_S):

@@ -73,7 +73,7 @@ def attach_named(text: str, pasted: PastedTexts, notice: Callable[[str], None]) 
     A name without a file is left unchanged, with a notice if it has an extension; `InvalidValue` is raised if it looks
     like a path. Blocking.
     """
-    from chatbot.attachments.read import file_named, no_file, upload_from_file
+    from chatbot.cli.attaching import file_named, no_file, upload_from_file
 
     files: list[Upload] = []
 

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
-from chatbot.attachments import is_image, link_name, split_links
-from chatbot.attachments.read import Upload, picture_of, upload_of
+from chatbot.attachments import SUFFIXES, is_image, link_name, split_links
+from chatbot.attachments.read import Upload, upload_of
 from chatbot.chat.dialogue import ASSISTANT, USER, messages_of, tool_result_line, unanswered_calls
 from chatbot.chat.receipts import begun_at
 from chatbot.errors import SessionNotFound
@@ -113,7 +113,7 @@ class ParsedRequest:
         parts = () if self.answers else self.asked.parts
         pictures = [part for part in parts if isinstance(part, Image)]
         return (
-            *(picture_of(number, each.url) for number, each in enumerate(pictures, 1)),
+            *(_picture_of(number, each.url) for number, each in enumerate(pictures, 1)),
             *(upload_of(each.name, each.url) for each in self.asked.files if not self.answers),
         )
 
@@ -400,3 +400,9 @@ def _history_in(record: SessionRecord) -> tuple[int, list[_Exchange]]:
     if not entries.isdecimal():  # none, or edited by hand: the next reply rewrites it
         return 0, []
     return int(entries), [_Exchange(each[:8], each[8:]) for each in run.split(".") if each]
+
+
+def _picture_of(number: int, url: str) -> Upload:
+    """Return the picture in a `data:` URL under a name of its own."""
+    media = url[5:].partition(";")[0].lower()
+    return upload_of(f"picture-{number}{SUFFIXES.get(media, '')}", url)
