@@ -422,15 +422,11 @@ def _parse_reservations(document: Document, data: bytes | None) -> list[Reservat
 def examine_reservations(place: Place | Home) -> Flaw | None:
     """Check the file of reservations: while it is damaged, no call can be made. None if nothing is reserved."""
     document = open_place(place).document(_RESERVATIONS)
-
-    def set_aside() -> str:
-        name = document.set_aside()
-        return f"kept as {name}; calls that are running now are not counted until they end"
-
     try:
         number = len(_parse_reservations(document, document.read()))
     except DamagedFile as error:
-        return Flaw("bill", "bad", str(error), mend=set_aside)
+        done = "kept as {}; calls that are running now are not counted until they end"
+        return Flaw("bill", "bad", str(error), mend=lambda: done.format(document.set_aside()))
     except StoreError as error:
         return Flaw("bill", "bad", str(error))
     return Flaw("bill", "ok", f"money is reserved for {how_many(number, 'call')}") if number else None

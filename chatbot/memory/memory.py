@@ -18,7 +18,7 @@ from chatbot.memory.scope import PUBLIC, Sensitivities
 from chatbot.memory.standing import StandingQuestions
 from chatbot.memory.writing import AddResult
 from chatbot.redaction import redact_all
-from chatbot.stores.access import SENSITIVITIES, Clearance
+from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.observation import OWN_KEY, STATUSES, Observation
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter, check_limit
@@ -34,21 +34,13 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
 
     __slots__ = ()
 
-    def within(
-        self,
-        *,
-        namespace: str | None = None,
-        project: str | None = None,
-        across: bool | None = None,
-        clearance: Clearance | None = None,
-    ) -> Memory:
-        """Return the same memory in another namespace, across all of them, in a project, or with less clearance.
+    def within(self, *, namespace: str | None = None, project: str | None = None, across: bool | None = None) -> Memory:
+        """Return the same memory in another namespace, across all of them, or in a project.
 
         Raises `AccessDenied`: only the owner may leave a namespace, and nobody may leave a project.
         """
-        scope = self.scope
-        own = scope.caller
-        caller = own.narrowed(clearance, namespace=namespace, project=project, principal=own.principal)
+        scope, own = self.scope, self.scope.caller
+        caller = own.narrowed(namespace=namespace, project=project, principal=own.principal)
         if across and not caller.may_cross:
             raise AccessDenied("only the owner may look across all namespaces")
         return Memory(structs.replace(scope, caller=caller, across=scope.across if across is None else across))

@@ -91,19 +91,16 @@ class MemorySystem(SessionOpening):
             session_id, lambda record: replace(record, archived_at=None if undo else record.archived_at or now)
         )
 
-    async def fork_session(
-        self, session_id: str, agent_id: str | None = None, *, title: str = "", at: int | None = None
-    ) -> SessionHandle:
+    async def fork_session(self, session_id: str, *, title: str = "", at: int | None = None) -> SessionHandle:
         """Create a session with a copy of everything that the old one holds.
 
         With `at`, copy only the first `at` entries, counting archived ones; raises `InvalidValue` if there are fewer.
-        The fork belongs to `agent_id` or the old agent. Receipts are not copied: they were paid once. A session of
-        another principal needs the right `curate`.
+        Receipts are not copied: they were paid once. A session of another principal needs the right `curate`.
         """
         source = await self.load_session(session_id, any_agent=True)
         source.check("write")
         old = source.record
-        record = self._new_record(old.store_types, agent_id or old.agent_id, title or old.title, old.id)
+        record = self._new_record(old.store_types, old.agent_id, title or old.title, old.id)
         record = replace(record, clearance=old.clearance, sensitivity=old.sensitivity, project=old.project)
         async with self._drafting(record) as draft:
             await source.copy_to(draft, entries=at)

@@ -68,7 +68,7 @@ async def test_no_reply_does_any_harm(name: str, openai_url: str, memory: Memory
         assert (row.visibility, row.min_clearance, row.namespace) == ("shared", "inner", "")
         assert row.agent_id == "chat"
         assert row.derived_from == (exchange_id,)
-    outsider = memory.memory("chat").within(clearance="familiar")
+    outsider = memory.cleared_for("familiar").memory("chat")
     assert (await outsider.list_observations(sensitivities=SENSITIVITIES)).rows == ()
     everything = memory_home.joinpath("observations.jsonl").read_text(encoding="utf-8")
     assert SECRET not in everything

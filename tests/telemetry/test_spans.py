@@ -132,7 +132,7 @@ async def test_search_by_meaning_calls_embedder_and_store(watched: Watched, talk
 
 async def test_work_on_memory_is_a_span_that_tells_how_much_and_what_failed(watched: Watched, talking: Talking) -> None:
     async with talking(ScriptedModel()) as (runtime, session):
-        for memory in (session.memory, session.memory.within(clearance="full"), runtime.memory.memory("chat")):
+        for memory in (session.memory, session.memory.within(), runtime.memory.memory("chat")):
             old, new = [(await memory.remember(f"tea number {uuid.uuid4()}")).id for _ in range(2)]
             watched.exporter.clear()
             await memory.search("tea")

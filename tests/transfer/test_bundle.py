@@ -270,7 +270,7 @@ async def test_a_bundle_brings_a_model_a_persona_and_who_may_see_it_only_if_it_i
             [record] = await other.list_sessions()
             kept = await (await other.load_session(record.id, any_agent=True)).kv_get(CHOICES)
             assert Choices.parse(kept) == chosen
-            seen = await other.memory().within(clearance="familiar").every()
+            seen = await other.cleared_for("familiar").memory().every()
             assert [row.title for row in seen] == (["for everybody"] if trust else [])
 
 
