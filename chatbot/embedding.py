@@ -92,14 +92,15 @@ class Embedder(AsyncResource):
 
     @abstractmethod
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
-        """Return the texts' vectors. No texts, no call. Raises a `ModelError`; cancelling stops at once.
+        """Return the vectors of at most `batch` texts; of none without a call. Raises a `ModelError`. May be cancelled.
 
         A text that is longer than the model's window is cut, if the model can do that.
         """
 
     async def embed_all(self, texts: Sequence[str]) -> EmbeddingResult:
         """Return the vectors of any number of texts, in calls of `batch`, between which others are served."""
-        return self._checked(await self._in_batches(texts, self.embed))
+        parts = [await self.embed(some) for some in chunks(texts, self.batch)]
+        return self._checked(EmbeddingResult.joined(parts))
 
     def _checked(self, found: EmbeddingResult) -> EmbeddingResult:
         if not all(map(is_finite, found.vectors)):
@@ -133,11 +134,6 @@ class Embedder(AsyncResource):
     async def aclose(self) -> None:
         """Release connections and memory. May be called twice."""
         return
-
-    async def _in_batches(
-        self, texts: Sequence[str], embed: Callable[[Sequence[str]], Awaitable[EmbeddingResult]]
-    ) -> EmbeddingResult:
-        return EmbeddingResult.joined([await embed(some) for some in chunks(texts, self.batch)])
 
 
 def is_finite(vector: Vector) -> bool:

@@ -71,12 +71,9 @@ class LiteLLMEmbedder(LiteLLMClient, JudgingEmbedder):
         self._settings = settings
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
-        """Embed the texts in calls of at most `batch`, each tried up to three times."""
-        return await self._in_batches(texts, self._with_retries)
-
-    async def _with_retries(self, texts: Sequence[str]) -> EmbeddingResult:
+        """Embed the texts in a call that is tried up to three times."""
         tried = 0
-        while True:
+        while texts:
             try:
                 return await self._call(texts)
             except ModelError as error:
@@ -85,6 +82,7 @@ class LiteLLMEmbedder(LiteLLMClient, JudgingEmbedder):
                     raise
             await asyncio.sleep(pause)
             tried += 1
+        return EmbeddingResult([], Usage(cost_usd=0.0))
 
     async def _call(self, texts: Sequence[str]) -> EmbeddingResult:
         """Make one call. Its errors never contain a key or the provider's exception."""
@@ -110,7 +108,7 @@ class LiteLLMEmbedder(LiteLLMClient, JudgingEmbedder):
             **self.provider.arguments(),
             "input": [text or " " for text in texts],  # providers refuse an empty text
             "encoding_format": "float",
-            "num_retries": 0,  # `_with_retries` retries
+            "num_retries": 0,  # `embed` retries
             "max_retries": _NO_RETRIES,
             "drop_params": True,
             **{name: value for name, value in optional.items() if value is not None},

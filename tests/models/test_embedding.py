@@ -33,7 +33,7 @@ async def embedded(url: str, behaviour: str, *texts: str, **settings: Any) -> Em
 async def test_vectors_come_in_the_order_of_the_texts_in_as_many_calls_as_needed(openai_url: str) -> None:
     async with embedder_at(openai_url, "embeds", batch=2) as embedder:
         assert embedder.dimension == 0
-        answer = await embedder.embed(["aaa", "", "abc"])
+        answer = await embedder.embed_all(["aaa", "", "abc"])
         assert embedder.dimension == 4
     assert [list(vector) for vector in answer.vectors] == [[0, 3, 0, 0], [1, 0, 0, 0], [0, 1, 1, 1]]
     assert {vector.typecode for vector in answer.vectors} == {"f"}
