@@ -238,7 +238,7 @@ def _is_harmless(place: SettingPath, value: Any, providers: frozenset[str]) -> b
 
 
 def _hint(place: SettingPath, value: Any) -> str:
-    """Return the known name most similar to an unknown one, of a setting or a plug-in; empty if none is."""
+    """Return a hint at a similar known name if a setting or a plug-in has an unknown one; empty if there is none."""
     if isinstance(known := _form(place), _Among):
         unknown = (each for each in value if each not in known) if isinstance(value, list) else ()
         return next(filter(None, (nearest_hint(str(each), known) for each in unknown)), "")

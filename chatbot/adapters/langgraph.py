@@ -132,6 +132,7 @@ def _fields(row: Observation) -> dict[str, Any]:
 
 
 def _fits(value: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
+    """Return whether each wanted field of a value is equal to what was asked for, or passes its comparisons."""
     return all(
         value.get(name) == asked if (tests := tests_of(asked)) is None else passes(value.get(name, MISSING), tests)
         for name, asked in wanted.items()

@@ -48,7 +48,7 @@ class MemoryCallback(CustomLogger):
         memory = self._memory_of(kwargs)
         call = str(kwargs.get("litellm_call_id"))
         self._calls.setdefault(call, asyncio.get_running_loop().create_future())
-        finalize(kwargs["litellm_logging_obj"], self._settle, call).atexit = False  # a stream keeps it until dropped
+        finalize(kwargs["litellm_logging_obj"], self._settle, call).atexit = False  # when the call or stream is dropped
         context = await memory.context(messages, tokens=self._tokens, rows=self._rows)
         return {**kwargs, "messages": context.added_to(messages)}
 

@@ -209,7 +209,7 @@ class Chat:
         if session is None or not entries:
             raise InvalidValue("no message to answer again")
         replies, current = dialogue.replies_of(entries[1:])
-        following = max(replies) + 1 if replies[current] else current
+        following = max(replies) + 1 if replies[current] else current  # the turn before may have ended without a reply
         await self._write_replies(session, entries, dialogue.reply_lines(replies, following))
 
     async def _write_replies(

@@ -35,7 +35,7 @@ TOPICS = frozenset({SESSION_START, PROMPT_SUBMIT, TOOL_POST, TURN_END, SESSION_E
 INJECT_STEP = "inject"
 """The step of a turn that recalls, at `prompt:submit`."""
 EXCHANGE_STEP = "exchange"
-"""The step that keeps the exchange, at `turn:end`; as a capability, the turn also keeps the message at its start."""
+"""The step that keeps the exchange, at `turn:end`. If it is on, a turn also keeps the message when it begins."""
 CHOOSE = "memory.temporal"
 """The capability that picks among recalled rows."""
 MEMORABILITY = "memory.memorability"

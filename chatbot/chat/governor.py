@@ -1,8 +1,8 @@
 """The fence of untrusted text, and the judge of recalled text: role marks are removed, orders quoted or left out.
 
-In a fence each line follows a bar, or a text is one line; angle brackets are escaped, and no text contains the nonce of
-the marks. So no text can close the fence, open another, or seem to be outside of it. Tokens of chat templates are
-broken, also in answers of tools, because a tokenizer could take them for roles; so are marks like ours.
+In a fence a text is one line, or has a bar before each line; angle brackets are escaped, and no text contains the nonce
+of the fence's marks. So no text can close the fence, open another, or seem to be outside of it. Tokens of templates are
+broken, because a tokenizer could take them for roles, and so are imitations of our marks; also in answers of tools.
 
 Anyone who could write to memory may have written an instruction. Invisible characters and role marks are removed from
 every row: "User: likes tea" is then an ordinary note. A row that is not the reader's own is dropped if it contains a
@@ -107,11 +107,11 @@ def _without_prefix(line: str) -> str:
 
 
 def _end_of_prefix(start: str) -> int:
-    """Return where the role mark in the start of a line ends, recognised even in look-alike letters; 0 if none."""
+    """Return where the role mark at the start of a line ends; 0 if there is none."""
     if start.isascii():
         found = _PREFIX.match(start)
         return found.end() if found else 0
-    folded, ends = "", []
+    folded, ends = "", []  # look-alike letters replaced, and where the original of each character ends
     for at, char in enumerate(start):
         piece = skeleton(char)
         folded += piece
@@ -156,9 +156,9 @@ class Verdict(Struct, frozen=True):
 def judge(
     row: Observation, view: View, part: Sequence[tuple[Label, str]] | None = None, *, order_level: int = 0
 ) -> Verdict:
-    """Judge `row` as seen through `view`; of the texts that a prompt shows, only `part` if given.
+    """Judge `row` as seen through `view`. `part` is what a prompt would show of it, by default all its texts.
 
-    `order_level` is the level by the head. Never raises, and takes time in proportion to the length of the shown text.
+    `order_level` is how much the head takes it for an order. Never raises; takes time in proportion to the shown text.
     """
     shown = tuple(labelled_texts(row) if part is None else part)
     written = [text for _, text in shown]

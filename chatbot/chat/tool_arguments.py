@@ -23,7 +23,7 @@ from chatbot.tools.function import Arguments
 
 @lru_cache
 def arguments_of(operation: Operation) -> Arguments:
-    """Return the check of the arguments, with the full schema."""
+    """Return what checks the arguments of an operation, and their full schema."""
     parameters = [
         inspect.Parameter(
             name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=_default_of(each), annotation=_annotation(each)
@@ -35,7 +35,7 @@ def arguments_of(operation: Operation) -> Arguments:
 
 
 def _default_of(parameter: Parameter) -> Any:
-    """Return the default that the schema shows: only a number; None leaves it to the operation."""
+    """Return the default for the schema: only numbers are shown there. None: the operation has its own default."""
     default = parameter.default_at("tool")
     return default if default is REQUIRED or isinstance(default, int) else None
 
@@ -45,13 +45,13 @@ _WRITABLE = [each for each in TYPES if each not in SUMMARIES | {"exchange", "tas
 """Types that a model may write; the others are created elsewhere."""
 
 
-def _plain_id(value: object) -> object:
+def _id_or_any(value: object) -> object:
     plain = value.strip().lower() if isinstance(value, str) else ""
     return plain if is_id(plain) else value
 
 
 def _id(value: object) -> object:
-    plain = _plain_id(value)
+    plain = _id_or_any(value)
     if isinstance(plain, str) and not is_id(plain):
         raise ValueError(f"{plain!r:.80} is not an id: use one exactly as another tool returned it")
     return plain
@@ -79,7 +79,7 @@ def _kinds() -> dict[Any, Any]:
     ]
     return {
         **dict.fromkeys((kinds.SessionId, kinds.FactId, kinds.IdCursor), an_id),
-        kinds.Id: Annotated[text(LONGEST_LINE, 1), BeforeValidator(_plain_id)],
+        kinds.Id: Annotated[text(LONGEST_LINE, 1), BeforeValidator(_id_or_any)],
         **dict.fromkeys((kinds.Line, kinds.Query), line),
         **dict.fromkeys((kinds.Past, kinds.Future), moment),
         kinds.Name: text(LONGEST_LINE, 1),
@@ -95,7 +95,7 @@ def _annotation(parameter: Parameter) -> Any:
         least = about.least or (1 if item == kinds.Tokens else 0)
         kind: Any = Annotated[int, Field(ge=least, le=about.most)]
     elif parameter.is_required and item == kinds.Line:
-        kind = _kinds()[kinds.Name]
+        kind = _kinds()[kinds.Name]  # not empty
     else:
         kind = _kinds().get(item, item)
     if parameter.is_list:

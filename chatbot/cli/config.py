@@ -227,9 +227,8 @@ async def _edit(args: argparse.Namespace) -> None:
             return
         try:
             with _alone(path):
-                now = current_text(path)
-                is_changed, before = now != before, now
-                if is_changed:
+                if (now := current_text(path)) != before:
+                    before = now
                     raise ConfigError(f"{path} was changed by another program: saving again overwrites that", at=path)
                 replace_text(path, text.rstrip("\n") + "\n")
         except ConfigError as error:
@@ -245,7 +244,7 @@ def _report_written(args: argparse.Namespace, path: Path, what: str) -> None:
     """Report the file, what overrides it, and whether the change needs trust."""
     table = read_toml(path) if path == Path(FILE_NAME) else {}  # only a file that was found can need trust
     needs_trust = bool(needing_trust(table)) and not is_trusted(path, table)
-    settings = Settings.read(path if needs_trust else args.config)
+    settings = Settings.read(path if needs_trust else args.config)  # a found file that needs trust would be refused
     overridden = settings.source(*parse_key(args.key)) if args.action == "set" else path
     written = {"file": str(path.resolve()), "overridden_by": None if overridden == path else str(overridden)}
     say_result(args, written, f"{what} in {path}")

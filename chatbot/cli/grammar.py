@@ -19,7 +19,7 @@ _SMALLEST, _LARGEST = sys.float_info.min, sys.float_info.max
 _SPAN = re.compile(r"(\d{1,6})\s*([mhdw])")
 _MONTH = re.compile(r"(\d{4})(?:-(\d\d))?")
 _IN_WORDS = re.compile(r"[^\W\d_]{2}|\d\d?\.\d\d?\.\d{4}|\d\s*[年月日]")
-_OR_NAMED = ", May 2025, last year"
+"""Part of a time in words, or of a date in the order of another language."""
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -79,8 +79,9 @@ def _time(text: str, direction: int) -> datetime:
             return named
         return read_time(text)
     except (ValueError, OverflowError):
+        named = ", May 2025, last year" if direction < 0 else ""
         raise argparse.ArgumentTypeError(
-            f"invalid date {text!r}: write 2026-01-31, 2026-01-31T12:00Z, or 12h, 30d, 4w{_OR_NAMED * (direction < 0)}"
+            f"invalid date {text!r}: write 2026-01-31, 2026-01-31T12:00Z, or 12h, 30d, 4w{named}"
         ) from None
 
 
@@ -126,7 +127,7 @@ class Parser(argparse.ArgumentParser):
         return added
 
     def in_chat(self) -> Parser:
-        """Name the commands as they are typed in the chat, and leave options to their help."""
+        """Show `/memory add` for `chatbot memory add` in help and errors, and no options in their first line."""
         for child in self.actions.values():
             child.prog = child.prog.replace("chatbot ", "/", 1)
             usage = child._get_formatter()  # noqa: SLF001 - argparse has no other way
@@ -137,7 +138,7 @@ class Parser(argparse.ArgumentParser):
         return self
 
     def parse_args(self, args: Iterable[str] | None = None, namespace: Any = None) -> Any:
-        """Override `ArgumentParser`, whose first parser reports words that a command does not know."""
+        """Report an unknown argument with the usage of its command; `ArgumentParser` shows that of the program."""
         known, unknown = self.parse_known_args(args, namespace)
         if unknown:
             command: Parser = reduce(lambda parser, word: parser.actions.get(word, parser), args or (), self)

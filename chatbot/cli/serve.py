@@ -49,6 +49,7 @@ def _say_ready(address: str) -> None:
 
 
 HOST, PORT = "127.0.0.1", 8808
+"""The usual address of `chatbot mcp --http`."""
 
 
 async def run_mcp(args: argparse.Namespace) -> None:

@@ -3,7 +3,7 @@
 The first request with a key does the work and continues if its client leaves; concurrent requests with the same key
 get the same answer from its start. Later ones are answered by the same route, which finds the created items by their
 ids and creates nothing: no text is stored, and items erased meanwhile are missing in the answer. Failed requests can be
-sent again. `Requests` describes crashes.
+sent again. `Requests` says what happens after a crash.
 """
 
 from __future__ import annotations

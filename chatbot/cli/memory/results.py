@@ -67,8 +67,8 @@ def show(run: VerbRun, operation: Operation, result: Any, given: Mapping[str, An
             warn(result.warning)
         warn_redacted(result.redacted)
     if result is None:
-        undone = "un" if given.get("undo") else ""
-        show_changed(run, f"{undone}{operation.gives}", list(given.values()))
+        done = f"un{operation.gives}" if given.get("undo") else operation.gives  # such as "unpinned"
+        show_changed(run, done, list(given.values()))
     elif run.args.json or isinstance(result, dict):
         say_json(as_json(result))
     elif isinstance(result, ListPage):
@@ -82,7 +82,10 @@ def show(run: VerbRun, operation: Operation, result: Any, given: Mapping[str, An
 
 
 def show_changed(run: VerbRun, gives: str, values: Sequence[Any], **more: Any) -> None:
-    """Show the ids that a change was about: one a line, or as JSON under the words of `gives`."""
+    """Show what a change did: a line for each id, or JSON.
+
+    `gives` has a word for each of the `values`, its key in JSON: "forgotten" for ids, "superseded by" for two ids.
+    """
     words = gives.split()
     if run.args.json:
         say_json(dict(zip(words, values, strict=False)) | more)

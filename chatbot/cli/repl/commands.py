@@ -51,7 +51,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
 
     @classmethod
     def is_command(cls, text: str) -> bool:
-        """Return whether it is a command: it names one, or is one line whose first word has one slash."""
+        """Return whether a text is a command: it names one, or is one line and does not begin with a path."""
         name = text.split(maxsplit=1)[0]
         return bool(cls.named(name)) or not ("/" in name[1:] or "\n" in text.strip())
 
@@ -98,13 +98,13 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         if not which:
             return await self.do_sessions("")
         text = resolve_number(which, self._listed)
-        return await self._enter(await self._runtime.resume(text), "continued")
+        return await self._go_to(await self._runtime.resume(text), "continued")
 
     async def do_fork(self, title: str) -> None:
         """Continue in a copy of this session: /fork [title]."""
         session = self._session()
         fork = await self._runtime.memory.fork_session(session.id, title=title)
-        await self._enter(fork, f"a copy of {session.id}")
+        await self._go_to(fork, f"a copy of {session.id}")
 
     async def do_sessions(self, text: str) -> None:
         """List recent sessions, or run a `chatbot sessions` command: /sessions [ACTION …].
@@ -295,9 +295,9 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         session = await self._runtime.new_session()
         if session and former and former.record.project != session.record.project:
             await session.move(former.record.project)
-        await self._enter(session, "a new session")
+        await self._go_to(session, "a new session")
 
-    async def _enter(self, session: SessionHandle | None, how: str) -> None:
+    async def _go_to(self, session: SessionHandle | None, how: str) -> None:
         former = self.session
         is_left = former is not None and (session is None or former.id != session.id)
         if is_left and not await self.discard_empty():

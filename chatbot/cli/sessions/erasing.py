@@ -133,6 +133,7 @@ def _warn_of(previews: Sequence[Erasure], *, keep_memory: bool) -> None:
 
 
 def _count(erased: Sequence[Erasure], *, keep_memory: bool) -> tuple[int, int, list[str]]:
+    """Return how many memories and facts are erased, 0 if memory is kept, and the forks that remain."""
     rows = {row.id for each in erased for row in each.observations}
     facts = {fact.id for each in erased for fact in each.facts}
     forks = list(dict.fromkeys(fork for each in erased for fork in each.forks))
