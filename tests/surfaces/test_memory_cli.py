@@ -434,6 +434,7 @@ def test_words_work_where_ids_do_and_without_a_terminal_the_best_match_must_be_a
         ("restore", "red kite"),
     ):
         fails(4, f"no memory has the id {text!r}, and none matches it", verb, "--first", text)
+    fails(4, "no memory has the id 'volcano', and none matches it", "history", "volcano")
     fails(4, "no task has the id 'drawer', and none matches it", "tasks", "done", "--first", "drawer")
     assert ok("restore", "--first", "tea", "RED") == f"restored {tea}\n"
     fails(4, "no proposal has the id 'tin', and none matches it", "profile", "accept", "tin")

@@ -30,6 +30,8 @@ from chatbot.stores.records import is_id
 _ID = re.compile(r"(?=.*\d)[0-9a-f]{4,8}(-[0-9a-f-]*)?", re.IGNORECASE)
 _MATCHES = 10
 """Number of matching memories from which one is chosen."""
+_NEAR = 0.3
+"""Least evidence of a match without a word of the text; few unrelated memories reach it."""
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ class VerbRun:
         return [rows[int(chosen) - 1].id]
 
     async def _matches(self, text: str, noun: str, *, by_words: bool) -> list[Observation]:
-        """Return the memories to choose from: the best matches. With `by_words`, each has a word of the text.
+        """Return the memories to choose from: the best matches that have a word of it or, unless `by_words`, are near.
 
         A proposal, and a hidden memory for `restore`, must have every word; the latest comes first.
         """
@@ -108,7 +110,8 @@ class VerbRun:
         hits = await self.memories.search(
             text, types=types, limit=_MATCHES, sensitivities=SENSITIVITIES, count_use=False
         )
-        return [hit.observation for hit in hits if hit.parts.get("lexical") or not by_words]
+        near = () if by_words else [hit for hit in hits if hit.parts.get("evidence", 0) >= _NEAR]
+        return [hit.observation for hit in hits if hit.parts.get("lexical") or hit in near]
 
     async def fact_id(self, text: str) -> str:
         """Return the id of the one fact whose id begins with `text`. Raises `UnknownObservation`."""
