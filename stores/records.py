@@ -304,7 +304,8 @@ _LEFT_OUT = {"project": "", "sensitivity": "public", "pinned_at": None, "history
 
 
 def _title(text: str) -> str:
-    return in_line(check_text(text, "the title"))[:LONGEST_TITLE].rstrip()
+    title = in_line(check_text(text, "the title"))
+    return title if len(title) <= LONGEST_TITLE else f"{title[: LONGEST_TITLE - 1].rstrip()}…"
 
 
 def is_id(text: object) -> bool:

@@ -161,7 +161,7 @@ def set_persona(identity: Identity, text: str) -> Path:
         document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
     except (OSError, UnicodeDecodeError, tomlkit.exceptions.TOMLKitError) as error:
         raise ConfigError(f"{path} cannot be changed: {error}", at=path) from error
-    document["persona"] = text
+    document["persona"] = tomlkit.string(text, multiline="\n" in text)
     write_atomically(path, tomlkit.dumps(document))
     return path
 

@@ -82,7 +82,8 @@ async def test_a_title_is_kept_on_one_line(session: SessionHandle, memory_home: 
     await session.rename(" A\nlong   title\x1b " + "x" * 300)
     assert session.record.title[:14] == "A long title x"
     async with MemorySystem(memory_home) as again:
-        assert len((await again.list_sessions())[0].title) == 200
+        assert len(title := (await again.list_sessions())[0].title) == 200
+        assert title.endswith("xx…"), "a title that was cut says so"
 
 
 async def test_a_fork_begins_alike_and_goes_its_own_way(memory: MemorySystem) -> None:

@@ -287,7 +287,7 @@ def test_a_persona_is_chosen_and_own_ones_are_files() -> None:
     ok("personas", "use", "pirate")
     assert file.is_symlink(), "a file that is kept elsewhere stays there"
     assert "You are a pirate.\n\nArr." in ok("prompt", "--dry-run", "hello")
-    assert "Clearance of the user" in file.read_text()
+    assert 'persona = """You are a pirate.\n\nArr."""\n\n# Clearance of the user' in file.read_text()
     fails(3, "did you mean 'pirate'", "personas", "use", "pirat")
     own.write_text("Speaks at length.\n\n" + "Arr. " * 20_000, encoding="utf-8")
     fails(3, "pirate.md cannot be used: it is longer than 100,000 characters", "personas", "use", "pirate")
