@@ -7,6 +7,7 @@ identities/<name>/memory/           see docs/memory.md
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -96,8 +97,10 @@ def _read_persona(path: Path) -> Persona:
     return Persona(path.stem, f"cannot be used: {why}", "", str(path))
 
 
-def load_identity(root: Path, name: str, providers: frozenset[str] = allowed.PROVIDERS) -> Identity:
-    """Read the identity `name` in the folder `root`; `providers` are those whose models it may name.
+def load_identity(
+    root: Path, name: str, providers: frozenset[str] = allowed.PROVIDERS, file: Path | None = None
+) -> Identity:
+    """Read the identity `name` in `root`, a folder that `file` configures; it may name models of `providers`.
 
     The built-in default identity needs no file: its folder is made, with its memory, when something is remembered.
     Raises `IdentityError` naming those that exist, or `ConfigError` for a file that is malformed or not trusted: see
@@ -107,7 +110,7 @@ def load_identity(root: Path, name: str, providers: frozenset[str] = allowed.PRO
     if not is_there(folder / FILE_NAME):
         if name == Config().identity:
             return Identity(name, folder)
-        raise _unknown_identity(root, name)
+        raise _unknown_identity(root, name, file)
     return parse_identity(name, folder, read_toml(folder / FILE_NAME), providers)
 
 
@@ -122,9 +125,10 @@ def trust_identity(root: Path, name: str) -> tuple[Path, Table]:
     return file, allowed.trust(file, _settings(read_toml(file)))
 
 
-def _unknown_identity(root: Path, name: str) -> IdentityError:
-    known = {Config().identity, *list_identities(root)}
-    return IdentityError(f"{root} has no identity {name!r:.80}{did_you_mean(name, known)}")
+def _unknown_identity(root: Path, name: str, file: Path | None = None) -> IdentityError:
+    hint = did_you_mean(name, {Config().identity, *list_identities(root)})
+    config = f" --config {shlex.quote(str(file))}" if file else ""
+    return IdentityError(f"{root} has no identity {name!r}{hint} (`chatbot init --name {name}{config}` creates it)")
 
 
 def _folder(root: Path, name: str) -> Path:

@@ -104,7 +104,7 @@ class Setup(Struct, frozen=True):
         settings = (options.settings or Settings.read(options.config)).with_flags(options.as_table())
         owners = settings.combined()
         root = identities_in(settings, owners)
-        identity = load_identity(root, owners.identity, owners.nameable_providers)
+        identity = load_identity(root, owners.identity, owners.nameable_providers, settings.path)
         settings = settings.with_identity(identity.overrides, identity.file)
         config = settings.combined()
         try:

@@ -62,6 +62,7 @@ FIX = "chatbot doctor --fix"
 _UPGRADE = "uv tool upgrade chatbot-runtime"
 _COMMAND = re.compile(
     r"pip install [^:;]*|chatbot config trust(?: -i [a-z0-9_-]+)?|chatbot (?:keys set|models get) [\w-]+"
+    r"|chatbot init --name [^`]+"
 )
 _UNSET = re.compile(r"names the variable (\w+), which is not set")
 _VARIABLE = re.compile(r"CHATBOT_\S+")
@@ -421,10 +422,10 @@ def _fix_command(error: ChatbotError, options: Options) -> str:
         if unusable.at:  # the file exists
             return f"ls -ld {shell_word(unusable.at)}"
         return f"chatbot init --config {shlex.quote(str(options.config or os.environ[FILE_VARIABLE]))}"
-    if isinstance(error, IdentityError) and options.identity:
-        return f"chatbot init --name {shlex.quote(options.identity)}"
     at = error.at if isinstance(error, ConfigError) else Settings.read(options.config).source("identity")
-    return command_in(str(error), _edit_source(at, file))
+    edit = _edit_source(at, file)
+    is_set = isinstance(error, IdentityError) and not options.identity
+    return edit if is_set else command_in(str(error), edit)
 
 
 def _text_of(finding: Finding) -> str:

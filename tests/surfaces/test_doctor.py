@@ -340,7 +340,10 @@ def test_every_mistake_in_what_the_configuration_names_is_found_at_once() -> Non
 
 
 def test_an_identity_that_was_asked_for_and_is_none_can_be_made() -> None:
-    assert [finding["command"] for finding in findings("-i", "nosuch", code=1)] == ["chatbot init --name nosuch"]
+    (command,) = [finding["command"] for finding in findings("-i", "nosuch", code=1)]
+    assert command == "chatbot init --name nosuch --config config.toml"
+    ok(*command.split()[1:])
+    assert findings("-i", "nosuch")
 
 
 def test_vectors_of_another_model_are_found_and_made_anew(project: Path, openai_url: str) -> None:
