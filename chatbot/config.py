@@ -28,6 +28,7 @@ Seconds = Annotated[float, Meta(gt=0, le=1_000_000_000)]
 Count = Annotated[int, Meta(ge=0, le=GREATEST)]
 AtLeastOne = Annotated[int, Meta(ge=1, le=GREATEST)]
 Text = Annotated[str, Meta(min_length=1)]
+_ADDRESS = "an address that begins with http:// or https://"
 
 
 class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -61,7 +62,8 @@ class ProviderSettings(Section, frozen=True):
     memory: bool = True
 
 
-GivenName = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64)]
+_IN_NAMES = "at most 64 ASCII letters, digits, - _ and ., beginning with a letter or a digit"
+GivenName = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9_.-]*$", max_length=64, description=_IN_NAMES)]
 """Name of an alias or a provider: without a slash, so that no alias can hide a model of a provider."""
 
 
@@ -188,7 +190,7 @@ class McpServerSettings(Section, frozen=True):
     command: str = ""
     args: tuple[str, ...] = ()
     env: dict[str, str] = {}
-    url: Annotated[str, Meta(pattern="^(https?://.*)?$")] = ""
+    url: Annotated[str, Meta(pattern="^(https?://.*)?$", description=_ADDRESS)] = ""
     headers: dict[str, str] = {}
     allow: tuple[str, ...] | None = None
     trust: Literal["read-only", "all"] | tuple[str, ...] = ()
@@ -202,7 +204,8 @@ class McpServerSettings(Section, frozen=True):
             raise ValueError("set either command or url")
 
 
-ServerName = Annotated[str, Meta(pattern="^[a-z0-9]+([_-][a-z0-9]+)*$", max_length=24)]
+_IN_SERVER_NAMES = "at most 24 lower-case letters and digits, and - or _ between them"
+ServerName = Annotated[str, Meta(pattern="^[a-z0-9]+([_-][a-z0-9]+)*$", max_length=24, description=_IN_SERVER_NAMES)]
 
 
 class McpSettings(Section, frozen=True):
@@ -238,7 +241,7 @@ class TelemetrySettings(Section, frozen=True):
     """`[telemetry]`: OpenTelemetry spans and metrics; needs the extra `otel`. Off by default."""
 
     prometheus: bool = False
-    endpoint: Annotated[str, Meta(pattern="^(https?://.+)?$")] = ""
+    endpoint: Annotated[str, Meta(pattern="^(https?://.+)?$", description=_ADDRESS)] = ""
     headers: dict[str, str] = {}
     service: Text = "chatbot"
     sample: Share = 1.0

@@ -43,6 +43,8 @@ _LARGEST = 1_000_000
 """Maximum characters of a file of settings."""
 _Layers = dict[Path | str, Table]
 """Layers by their file or other source, in ascending priority."""
+_Place = Sequence[str | int]
+"""Keys, and indexes of lists, that lead to a setting."""
 NAMED_BY = {"model": "name", "embedding": "model", "extraction": "model"}
 """Sections that name a model, with the key that does."""
 _LIMITS = frozenset({"session_usd", "day_usd", "session_tokens", "day_tokens", "budget_usd"})
@@ -279,12 +281,13 @@ def _value(variable: str, text: str) -> Any:
         raise ConfigError(f"{variable}{shown} is not valid TOML: {error}", at=variable) from error
 
 
-def _may_hold_key(place: Sequence[str]) -> bool:
+def _may_hold_key(place: _Place) -> bool:
     """Return True if an invalid value may be a key, also in a wrong place such as `[providers] openai = "sk-…"`."""
-    return bool(SECRET & set(place)) or (place[0].removeprefix(_PREFIX.lower()) == "providers" and len(place) < _DEPTH)
+    is_provider = str(place[0]).removeprefix(_PREFIX.lower()) == "providers"
+    return bool(SECRET & set(place)) or (is_provider and len(place) < _DEPTH)
 
 
-def _mistake(kind: Any, value: Any, place: tuple[str, ...], layers: _Layers) -> ConfigError | None:
+def _mistake(kind: Any, value: Any, place: _Place, layers: _Layers) -> ConfigError | None:
     """Return the error of the first invalid setting at or below `place`; None if there is none."""
     try:
         convert(value, kind, strict=False)
@@ -298,12 +301,13 @@ def _mistake(kind: Any, value: Any, place: tuple[str, ...], layers: _Layers) -> 
             return _unknown(here, [each.name for each in fields(kind)], layers)
         if found := _mistake(kind_of_inner, inner, here, layers):
             return found
-    shown = "" if isinstance(value, dict | list) or _may_hold_key(place) else f" = {value!r}"
+    is_key = bool(place) and value == place[-1]
+    shown = "" if is_key or isinstance(value, dict | list) or _may_hold_key(place) else f" = {value!r}"
     return _error(layers, place, f"{_place_name(place)}{without_password(shown)}: {what}")
 
 
-def _parts(kind: Any, value: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the key, the value and the type of each part of a table or of a list of tables; None for an unknown key."""
+def _parts(kind: Any, value: Any) -> Iterator[tuple[str | int, Any, Any]]:
+    """Yield the key, the value and the type of each part of a table or of a list; None for an unknown key."""
     within = get_args(kind)
     if isinstance(value, dict) and _is_section(kind):
         kinds = {each.name: each.type for each in fields(kind)}
@@ -312,12 +316,12 @@ def _parts(kind: Any, value: Any) -> Iterator[tuple[str, Any, Any]]:
         for key, inner in value.items():
             yield key, key, within[0]
             yield key, inner, within[1]
-    elif isinstance(value, list) and within and _is_section(within[0]):
-        yield from ((str(number), inner, within[0]) for number, inner in enumerate(value))
+    elif isinstance(value, list) and within:
+        yield from ((number, inner, within[0]) for number, inner in enumerate(value))
 
 
-def _unknown(place: tuple[str, ...], known: Sequence[str], layers: _Layers) -> ConfigError:
-    hint = did_you_mean(place[-1], known)
+def _unknown(place: _Place, known: Sequence[str], layers: _Layers) -> ConfigError:
+    hint = did_you_mean(str(place[-1]), known)
     if place[0] in OF_IDENTITY:
         hint = ": it belongs in an identity.toml"
     elif place[0] in NAMED_BY and place[-1] in ProviderSettings.__struct_fields__:
@@ -325,14 +329,14 @@ def _unknown(place: tuple[str, ...], known: Sequence[str], layers: _Layers) -> C
     return _error(layers, place, f"unknown setting {_place_name(place)}{hint}")
 
 
-def _error(layers: _Layers, place: Sequence[str], message: str) -> ConfigError:
+def _error(layers: _Layers, place: _Place, message: str) -> ConfigError:
     """Prefix the message with the file or environment variable that set `place`, if known."""
     at = _source(layers, place) or list(layers)[1]
     shown = f"{at} in the environment" if isinstance(at, str) and at.startswith(_PREFIX) else at
     return ConfigError(f"{shown}: {message}", at=at)
 
 
-def _source(layers: _Layers, place: Sequence[str]) -> Path | str:
+def _source(layers: _Layers, place: _Place) -> Path | str:
     """Return the source of the setting at `place`: a file, a variable, or another layer; empty if none."""
     return next((name for name, layer in reversed(layers.items()) if _holds(layer, place)), "")
 
@@ -350,11 +354,16 @@ def _value_at(value: Any, place: Iterable[str]) -> Any:
     return value
 
 
-def _place_name(place: Sequence[str]) -> str:
-    return f"{place[-1]!r}" if len(place) == 1 else f"{place[-1]!r} in [{'.'.join(place[:-1])}]"
+def _place_name(place: _Place) -> str:
+    *table, last = place
+    if isinstance(last, int):
+        return f"entry {last + 1} of {_place_name(table)}"
+    if table and isinstance(table[-1], int):
+        return f"{last!r} in {_place_name(table)}"
+    return f"{last!r} in [{'.'.join(map(str, table))}]" if table else f"{last!r}"
 
 
-def _holds(layer: Any, place: Iterable[str]) -> bool:
+def _holds(layer: Any, place: Iterable[str | int]) -> bool:
     for part in place:
         if isinstance(layer, dict) and part in layer:
             layer = layer[part]

@@ -400,7 +400,9 @@ _PLAIN = {
 
 
 def in_words(error: Exception, kind: Any) -> str:
-    """Return in plain words what a setting of type `kind` should be."""
+    """Return in plain words what a setting of type `kind` should be; the `Meta` of the type may hold them."""
+    if described := [*filter(None, (getattr(each, "description", "") for each in getattr(kind, "__metadata__", ())))]:
+        return f"expected {described[0]}"
     choices = [each for part in (kind, *get_args(kind)) if get_origin(part) is Literal for each in get_args(part)]
     if choices and (get_origin(kind) is Literal or str(error).startswith("Invalid enum")):
         return f"it must be one of {', '.join(map(repr, choices))}"

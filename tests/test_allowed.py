@@ -287,7 +287,7 @@ def test_an_identity_may_name_the_owners_models(table: str, model: str, *, is_ac
     project(f"[providers.{table}\n[model]\nname = 'scripted'", identity=f'{setting} = "{model}"')
     shown = run("config", "--config", "config.toml")
     if is_accepted:
-        assert (shown.returncode, f"{setting} = '{model}'" in shown.stdout) == (0, True)
+        assert (shown.returncode, f'{setting} = "{model}"' in shown.stdout) == (0, True)
     else:
         assert (shown.returncode, f"is not trusted: it sets {setting}" in shown.stderr) == (3, True)
 
@@ -384,7 +384,7 @@ def test_no_command_runs_what_came_with_a_folder(command: list[str], capsys: pyt
 def test_trusting_it_says_what_was_allowed_without_its_keys_and_then_it_runs() -> None:
     project('[model]\nname = "scripted"\n[agents.chat]\nmemory = ["basic_session"]\ntools = ["evil:act"]\n')
     shown = ok("config", "trust")
-    assert "agents.chat.tools = ['evil:act']" in shown
+    assert 'agents.chat.tools = ["evil:act"]' in shown
     assert not Path("ran").exists()
     ok("ask", "hi")
     assert Path("ran").exists()
@@ -402,7 +402,7 @@ def test_an_identity_is_trusted_by_name_and_as_it_is_now(capsys: pytest.CaptureF
     assert call("config", "trust") == 0  # of the configuration, which does not cover its identities
     assert call("ask", "hi") == 3
     assert call("config", "trust", "-i", "ada") == 0
-    assert "agents.chat.tools = ['evil:act']" in capsys.readouterr().out
+    assert 'agents.chat.tools = ["evil:act"]' in capsys.readouterr().out
     assert not Path("ran").exists()
     ok("ask", "hi")
     assert Path("ran").exists()

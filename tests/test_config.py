@@ -32,7 +32,7 @@ from chatbot.runtime import Options, Setup
 from chatbot.stores.errors import StoreError
 from chatbot.stores.home import Address
 from chatbot.stores.plugins import STORES, convert_store_settings, load, settings_of
-from tests.command import ok, project
+from tests.command import from_json, ok, project
 from tests.test_allowed import nested
 
 SHIPPED = Path(__file__).parents[1] / "config.toml"
@@ -87,6 +87,14 @@ def test_the_file_is_the_one_asked_for_then_the_variable_then_the_folder_then_th
         ("[maintenance]\nmax_per_session = 2000", "raise rows_per_run"),
         ("[maintenance]\nrules = [{ max_rows = 9 }]\nrows_per_run = 9", "raise rows_per_run"),
         ("[memory]\nkv_cap = 5", r"'kv_cap' in \[memory\]"),
+        ("[[standing]]\nname = 'home'\n[[standing]]\nname = 3", "'name' in entry 2 of 'standing' = 3: expected text"),
+        ("[maintenance]\nrules = [{ a = 1 }]", r"unknown setting 'a' in entry 1 of 'rules' in \[maintenance\]"),
+        ("[aliases]\n'my gpt' = 'x'", r"'my gpt' in \[aliases\]: expected at most 64 ASCII letters, digits"),
+        (
+            "[mcp.servers.a]\nurl = 'example.org'",
+            "'url' in .* = 'example.org': expected an address that begins with http",
+        ),
+        ("[agents.chat]\ntools = ['memory', 3]", r": entry 2 of 'tools' in \[agents\.chat\] = 3: expected text"),
         ("[model]\nname = \n", r"config\.toml is not valid TOML: .*line 2"),
         ("\ufeff[model]\n", r"config\.toml begins with a byte order mark: save it as UTF-8 without BOM"),
     ],
@@ -280,6 +288,21 @@ def _write(root: Path, name: str, text: str) -> None:
     (root / name / "identity.toml").write_text(text, encoding="utf-8")
 
 
+def test_config_prints_toml_with_every_value_in_force() -> None:
+    """Also values of lists and tables, and names that have to be quoted."""
+    rules = "[[maintenance.rules]]\ntypes = ['note']\nmax_rows = 5\n"
+    project(rules + "[mcp.servers.a]\ncommand = 'x'\nenv = { 'Ü \"x\"' = 'env:Y' }\n")
+    settings = from_json("config", "--config", "config.toml")
+    del settings["paths"]
+    assert tomllib.loads(ok("config", "--config", "config.toml")) == _given(settings)
+
+
+def _given(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _given(each) for key, each in value.items() if each is not None}
+    return [*map(_given, value)] if isinstance(value, list) else value
+
+
 def test_at_least_two_identities_ship_and_can_be_read() -> None:
     names = list_identities(IDENTITIES)
     assert {"ada", "grace"} <= set(names)
@@ -309,7 +332,7 @@ def test_an_unknown_identity_suggests_the_nearest(tmp_path: Path) -> None:
     _write(tmp_path, "grace", "")
     with pytest.raises(IdentityError, match="did you mean 'grace'"):
         load_identity(tmp_path, "gracie")
-    with pytest.raises(IdentityError, match="choose from ada, grace"):
+    with pytest.raises(IdentityError, match=r"choose from ada, grace \(`chatbot init --name nobody` creates it\)"):
         load_identity(tmp_path, "nobody")
 
 

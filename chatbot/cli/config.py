@@ -257,7 +257,7 @@ def _report_written(args: argparse.Namespace, path: Path, what: str) -> None:
 async def _trust(args: argparse.Namespace) -> None:
     """Trust `./config.toml`, or with `-i` an `identity.toml`, with the values that it has now."""
     file, allowed = _trust_file(args)
-    names = [f"  {line}" for line in _lines(_without_keys(allowed))]
+    names = [f"  {name} = {_toml(value)}" for name, value in _without_keys(allowed).items()]
     text = "\n".join([f"{file} may now set:", *names])
     message = text if names else f"{file} needs no trust: it sets nothing that requires it"
     say_result(args, {"file": str(file.resolve()), "allowed": _without_keys(allowed)}, message)
@@ -294,18 +294,22 @@ def _masked(value: Any, *, is_secret: bool) -> Any:
 
 
 def _lines(table: dict[str, Any], prefix: str = "") -> list[str]:
+    """Return the settings as lines of TOML; a comment for one that has no value."""
     lines = []
     for key, value in table.items():
+        name = f"{prefix}{tomlkit.key(key).as_string()}"
         if isinstance(value, dict) and value:
-            lines += _lines(value, f"{prefix}{key}.")
+            lines += _lines(value, f"{name}.")
         else:
-            lines.append(f"{prefix}{key} = {_shown(value)}")
+            lines.append(f"# {name} is not set" if value is None else f"{name} = {_toml(value)}")
     return lines
 
 
-def _shown(value: Any) -> str:
-    if value is None:
-        return "(default)"
-    if isinstance(value, bool):
-        return str(value).lower()
-    return repr(value) if isinstance(value, str) else str(value)
+def _toml(value: Any) -> str:
+    """Return the value as TOML on one line."""
+    if isinstance(value, dict):
+        given = {key: each for key, each in value.items() if each is not None}
+        return f"{{{', '.join(_lines(given))}}}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(_toml, value))}]"
+    return toml_text(value) if isinstance(value, str) else str(value).lower()
