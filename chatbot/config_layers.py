@@ -283,7 +283,7 @@ def _value(variable: str, text: str) -> Any:
 
 def _may_hold_key(place: _Place) -> bool:
     """Return True if an invalid value may be a key, also in a wrong place such as `[providers] openai = "sk-…"`."""
-    is_provider = str(place[0]).removeprefix(_PREFIX.lower()) == "providers"
+    is_provider = place[0] in {"providers", f"{_PREFIX.lower()}providers"}
     return bool(SECRET & set(place)) or (is_provider and len(place) < _DEPTH)
 
 

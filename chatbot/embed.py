@@ -170,11 +170,9 @@ class AgentMemory(Memory, AsyncResource):
         if session is not None and session.supports(TranscriptStore):
             shown = await session.transcript_read_last(1 if isinstance(messages, str) else len(messages))
         since = shown[0].at if shown else None
-        recalled = (
-            await turn.recall(said, since=since, most_tokens=tokens, disclosure=UNKNOWN_MODEL)
-            if said
-            else PromptMemory()
-        )
+        recalled = PromptMemory()
+        if said:
+            recalled = await turn.recall(said, since=since, most_tokens=tokens, disclosure=UNKNOWN_MODEL)
         text = f"{INTRODUCTION}\n{recalled.text}" if recalled.text else ""
         return MemoryContext(text, recalled.record, recalled)
 

@@ -147,14 +147,13 @@ def guard_method(method: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitab
     @wraps(method)
     async def guarded(self: Any, *args: Any, **named: Any) -> Any:
         try:
-            found = await method(self, *args, **named)
+            answer = method(self, *args, **named)
+            found = await check_type(answer, Awaitable, f"the answer of {method.__name__}", ": write `async def`")
             if method.__name__ in {"context_window", "count_tokens"}:
                 check_type(found, int, f"the answer of {method.__name__}")
             return _with_arrays(found) if method.__name__ == "embed" else found
-        except ChatbotError:
-            raise
         except BaseException as error:
-            if not is_failure(error):
+            if isinstance(error, ChatbotError) or not is_failure(error):
                 raise
             raise model_error(self.name, error) from error
 

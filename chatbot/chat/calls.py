@@ -34,6 +34,7 @@ from chatbot.messages import (
     ToolCall,
     ToolCallDelta,
     ToolSpec,
+    Usage,
 )
 from chatbot.models.model import LARGEST_REPLY_SHARE, Model
 from chatbot.stores.errors import StoreError
@@ -142,6 +143,8 @@ class Calls:
             stream = self.model.stream(
                 messages, tools=tools, max_output_tokens=most, json_schema=schema, options=options
             )
+            if not isinstance(stream, AsyncGenerator):
+                raise TypeError(f"stream returned {stream!r:.80}, which is no async generator")
             async with aclosing(stream) as deltas:
                 async for delta in deltas:
                     if not reply.has_begun:
@@ -153,10 +156,8 @@ class Calls:
         except BaseException as error:
             work.fail(type(error).__name__, is_fault=isinstance(error, Exception))
             work.end()
-            if reply.has_begun or isinstance(error, asyncio.CancelledError):
-                await to_its_end(self._bill(purpose, prompt_tokens, reply, began, held))
-            else:
-                await to_its_end(self.settle(held))
+            is_billed = reply.has_begun or isinstance(error, asyncio.CancelledError)
+            await to_its_end(self._bill(purpose, prompt_tokens, reply, began, held) if is_billed else self.settle(held))
             if isinstance(error, Exception) and not isinstance(error, ChatbotError | StoreError):  # of a plug-in
                 raise model_error(self.model.name, error) from error
             raise
@@ -323,10 +324,10 @@ class Reply:
             call[0] = delta.id or call[0]
             call[1] = delta.name or call[1]
             call[2] += delta.arguments
-        elif isinstance(delta, Finished):
+        elif isinstance(getattr(delta, "usage", None), Usage):
             self.finished = delta
         else:
-            raise TypeError(f"it yielded {delta!r:.80}, which is no delta")
+            raise TypeError(f"it yielded {delta!r:.80}, which is no valid delta")
 
     @property
     def written(self) -> str:

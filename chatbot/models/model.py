@@ -93,7 +93,9 @@ class Model(AsyncResource):
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
         for name, method in [] if cls.__module__.startswith("chatbot.") else list(vars(cls).items()):
-            if iscoroutinefunction(method) and hasattr(Model, name):
+            if name == "stream" and iscoroutinefunction(method):
+                raise TypeError(f"{cls.__name__}.stream is no async generator: it must `yield` its deltas")
+            if iscoroutinefunction(getattr(Model, name, None)):
                 setattr(cls, name, guard_method(method))
 
     name: str

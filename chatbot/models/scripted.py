@@ -51,13 +51,10 @@ class ScriptedModel(Model):
     ) -> None:
         self.name = "scripted"
         self.prompts: list[tuple[Message, ...]] = []
-        """Every prompt so far."""
+        """Every prompt so far; `tools`, `limits` of tokens and `options` are those that came with each."""
         self.tools: list[tuple[ToolSpec, ...]] = []
-        """The tools offered with each prompt."""
         self.limits: list[int | None] = []
-        """The limit of tokens that came with each prompt."""
         self.options: list[CallOptions] = []
-        """The options that came with each prompt."""
         self._replies = replies
         self._window = window
         self._price = price or Price(0.0, 0.0)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec import convert
@@ -16,7 +16,7 @@ from chatbot.chat.ledger import Call, Ledger
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ContextTooLong, ModelError, ModelTimeout, ProviderFailed, RequestRefused
 from chatbot.memory import SessionHandle
-from chatbot.messages import Delta, Message, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta, Usage
+from chatbot.messages import Delta, Finished, Message, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta, Usage
 from chatbot.models import Price, ScriptedModel
 from chatbot.models.model import JsonMode
 from tests.patience import PATIENCE_S
@@ -201,15 +201,31 @@ async def test_a_wrong_answer_of_a_plug_in_is_an_error_of_that_model(memory_home
         async def count_tokens(self, *_: Any) -> Any:
             return "12"
 
+    class Listing(ScriptedModel):
+        def stream(self, *_: Any, **__: Any) -> Any:
+            return ["Half"]
+
+    class Plain(ScriptedModel):
+        def context_window(self) -> Any:
+            return 80
+
     async def words() -> AsyncIterator[Any]:
         yield "Half"
 
+    async def ends() -> AsyncIterator[Any]:
+        yield Finished("stop", cast("Usage", None), "scripted")
+
     for model, message in [
         (Wrong(), "count_tokens is '12': it must be int"),
-        (ScriptedModel([words]), "yielded 'Half', which is no delta"),
+        (ScriptedModel([words]), "yielded 'Half', which is no valid delta"),
+        (ScriptedModel([ends]), r"yielded Finished\(.*usage=None.*\), which is no valid delta"),
+        (Listing(), "stream returned .'Half'., which is no async generator"),
+        (Plain(), "the answer of context_window is 80: it must be Awaitable: write `async def`"),
     ]:
         with pytest.raises(ModelError, match=message):
             await text_of(calls_of(model, memory_home))
+    with pytest.raises(TypeError, match=r"Asking\.stream is no async generator: it must `yield` its deltas"):
+        type("Asking", (ScriptedModel,), {"stream": Wrong.count_tokens})
 
 
 async def test_a_schema_that_the_model_refuses_is_asked_for_in_words(memory_home: Path) -> None:
