@@ -36,7 +36,6 @@ from tests.command import from_json, ok, project
 from tests.test_allowed import nested
 
 SHIPPED = Path(__file__).parents[1] / "config.toml"
-IDENTITIES = SHIPPED.with_name("identities")
 URL = "postgresql://ada:secret@db/chat"
 
 
@@ -301,17 +300,6 @@ def _given(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _given(each) for key, each in value.items() if each is not None}
     return [*map(_given, value)] if isinstance(value, list) else value
-
-
-def test_at_least_two_identities_ship_and_can_be_read() -> None:
-    names = list_identities(IDENTITIES)
-    assert {"ada", "grace"} <= set(names)
-    for name in names:
-        identity = load_identity(IDENTITIES, name)
-        assert identity.persona.strip()
-        assert identity.description
-        assert identity.clearance == "full"
-        assert identity.memory == IDENTITIES / name / "memory"
 
 
 def test_persona_clearance_and_overrides_are_read(tmp_path: Path) -> None:
