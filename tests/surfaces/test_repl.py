@@ -275,7 +275,7 @@ def remembering(start: Start) -> Start:
 def test_a_path_a_pasted_block_and_an_escaped_slash_are_messages_and_a_typed_file_is_attached(start: Start) -> None:
     for name in ("notes.txt", "pasted.txt"):
         Path(name).write_text("the bicycle is blue", encoding="utf-8")
-    chat = start(replies=["seen"])
+    chat = start(replies=["seen"], columns=70)
     said = ["/var/log/syslog says:\nkernel panic", "/etc/hosts", "/help\n// a comment", "// read @pasted.txt"]
     for number, text in enumerate(said, 1):
         chat.prompt()
@@ -283,7 +283,7 @@ def test_a_path_a_pasted_block_and_an_escaped_slash_are_messages_and_a_typed_fil
         chat.type("\r", r"(seen.*){" + str(number) + "}")
     chat.say("//help", "(seen.*){5}")
     chat.say("/nosuch thing", r"no command /nosuch.*type //nosuch\s+to send it")
-    chat.say("/help", "pasted lines are sent")
+    chat.say("/help", r"move the session to\n {11}one\n.*pasted lines are sent")
     chat.say("see @notes.txt", "(seen.*){6}")
     chat.say("/memory history", r"usage: /memory history ID\n/memory history: error: .* required: ID")
     chat.say("read @nofile.txt", "file not found: 'nofile.txt'.*seen")

@@ -84,7 +84,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
                 self._screen.say(f"{found}: {_documents(type(self))[found]}")
             return
         for each, description in self.all().items():
-            self._screen.say(f"{each:10} {description}")
+            self._screen.say(f"{each:10} {description}", indent=" " * 11)
         self._screen.say("/help NAME explains a command. The start of a name is enough; Tab completes it.", "dim")
         self._screen.say("A path and pasted lines are sent as text; //word sends /word.", "dim")
         self._screen.say("Enter sends, Alt-Enter starts a new line, Ctrl-C stops a reply, Ctrl-D quits.", "dim")

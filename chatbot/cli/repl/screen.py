@@ -32,9 +32,9 @@ class Screen:
         self._markdown = markdown
         self._stream = stream
 
-    def say(self, text: str, style: str = "") -> None:
-        """Print a line that is not part of the conversation."""
-        _print(printable(text), style)
+    def say(self, text: str, style: str = "", *, indent: str = "") -> None:
+        """Print a line that is not part of the conversation; what does not fit in it goes on behind `indent`."""
+        _print(printable(text), style, indent=indent)
 
     def draw(self, picture: RenderableType) -> None:
         """Print a renderable that fits itself into the terminal."""
@@ -76,8 +76,8 @@ class Screen:
         return Console(highlight=False)
 
 
-def _print(text: str, style: str = "", head: str = "") -> None:
+def _print(text: str, style: str = "", head: str = "", indent: str = "") -> None:
     """Print a text with its head, broken between words."""
-    shown = wrapped(f"{head}{text}")
+    shown = wrapped(f"{head}{text}", indent)
     parts = FormattedText([("bold dim", shown[: len(head)]), (style, shown[len(head) :])])
     print_formatted_text(parts, include_default_pygments_style=False)
