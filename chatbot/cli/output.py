@@ -106,9 +106,9 @@ def warn(text: str) -> None:
     print(wrapped(f"chatbot: {text}", _BELOW_NAME, to=sys.stderr), file=sys.stderr)  # noqa: T201 - the one place that prints
 
 
-def say_error(error: Exception, *, as_json: bool = False) -> None:
+def say_error(error: Exception, *, advice: str = "", as_json: bool = False) -> None:
     """Print an error on standard error."""
-    message = error_text(error)
+    message = error_text(error) + advice
     if as_json:
         body = {"error": {"type": type(error).__name__, "message": message}}
         print(_as_json(body), file=sys.stderr)  # noqa: T201 - the one place that prints
@@ -224,10 +224,16 @@ def read_input(read: Callable[[], str]) -> str:
         place = getattr(error, "start", 0)
         if isinstance(error, UnicodeDecodeError):  # it counts bytes
             place = len(error.object[:place].decode(errors="replace"))
-        raise InvalidValue(
-            f"standard input is not valid UTF-8 (character {place + 1}): convert it first, e.g. with iconv"
-        ) from error
+        what = undecoded("standard input", getattr(sys.stdin, "encoding", "utf-8"), f" (character {place + 1})")
+        raise InvalidValue(what) from error
     return text
+
+
+def undecoded(what: str, encoding: str, where: str = "") -> str:
+    """Return the error for a text that could not be decoded, with the remedy."""
+    is_utf8 = encoding.lower() == "utf-8"
+    remedy = "convert it first, e.g. with iconv" if is_utf8 else "set LC_ALL=C.UTF-8 and unset PYTHONUTF8"
+    return f"{what} is not valid {encoding.upper()}{where}: {remedy}"
 
 
 def _cancel(*_: object) -> None:

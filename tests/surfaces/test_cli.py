@@ -26,6 +26,7 @@ from chatbot.cli.run import TerminalFormatter, cancel_on_signals
 from chatbot.memory.scope import utc_now
 from chatbot.messages import TextDelta, Usage
 from chatbot.models import provider as keys
+from tests import process
 from tests.command import fails, from_json, ok, project, run
 from tests.disk import fill
 from tests.patience import PATIENCE_S
@@ -208,6 +209,14 @@ def test_a_question_that_was_not_put_leaves_no_empty_session(arguments: list[str
     assert named in done.stderr
     listed = from_json("sessions", "list")
     assert [from_json("sessions", "show", each["id"])["entries"] == [] for each in listed] in ([], [False])
+
+
+@pytest.mark.parametrize(("words", "stdin", "what"), [(["häh"], "", "the command line"), ([], "häh", "standard input")])
+def test_a_text_that_cannot_be_decoded_names_the_setting_that_helps(words: list[str], stdin: str, what: str) -> None:
+    done = process.run("ask", *words, stdin=stdin, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
+    assert done.returncode == 2
+    assert f"{what} is not valid ASCII" in done.stderr
+    assert "set LC_ALL=C.UTF-8 and unset PYTHONUTF8" in done.stderr
 
 
 def test_a_configuration_that_gets_a_key_is_readable_by_its_owner_alone() -> None:
