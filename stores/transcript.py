@@ -47,7 +47,9 @@ _TORN_HEADER = re.compile(
     rb"### " + _ROLE + rb" \xe2(?:\x80(?:\x94(?: [0-9T:.-]*Z?(?: (?:\([0-9]*(?: [bytes]*\)?)?)?)?)?)?)?)\Z"
 )
 _BLANK = b"\n\n"
+"""The end of a line and a blank one, after a header and after the content."""
 _BARE_HEADER = b" bytes)" + _BLANK
+"""The end of a transcript of which only the last header was written."""
 _PAGE_BYTES = 4096
 """An interrupted write ends at a multiple of this."""
 _Utf8Decoder = codecs.getincrementaldecoder("utf-8")
@@ -130,9 +132,9 @@ def mend(tail: bytes, size: int | None = None) -> tuple[int, bytes]:
     lacking = -1  # unknown; else the bytes that the last entry lacks, by the length in its header
     if headers and headers[-1][3]:
         lacking = 2 * len(_BLANK) + int(headers[-1][3]) - (len(sound) - headers[-1].end())
-    if lacking > len(_BLANK):
+    if lacking > len(_BLANK):  # part of its content, too: the entry was never acknowledged
         sound, lacking = sound[: headers[-1].start()], 0
-    elif lacking < 0:
+    elif lacking < 0:  # it was written by hand, or its text was edited
         sound = sound[: len(sound) - _torn_character(sound)]
         if torn := _TORN_HEADER.search(sound):
             sound = sound[: torn.start(1)]

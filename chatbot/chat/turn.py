@@ -84,7 +84,7 @@ class Turn:
             payers=client.payers,
             clock=chat.clock,
             report=self._notice,
-            unbilled=unbilled if self._session and self._session.saves_trips else None,  # None: written at once
+            unbilled=unbilled if self._session and self._session.saves_trips else None,  # None: each is billed at once
         )
         self.receipt = Receipt(
             turn=client.turn or str(new_id()),
@@ -137,7 +137,7 @@ class Turn:
             if self._is_begun:
                 await to_its_end(self._close(error))
             raise
-        await to_its_end(self._close())  # the receipt is about all of this
+        await to_its_end(self._close())
         return self.receipt
 
     async def _write_question(self) -> None:
@@ -160,7 +160,7 @@ class Turn:
         self._is_begun = True
 
     async def _resume(self) -> None:
-        """Continue the turn whose tools the client has run; without its beginning, use the client's copy of it."""
+        """Continue the turn whose tools the client has run; if no transcript has it, with the client's own messages."""
         self.receipt.resumed_at = self._chat.clock()
         entries = await dialogue.last_exchange(self._session)
         waiting = {call.id for call in dialogue.unanswered_calls(entries)}
@@ -169,7 +169,7 @@ class Turn:
                 raise InvalidValue("no pending tool call matches these answers: send the whole conversation")
             await self._transcript.write_asked()
             return
-        self._client = replace(self._client, sent=())  # the transcript holds it
+        self._client = replace(self._client, sent=())  # the transcript has the turn
         self._transcript.resume(entries)
         if self._session is not None:
             earlier = await self._session.receipts_since(entries[0].at)

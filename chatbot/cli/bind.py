@@ -133,15 +133,19 @@ def add_operations(verbs: Verbs) -> dict[str, argparse.ArgumentParser]:
     inner: dict[str, Verbs] = {}
     by_verb: dict[str, argparse.ArgumentParser] = {}
     for operation in OPERATIONS:
-        within, *path = operation.cli.split() or [""]
-        if within != verbs.group:
+        group, *path = operation.cli.split() or [""]
+        if group != verbs.group:
             continue
         if verbs.is_left_out(path[0]):
             parsers[operation.name] = verbs.add(path[0], "")
             continue
-        if len(path) == 2 and path[0] not in inner:
-            inner[path[0]] = Verbs(by_verb[path[0]], verbs.group, dest="verb")
-        level = inner[path[0]] if len(path) == 2 else verbs
+        level = verbs
+        if (
+            len(path) == 2
+        ):  # such as `memory tasks add`: below the parser of `memory tasks`, which is declared before it
+            if path[0] not in inner:
+                inner[path[0]] = Verbs(by_verb[path[0]], group, dest="verb")
+            level = inner[path[0]]
         summary = f"{operation.summary[:1].lower()}{operation.summary[1:]}"
         has_agent = "agent" in operation.at("cli")  # then `--agent` is this parameter
         named = (_SAMPLES[each.item] for each in operation.parameters if each.is_positional and each.item in _SAMPLES)
@@ -185,9 +189,8 @@ def _add_option(parser: argparse._ActionsContainer, parameter: Parameter) -> Non
     kind, metavar = _type_of(parameter)
     several = parameter.is_list or parameter.item == kinds.Metadata
     choices = [each for each in parameter.choices if each != "unknown"]  # rows of unknown sensitivity are never shown
-    more: dict[str, Any] = {"choices": choices} if 0 < len(choices) <= _FEW else {}
-    if not more:
-        more["metavar"] = metavar if metavar != "TEXT" or not several else flag.strip("-").upper()
+    shown = flag.strip("-").upper() if several and metavar == "TEXT" else metavar  # one word of several, such as TAG
+    more: dict[str, Any] = {"choices": choices} if 0 < len(choices) <= _FEW else {"metavar": shown}
     default = argparse.SUPPRESS if parameter.item == kinds.Future else None
     action = "append" if several else "store"
     parser.add_argument(
@@ -217,7 +220,7 @@ async def given_of(run: VerbRun, parameters: Iterable[Parameter]) -> dict[str, A
     given: dict[str, Any] = {}
     for each in parameters:
         value = getattr(run.args, each.name, None) if each.about.cli is not None else None
-        is_never = value is None and each.item == kinds.Future and hasattr(run.args, each.name)
+        is_never = value is None and each.item == kinds.Future and hasattr(run.args, each.name)  # "never" was typed
         if value in (None, []) and not is_never:
             continue
         given[each.name] = await _value(run, each, value)

@@ -290,8 +290,8 @@ async def _vectors(setup: Setup) -> AsyncIterator[Finding]:
             return  # the check of models reports how to get one
         async with setup.open_memory(observations=setup.observation_store()) as memory:
             stats = await memory.memory().vector_stats(sensitivities=SENSITIVITIES)
-    except (UnsupportedOperation, ChatbotError):
-        return  # `check_models` has reported the latter
+    except (UnsupportedOperation, ChatbotError):  # nothing is embedded; or `check_models` has reported why not
+        return
     except StoreError as error:
         yield Finding("vectors", "bad", str(error), command, mend)
         return

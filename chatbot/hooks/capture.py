@@ -138,8 +138,8 @@ async def recover_words(
 
     Looks at sessions used in the last 30 days, at most the `newest`, without the session `exclude`.
     """
-    if await to_thread(memory.backend.sessions.ids) == [exclude] or (gate := exchange_gate(config, agent)) is None:
-        return
+    if (gate := exchange_gate(config, agent)) is None or await to_thread(memory.backend.sessions.ids) == [exclude]:
+        return  # nothing is remembered, or there is no other session
     begin = utc_now() - timedelta(days=30)
     recent = [each for each in await memory.sessions_anywhere() if each.used_at >= begin and each.id != exclude]
     for record in sorted(recent, key=attrgetter("used_at"), reverse=True)[:newest]:
@@ -191,7 +191,7 @@ class Maintenance(Hook):
             return
         report, context = await self.run(event.session.record.store_types), self.context
         if self.part == "consolidation" and (self._is_first or not report.skipped):
-            newest = _NEWEST if report.skipped else None
+            newest = _NEWEST if report.skipped else None  # all of them only when a run was due
             await recover_words(context.memory, context.config, context.agent, exclude=event.session.id, newest=newest)
         self._is_first = False
 

@@ -43,7 +43,7 @@ def say_numbered(rows: Sequence[Observation]) -> None:
 
 
 def _say_columns(rows: Sequence[Observation], *names: str, **given: list[str]) -> None:
-    """Print a table of these columns; status and sensitivity are left out if all have the usual one."""
+    """Print a table of these columns, without status if all rows are active, and sensitivity if all are public."""
     cells = {
         "id": short_ids([row.id for row in rows]),
         "type": [row.type for row in rows],

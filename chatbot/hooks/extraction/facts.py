@@ -185,6 +185,7 @@ def _line(value: object, longest: int) -> str:
 
 
 def _repeats(fact: ExtractedFact, row: Observation, own: set[str]) -> bool:
+    """Return whether a row has nearly all words of a fact, and all those that are the person's `own`."""
     words, known = set(terms(fact.content)), row.text()
     new = words - set(terms(known))
     return len(new) <= (1 - _REPEATED) * len(words) and own.isdisjoint(_words(fact.content) - _words(known))
@@ -273,6 +274,7 @@ def decisions_in(reply: str, allowed: Sequence[Collection[int]]) -> list[Decisio
         if _is_number(number) and 0 <= number < len(allowed):
             answers.setdefault(number, []).append(_decision(table, allowed[number]))
     decisions = [answers[at][0] if len(answers.get(at, ())) == 1 else Decision() for at in range(len(allowed))]
+    # A memory that several facts would change is left alone, and they are added.
     changed = Counter(each.memory for each in decisions if each.action != "NONE")
     return [Decision() if each.action != "NONE" and changed[each.memory] > 1 else each for each in decisions]
 
@@ -360,10 +362,10 @@ class FactOutcome(Struct, frozen=True):
 async def learn_from(
     turn: TurnText, session: SessionHandle, calls: Calls, settings: ExtractionSettings
 ) -> tuple[FactList, Sequence[FactOutcome]]:
-    """Extract the facts that the person stated in a turn, and remember them; return the facts, and their outcomes.
+    """Extract the facts that the person stated in a turn, and remember them; return all, and outcomes of those kept.
 
     The model sees the person's words, and before them the question of the bot that they answer, but no reply: small
-    models take the bot's courtesies for facts. Outcomes are of the facts that were remembered.
+    models take the bot's courtesies for facts.
 
     Facts are as strict as the observation that keeps the exchange. Without one it was small talk, and no model is
     asked. Raises a `ModelError`, `BudgetExceeded` or `StoreError`; then nothing is kept.

@@ -55,9 +55,11 @@ def objects_in(text: str, key: str = "") -> list[Table]:
             tries, at = tries + 1, begun.end()  # a truncated object may contain complete ones
             continue
         inner = value if isinstance(value, list) else value.get(key)
-        if isinstance(inner, list) and not found and (inner == [] or any(isinstance(each, dict) for each in inner)):
-            return [each for each in inner if isinstance(each, dict)]
-        if isinstance(value, dict):
+        if isinstance(inner, list) and not found:  # the list that was asked for, unless it holds something else
+            objects = [each for each in inner if isinstance(each, dict)]
+            if objects or not inner:
+                return objects
+        if isinstance(value, dict):  # single objects, some models put each under the key
             found.append(inner if isinstance(inner, dict) else value)
     return found
 

@@ -51,7 +51,7 @@ async def choose(access: IdentityAccess, session: SessionHandle, fields: Mapping
         model = "" if model == access.runtime.model_asked_for else model
         after = Choices(model, _persona(access, fields), "memory" in fields)
     if after != before:
-        await access.runtime.model_named(after.model)
+        await access.runtime.model_named(after.model)  # raises for one that cannot be used, before anything is changed
     project = fields.get("project", session.record.project)
     if is_moved := project != session.record.project:
         await session.move(project)
