@@ -25,7 +25,7 @@ from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, StoreFailed, U
 from chatbot.stores.loops import in_thread
 from chatbot.stores.observation import IMPORTED, OF_SESSION, STATUSES, Observation, Triple, version_of
 from chatbot.stores.query import EVERY, FactFilter, Filter
-from chatbot.stores.records import chunks, format_time, in_line
+from chatbot.stores.records import check_text, chunks, format_time, in_line
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Target(Struct, frozen=True, kw_only=True):
         if len(named) + bool(self.ids) + self.everything != 1:
             raise InvalidValue("select what to purge in one way: ids, a session, a person or a source")
         for name in named:
-            if not str(getattr(self, name)).strip():
+            if not check_text(getattr(self, name), f"the {name}").strip():
                 raise InvalidValue(f"the {name} to purge is empty")
 
 

@@ -76,9 +76,9 @@ def sets(
         operation: Callable[Concatenate[Self, str, ...], Awaitable[Answer]],
     ) -> Method[Concatenate[Self, str, P], Answer]:
         @wraps(operation)
-        async def setting(self: Self, named_id: str, /, *args: P.args, **named: P.kwargs) -> Answer:
+        async def setting(self: Self, observation_id: str, /, *args: P.args, **named: P.kwargs) -> Answer:
             _check_names(named, known, refusal)
-            return await operation(self, named_id, *args, **named)
+            return await operation(self, observation_id, *args, **named)
 
         first = inspect.Parameter("observation_id", inspect.Parameter.POSITIONAL_ONLY, annotation="str")
         return _signed(setting, [first, *known.values()])

@@ -28,7 +28,7 @@ from chatbot.stores.errors import InvalidValue, UnknownObservation, did_you_mean
 from chatbot.stores.fields import one_line
 from chatbot.stores.observation import KIND, Observation, Triple
 from chatbot.stores.query import EVERY, Facet, FactFilter, Filter, check_facts, check_limit
-from chatbot.stores.records import format_time
+from chatbot.stores.records import check_text, format_time
 from chatbot.stores.row_events import Event
 
 _FILTERED = FactFilter.__struct_fields__
@@ -153,7 +153,7 @@ class People(Facts):
         for facet in facets:
             names = groups.get(fold(facet.value), {fold(facet.value): facet.value})
             by_group[min(names)].append(facet)
-        wanted = fold(query)
+        wanted = fold(check_text(query, "the query"))
         found = []
         for group, named in by_group.items():
             names = {fold(facet.value): facet.value for facet in named}

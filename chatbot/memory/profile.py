@@ -40,7 +40,7 @@ from chatbot.stores.errors import ConflictingChange, InvalidValue, UnknownObserv
 from chatbot.stores.fields import one_line
 from chatbot.stores.observation import KIND, LINE, Observation
 from chatbot.stores.query import Filter
-from chatbot.stores.records import check_time, format_time, parse_time
+from chatbot.stores.records import check_text, check_time, format_time, parse_time
 from chatbot.stores.row_events import HELD, Event
 from chatbot.stores.text.analysis import terms
 
@@ -74,8 +74,9 @@ class Profiles(MemoryWrites):
         """
         scope = self.scope
         scope.moment(as_of, known_at)
+        key = key and check_text(key, "the key").casefold()
         rows = await line_rows(scope, sensitivities)
-        return valid_lines(rows, scope.clock(), key=key and key.casefold(), as_of=as_of, known_at=known_at)
+        return valid_lines(rows, scope.clock(), key=key, as_of=as_of, known_at=known_at)
 
     async def profile_for(self, asked: str, shown: Iterable[str] = ()) -> list[ProfileLine]:
         """Return the lines for a message: pinned ones, and those it asks for, with earlier values.
@@ -161,7 +162,7 @@ class Profiles(MemoryWrites):
 
     async def _rows_of(self, key: str) -> list[Observation]:
         """Return all values of a key, or the line of that id. Raises `UnknownObservation` if there is none."""
-        key = key.casefold()
+        key = check_text(key, "the key").casefold()
         rows = [row for row in await line_rows(self.scope, SENSITIVITIES) if key in (row.metadata.get(LINE), row.id)]
         if not rows:
             raise UnknownObservation(f"the profile has no key {key!r:.80}")

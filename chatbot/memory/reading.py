@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 from chatbot.memory.inputs import list_of, takes
 from chatbot.memory.people import other_names
 from chatbot.memory.scope import PUBLIC, ScopedOperations, Sensitivities
-from chatbot.stores import errors, query
+from chatbot.stores import errors, query, records
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.observation import Observation
 from chatbot.stores.row_events import Event
@@ -295,7 +295,8 @@ class MemoryReads(ScopedOperations):
     async def resolve(self, prefix: str, *, sensitivities: Sensitivities = PUBLIC) -> str:
         """Return the one id that begins with `prefix`. Raises `UnknownObservation` for none or several."""
         scope = self.scope
-        found = await scope.store.resolve(scope.view(sensitivities), prefix.lower()) if prefix else []
+        folded = records.check_text(prefix, "the id").lower()
+        found = await scope.store.resolve(scope.view(sensitivities), folded) if prefix else []
         if len(found) == 1 or prefix in found:
             return prefix if prefix in found else found[0]
         if found:
