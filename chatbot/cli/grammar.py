@@ -75,8 +75,8 @@ def _time(text: str, direction: int) -> datetime:
     try:
         if span := _SPAN.fullmatch(text):
             return datetime.now(UTC) + direction * timedelta(**{_UNITS[span[2]]: int(span[1])})
-        if direction < 0 and (named := _first_moment(text)):
-            return named
+        if direction < 0 and (first := _first_moment(text)):
+            return first
         return read_time(text)
     except (ValueError, OverflowError):
         named = ", May 2025, last year" if direction < 0 else ""
