@@ -1,8 +1,7 @@
 """Prompts and replies as values that are independent of providers.
 
 `Message` is one role-annotated entry of a prompt. A reply arrives as a stream of `Delta`s: any number of deltas of
-text, reasoning and tool calls, then exactly one `Finished`. Also, for several packages: the types of a task's fields,
-and functions that split sentences and recognize questions.
+text, reasoning and tool calls, then exactly one `Finished`. Also, for several packages: the types of a task's fields.
 """
 
 from __future__ import annotations
@@ -235,19 +234,3 @@ def without_blocks(text: str) -> str:
 TaskStatus = Literal["pending", "in_progress", "completed", "cancelled"]
 TaskScope = Literal["user", "agent", "collaborative"]
 Priority = Literal["high", "normal", "low"]
-
-_SENTENCE_END = re.compile(
-    r"(?<=[。！？；\n])(?![!?！？])\s*|(?<=[!?…])\s+"
-    r"|(?<=[^\W_A-Z]{2}\.)(?!(?<=\bno\.)\s\d)(?<!\bvs\.)(?<!\b(?:Mrs|etc|Ave|Sgt|Col)\.)(?<!\bProf\.)(?<!\bapprox\.)\s+"
-)
-"""A full stop after a capital and at most one more letter may belong to an abbreviation."""
-
-
-def sentences_of(text: str) -> list[str]:
-    """Split a text into sentences, also at line ends, but not after an abbreviation such as "Dr."."""
-    return [each.strip() for each in _SENTENCE_END.split(text) if each.strip()]
-
-
-def is_question(text: str) -> bool:
-    """Return whether a text ends with a question mark."""
-    return text.rstrip().endswith(("?", "？", "؟"))

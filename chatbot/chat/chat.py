@@ -138,10 +138,8 @@ class Chat:
         found = await read_all(attachments)
         pictures = [each.name for each in found if is_image(each.media)]
         if pictures and not await self.model.sees_images():
-            named = ", ".join(pictures)
-            raise InvalidValue(
-                f"{self.model.name} cannot see pictures ({named}): choose a model that can, such as -m gpt-4o"
-            )
+            why = f"cannot see pictures ({', '.join(pictures)}): choose a model that can, such as -m gpt-4o"
+            raise InvalidValue(f"{self.model.name} {why}")
         return found
 
     async def _run_turn(

@@ -148,7 +148,7 @@ def as_unsent(memory: Mapping[str, Any], ids: Collection[str], why: str) -> dict
 def outcomes(memory: Mapping[str, Any]) -> dict[str, str]:
     """Return the outcome of each memory of a receipt, by id: sent or why not, the highest score first.
 
-    Memories that needed no score are before these; memories that got none are last.
+    Memories without a score come first if they were sent, and last if not.
     """
     sent: dict[str, str] = {}
     parts = {"profile": LINE, "standing": STANDING, "injected": SENT}

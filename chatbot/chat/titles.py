@@ -14,9 +14,10 @@ from chatbot.chat.calls import Calls
 from chatbot.chat.receipts import Receipt
 from chatbot.errors import BudgetExceeded, ModelError
 from chatbot.memory.memorability import content
-from chatbot.messages import Message, is_question, sentences_of
+from chatbot.messages import Message
 from chatbot.redaction import redact
 from chatbot.stores.errors import StoreError
+from chatbot.stores.text.analysis import is_question, sentences_of
 
 if TYPE_CHECKING:
     from chatbot.chat.chat import Chat

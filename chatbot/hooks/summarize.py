@@ -34,7 +34,7 @@ from chatbot.memory.orders import form_in, without_invisible
 from chatbot.memory.people import OPEN, task_of
 from chatbot.memory.standing import StandingAnswer
 from chatbot.memory.writing import TASK
-from chatbot.messages import Message, sentences_of, without_blocks
+from chatbot.messages import Message, without_blocks
 from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import KeyValueStore, TranscriptStore
@@ -42,6 +42,7 @@ from chatbot.stores.errors import MissingFolder
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import KIND
 from chatbot.stores.records import TranscriptEntry
+from chatbot.stores.text.analysis import sentences_of
 
 SUMMARY = "session.summary_by_model"
 _LEAST_NEW = 6

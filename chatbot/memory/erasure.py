@@ -194,7 +194,7 @@ async def erase(scope: Scope, target: Target) -> Erasure:
         if target.ids:
             raise
         gone = []  # another process was faster
-    if not target.everything:  # a failing hook could quote an erased person
+    if not target.everything:  # else an event could make a hook write, or fail with, the words of an erased user
         scope.changed("purge", gone)
     await scope.erase_quotes(going.observations, erased=gone)
     return replace(_without_hidden(going), erased=tuple(gone))

@@ -25,13 +25,13 @@ from chatbot.config import MaintenanceSettings, RetentionSettings
 from chatbot.memory.memorability import content
 from chatbot.memory.merging import Key, digest, digest_groups, groups, may_be_merged, merge_key
 from chatbot.memory.scope import Scope
-from chatbot.messages import is_question
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import PROTECTED_TYPES, TYPES, Decay, Observation, RowState, Status, Type, cap_weight
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter
 from chatbot.stores.records import chunks
 from chatbot.stores.row_events import MAINTENANCE, Event
+from chatbot.stores.text.analysis import is_question
 
 logger = logging.getLogger(__name__)
 

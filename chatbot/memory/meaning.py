@@ -28,7 +28,7 @@ from chatbot.embedding import Embedder, Judgement, is_finite
 from chatbot.errors import ChatbotError, ModelError, ModelTimeout
 from chatbot.memory.episode import QUESTION
 from chatbot.memory.scope import utc_now
-from chatbot.messages import Usage, ends_of, is_question, sentences_of
+from chatbot.messages import Usage, ends_of
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import AsyncResource, ObservationStore
 from chatbot.stores.errors import OtherEmbedder, StoreError
@@ -38,7 +38,7 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Progress, best_cosines
 from chatbot.stores.records import Vector, chunks, unit
 from chatbot.stores.span import span
-from chatbot.stores.text.analysis import terms
+from chatbot.stores.text.analysis import is_question, sentences_of, terms
 
 logger = logging.getLogger(__name__)
 
@@ -112,7 +112,7 @@ class Meaning(AsyncResource):
         embedded before stay.
         """
         done = 0
-        stuck: set[str] = set()
+        stuck = set[str]()  # rows that were tried, and may have no vector yet
         while most is None or done < most:
             rows = await self._rows_without_vector(self._embedder.batch if most is None else most - done)
             if stuck.issuperset(row.id for row in rows):
@@ -440,7 +440,7 @@ def _questions(message: str, whole: str, *, asks: bool) -> list[str]:
 
 
 def _lean(whole: Sequence[Vector], part: Sequence[Vector]) -> list[Vector]:
-    """Return a part's vectors, each moved towards that of the whole by the same encoder, or its last; lengths stay."""
+    """Return a part's vectors, of the same length, each moved towards the vector of the whole by the same encoder."""
     around = [*whole, *[whole[-1]] * len(part)] if whole else []
     return [
         unit([_LEANING * own + other for own, other in zip(each, beside, strict=True)], length=math.hypot(*each))

@@ -17,8 +17,7 @@ from collections.abc import Set as AbstractSet
 from msgspec import Struct
 
 from chatbot.embedding import Judgement
-from chatbot.messages import is_question
-from chatbot.stores.text.analysis import terms
+from chatbot.stores.text.analysis import is_question, terms
 
 GATE = 0.30
 TYPE_WEIGHTS: Mapping[str, float] = {

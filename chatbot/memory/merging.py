@@ -54,7 +54,7 @@ def digest_groups(rows: Iterable[Observation], *, least: int) -> list[list[Obser
         if is_full or _longest_list([*found[-1], row]) > _LONGEST_LIST:
             found.append([])
             said, size = set(), _HEAD_TOKENS
-            adds = _tokens(row, said)
+            adds = _tokens(row, said)  # in the new group none of its lines is a repetition
         if size + adds <= MOST_TOKENS and _longest_list([row]) <= _LONGEST_LIST:
             found[-1].append(row)
             said.update(map(fold, _lines(row.said())))

@@ -141,7 +141,7 @@ class RowScore(Struct, frozen=True):
 def likeness_to(
     words: frozenset[str], cosines: Mapping[str, float], others: Mapping[str, frozenset[str]]
 ) -> dict[str, float]:
-    """Return how alike each other row is: its cosine, and the words shared, of which those that few hold weigh most."""
+    """Return the likeness of each other row: its cosine, and the common words, of which rare ones weigh most."""
     held = Counter(chain.from_iterable(others.values()))
 
     def weight(some: frozenset[str]) -> float:
@@ -196,7 +196,7 @@ def score_rows(found: Candidates, profile: ScoringProfile, now: datetime, *, unk
 
 
 def by_closeness(rows: list[RowScore], closeness: Mapping[str, float], profile: ScoringProfile) -> list[RowScore]:
-    """Return all rows, best first, the match of some raised by what they are closer to the question than their mean."""
+    """Return all rows, best first. Of those in `closeness`, the match rises by what is above their mean, or falls."""
     mean, weight = fmean(closeness.values()) if closeness else 0.0, CLOSER * profile.meaning
     known = {each: close - mean for each, close in closeness.items()}
     closer = [_raised(row, known[row.match.id], weight) if row.match.id in known else row for row in rows]

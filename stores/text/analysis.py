@@ -1,4 +1,4 @@
-"""Analysis of texts into search terms, the same for stored texts and for questions.
+"""Analysis of texts into search terms, the same for stored texts and for questions; and into sentences.
 
 Terms are lower-case and without accents; English words are stemmed; stop words are left out. An identifier yields
 itself and its parts; Han, kana and Hangul yield each character and each pair of neighbours; an emoji yields itself
@@ -191,3 +191,20 @@ def _any_token() -> re.Pattern[str]:
     marks = "".join(chr(code) for code in range(0x300, 0x1B00) if unicodedata.category(chr(code)) in {"Mn", "Mc"})
     word = rf"(?:[^\W_]|[{marks}])+"
     return re.compile(rf"{_SYMBOLS}|{word}(?:{_JOINT}{word})*|{_SIGNS}")
+
+
+_SENTENCE_END = re.compile(
+    r"(?<=[。！？；\n])(?![!?！？])\s*|(?<=[!?…])\s+"
+    r"|(?<=[^\W_A-Z]{2}\.)(?!(?<=\bno\.)\s\d)(?<!\bvs\.)(?<!\b(?:Mrs|etc|Ave|Sgt|Col)\.)(?<!\bProf\.)(?<!\bapprox\.)\s+"
+)
+"""A full stop after a capital and at most one more letter may belong to an abbreviation."""
+
+
+def sentences_of(text: str) -> list[str]:
+    """Split a text into sentences, also at line ends, but not after an abbreviation such as "Dr."."""
+    return [each.strip() for each in _SENTENCE_END.split(text) if each.strip()]
+
+
+def is_question(text: str) -> bool:
+    """Return whether a text ends with a question mark."""
+    return text.rstrip().endswith(("?", "？", "؟"))

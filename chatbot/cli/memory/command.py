@@ -93,7 +93,7 @@ class VerbRun:
         return [rows[int(chosen) - 1].id]
 
     async def _matches(self, text: str, noun: str, *, by_words: bool) -> list[Observation]:
-        """Return the memories to choose from: the best matches that have a word of it or, unless `by_words`, are near.
+        """Return the best matches to choose from: with a word of the text or, unless `by_words`, of a similar meaning.
 
         A proposal, and a hidden memory for `restore`, must have every word; the latest comes first.
         """

@@ -83,7 +83,7 @@ def attach_named(text: str, pasted: PastedTexts, notice: Callable[[str], None]) 
         for name in _readings(found):
             if file_named(name) is not None:
                 files.append(upload_from_file(name))
-                return files[-1].name + (found[2] or "")[len(name) :]
+                return files[-1].name + (found[2] or "")[len(name) :]  # with the end of the sentence
         if found[1] or "/" in found[2]:
             raise InvalidValue(f"{no_file(found[1] or found[2])}; correct its name, or leave out the @")
         if Path(name).suffix:
@@ -99,10 +99,13 @@ def _readings(found: re.Match[str]) -> Iterable[str]:
 
 
 _LONGEST_SHOWN = 600
+"""Characters of a call in a question."""
 _SHORTEST_SHOWN = 120
+"""Characters of each of its arguments, at least."""
 _LONGEST_GRANT = 300
+"""Characters that describe a consent for the session."""
 _MOST_SHOWN = 20
-"""Limits of a question: characters of the call, minimum for each argument, characters of the grant; arguments."""
+"""Maximum arguments that are shown one by one."""
 _ANSWERS: dict[str, Permission] = {"y": "once", "yes": "once", "s": "session", "session": "session"}
 
 
