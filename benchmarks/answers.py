@@ -231,6 +231,9 @@ async def measure(
                     calling = model if way != "tools" or model.supports_tools else ToolsInText(model)
                     options = Options(config=config, identity="ada")
                     async with Runtime(options, model=calling, clock=lambda: clock[0]) as asking:
+                        await asking.memory.memory(
+                            "chat"
+                        ).embed_memories()  # what is cached belongs to the folder copied
                         answers[way] = await by_turns(asking, asked, replies, clock, in_one=way == "tenth turn")
                 else:
                     shown = await _shown(way, asked, rows)

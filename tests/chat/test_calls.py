@@ -173,7 +173,7 @@ async def test_a_whole_reply_that_takes_too_long_is_given_up_and_billed(memory_h
         await asyncio.Event().wait()
 
     with pytest.raises(ModelTimeout, match="raise timeout_s"):
-        await calls_of(ScriptedModel([stalls]), memory_home, timeout_s=0.05).ask("extract", ASKED)
+        await calls_of(ScriptedModel([stalls]), memory_home, timeout_s=0.5).ask("extract", ASKED)
     assert await billed(memory_home) == {"extract": 1}
 
 

@@ -165,7 +165,7 @@ def test_age_never_beats_a_better_match(days: float, type_: str) -> None:
 
 @pytest.mark.parametrize(
     ("cosine", "need", "recalled"),
-    [(0.0, 3, 0), (0.1, 3, 1), (0.5, 3, 2), (0.4, 0, 0), (0.7, 0, 2), (0.4, -1, 0), (0.7, -1, 0), (0.9, -1, 1)],
+    [(0.0, 3, 0), (0.1, 3, 1), (0.5, 3, 2), (0.4, 0, 0), (0.7, 0, 2), (0.4, -1, 0), (0.7, -1, 0), (1.0, -1, 1)],
 )
 def test_the_less_a_message_needs_memory_the_more_evidence_rows_need(cosine: float, need: float, recalled: int) -> None:
     rows = {name: candidate(name, lexical=0.0) for name in "ab"}

@@ -310,6 +310,8 @@ def test_a_database_without_connections_left_says_so(tmp_path: Path) -> None:
         backend = PostgresBackend(where)
         with psycopg.connect(where.url), pytest.raises(StoreError, match="no connection left: raise max_connections"):
             backend.lines("usage").append([{"n": 1}])
+        while owner.execute("SELECT 1 FROM pg_stat_activity WHERE usename = 'chatbot_crowded'").fetchall():
+            time.sleep(0.01)
         backend.lines("usage").append([{"n": 2}])
         assert backend.lines("usage").all() == [{"n": 2}]
         backend.close()
