@@ -289,15 +289,6 @@ def test_one_memory_serves_many_threads_with_a_loop_each(memory_home: Path, work
     asyncio.run(memory.aclose())
 
 
-def test_one_memory_serves_one_loop_after_another(memory_home: Path) -> None:
-    memory = _memory(memory_home)
-    shared_id = asyncio.run(memory.create_session(BOTH, "chat")).id
-    for who in range(3):
-        asyncio.run(asyncio.wait_for(_use(memory, shared_id, who, BOTH), HANG_S))
-    asyncio.run(_check(memory, shared_id, 3))
-    asyncio.run(memory.aclose())
-
-
 def test_a_loop_that_ends_in_the_midst_of_its_work_holds_up_no_other(memory_home: Path) -> None:
     memory = _memory(memory_home)
     shared_id = asyncio.run(memory.create_session(BOTH, "chat")).id

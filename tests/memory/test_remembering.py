@@ -274,26 +274,21 @@ async def test_the_least_of_three_clearances_holds(tmp_path: Path, clock: Clock)
         async with open_memory(home, clock, cache, caller=Caller(clearance=system)) as memory:
             for made in CLEARANCES:
                 session = await memory.cleared_for(made).create_session(["observations"], "chat")
+                least = max(CLEARANCES.index(system), CLEARANCES.index(made))
+                forked = (await memory.fork_session(session.id)).memory
+                assert await _titles(forked) == set(VISIBILITIES[least:])
                 for asked in CLEARANCES:
                     if not session.record.is_open_to(asked):
                         with pytest.raises(SessionNotFound):
                             await memory.cleared_for(asked).load_session(session.id, "chat")
                         continue
-                    loaded = await memory.cleared_for(asked).load_session(session.id, "chat")
-                    least = max(CLEARANCES.index(each) for each in (system, made))
-                    titles = {hit.observation.title for hit in await loaded.memory.search(count_use=False)}
-                    assert titles == set(VISIBILITIES[least:])
-                    narrowed = cleared(loaded.memory, "familiar")
-                    wanted = set(VISIBILITIES[max(least, 2) :])
-                    assert {hit.observation.title for hit in await narrowed.search(count_use=False)} == wanted
-                    widened = {
-                        hit.observation.title for hit in await cleared(loaded.memory, "full").search(count_use=False)
-                    }
-                    assert widened == titles
-                fork = await memory.fork_session(session.id)
-                assert len(await fork.memory.search(count_use=False)) == len(
-                    VISIBILITIES[max(CLEARANCES.index(system), CLEARANCES.index(made)) :]
-                )
+                    loaded = (await memory.cleared_for(asked).load_session(session.id, "chat")).memory
+                    assert await _titles(loaded) == await _titles(cleared(loaded, "full")) == set(VISIBILITIES[least:])
+                    assert await _titles(cleared(loaded, "familiar")) == set(VISIBILITIES[max(least, 2) :])
+
+
+async def _titles(memories: Memory) -> set[str]:
+    return {hit.observation.title for hit in await memories.search(count_use=False)}
 
 
 async def test_where_a_callers_words_belong_follows_from_their_clearance(memories: Memory) -> None:

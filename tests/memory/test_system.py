@@ -383,17 +383,6 @@ async def _titles(memory: MemorySystem, **wanted: object) -> list[str]:
     return [record.title for record in await memory.choose_sessions(SessionFilter(**wanted))]  # type: ignore[arg-type]
 
 
-async def test_sessions_are_chosen_by_every_field(dated: MemorySystem, days: Clock) -> None:
-    await _make(dated, days, "alpha", "Beta", "gamma")
-    await _make(dated, days, "delta", agent="other")
-    assert await _titles(dated) == ["delta", "gamma", "Beta", "alpha"]
-    assert await _titles(dated, after=START + timedelta(days=2)) == ["delta", "gamma"]
-    assert await _titles(dated, before=START + timedelta(days=2)) == ["Beta", "alpha"]
-    assert await _titles(dated, agent_id="other") == ["delta"]
-    assert await _titles(dated, title="BET") == ["Beta"]
-    assert await _titles(dated, limit=1) == ["delta"]
-
-
 async def test_pages_follow_each_other_without_gap_or_repeat(dated: MemorySystem, days: Clock) -> None:
     made = await _make(dated, days, *(f"s{n}" for n in range(7)))
     seen: list[str] = []

@@ -35,7 +35,7 @@ from chatbot.stores.observations.writer import archiving, erased_by, is_overfull
 from chatbot.stores.query import Filter, Match
 from chatbot.stores.records import Vector, unit
 from chatbot.stores.row_events import Event, Outcome, apply, as_strict_as, chain_of, implied_events
-from chatbot.stores.text.bm25 import FIELDS, LENGTHS, Document, length_to_byte, rank, score_sessions
+from chatbot.stores.text.bm25 import rank, score_sessions
 
 
 class ReferenceStore(ObservationStore):
@@ -361,11 +361,6 @@ def alike(asked: Vector, rows: memoryview) -> Iterator[tuple[float, int]]:
     places, found = places[found > 0], found[found > 0]
     order = np.lexsort((-places, -found))
     return zip(found[order].tolist(), places[order].tolist(), strict=True)
-
-
-def quantized(document: Document) -> tuple[int, ...]:
-    """Return the quantised length of each field."""
-    return tuple(LENGTHS[length_to_byte(len(document.get(field, ())))] for field in FIELDS)
 
 
 def fits(row: Observation, wanted: Filter, now: datetime) -> bool:

@@ -236,11 +236,9 @@ def test_no_text_is_too_strange_to_be_read(text: str, day: date) -> None:
     assert set(date_terms(text, at, exact=True)) <= set(found)
 
 
-def test_the_cost_is_bounded() -> None:
-    assert len(date_terms("yesterday " * 1_000_000, TUESDAY)) == 5
-
-
-@pytest.mark.parametrize("piece", ["may ", " ", "1", "5 5 ", "1/", "may 5 to ", "last ", "in the ", "é", "2023-"])
+@pytest.mark.parametrize(
+    "piece", ["may ", " ", "1", "5 5 ", "1/", "may 5 to ", "last ", "in the ", "é", "2023-", "yesterday "]
+)
 def test_no_text_takes_long(piece: str) -> None:
     started = time.process_time()
     date_terms(piece * 5_000, TUESDAY)

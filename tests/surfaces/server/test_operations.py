@@ -22,7 +22,6 @@ from chatbot.stores.observation import Observation
 from chatbot.tools import Toolbox
 from tests import command
 from tests.servers.http_server import Serve
-from tests.surfaces.server.test_access_checks import NEEDS
 from tests.surfaces.test_help import parsers
 
 CONFIG = '[model]\nname = "scripted"\n'
@@ -117,11 +116,6 @@ def test_every_operation_says_what_it_does_where_it_is_and_what_its_parameters_m
         assert 0 < len(operation.summary) <= 60, operation.name
         assert all(each.about.words for each in operation.parameters), operation.name
         assert operation.gives or operation.function.__annotations__["return"] != "None" or not operation.cli
-
-
-def test_each_route_needs_the_right_that_its_operation_declares() -> None:
-    declared = {tuple(each.http.split()): each.right for each in OPERATIONS if each.http}
-    assert declared == {route: own for route, (own, _) in NEEDS.items() if route in declared}
 
 
 def test_every_verb_is_an_operation_or_says_why_not() -> None:
