@@ -385,19 +385,15 @@ class SessionOpening(AsyncResource, Observable):
             await self._catalog.erase_quotes([self._catalog.ref(each) for each in all_of_them], erased)
         for each in all_of_them:
             try:
-                session = await self._load_any(each)
+                record = await self._catalog.get(each)
+                owner = replace(self._owner_in(record.namespace), clearance=self.caller.clearance)
+                session = self._handle(record, self._stores_of(record), caller=owner)
                 for key in SUMMARY_KEYS if session.supports(KeyValueStore) else ():
                     await session.kv_delete(key)
-            except (SessionNotFound, SessionExpired):
+            except SessionNotFound:
                 continue
             except (StoreError, ChatbotError) as error:
                 logger.warning("the summary of session %s stays: %s", each, error)
-
-    async def _load_any(self, session_id: str) -> SessionHandle:
-        """Load a session of any namespace and principal, to correct data derived from erased rows."""
-        record = await self._catalog.get(session_id)
-        caller = replace(self._owner_in(record.namespace), clearance=self.caller.clearance)
-        return self._handle(record, self._stores_of(record), caller=caller)
 
     def _owner_in(self, namespace: str) -> Caller:
         """Return the owner of that namespace as caller, for work that does not depend on who calls."""
