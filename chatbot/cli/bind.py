@@ -140,9 +140,7 @@ def add_operations(verbs: Verbs) -> dict[str, argparse.ArgumentParser]:
             parsers[operation.name] = verbs.add(path[0], "")
             continue
         level = verbs
-        if (
-            len(path) == 2
-        ):  # such as `memory tasks add`: below the parser of `memory tasks`, which is declared before it
+        if len(path) == 2:  # such as `memory tasks add`: `memory tasks` is declared before it
             if path[0] not in inner:
                 inner[path[0]] = Verbs(by_verb[path[0]], group, dest="verb")
             level = inner[path[0]]
