@@ -103,6 +103,8 @@ def test_what_erases_many_needs_a_yes_and_a_word_of_which() -> None:
     fails(4, "no session", "delete", "one", "three", "--yes")
     assert len(titles("list")) == 2
     fails(2, "--with-memory", "delete", "--all", "--yes")
+    command.ok("ask", "-r", "two", "My heron is called Bert")
+    assert ok("delete", "two", "--dry-run").endswith("would be deleted with them: 1 memory\n"), "and no facts"
     assert len(from_json("delete", "--all", "--with-memory", "--yes")["deleted"]) == 2
 
 

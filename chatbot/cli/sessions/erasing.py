@@ -106,8 +106,8 @@ def _report_deleted(
     would = "would be " if args.dry_run else ""
     if keep_memory:
         say(f"their memories {'would be kept' if args.dry_run else 'are kept'}")
-    elif memories or facts:
-        say(f"{would}deleted with them: {how_many(memories, 'memory')}, {how_many(facts, 'fact')}")
+    elif content := _content(memories, facts):
+        say(f"{would}deleted with them: {content}")
     if forks:
         say(f"forks keep a copy of the messages: {', '.join(forks)}")
 
@@ -124,10 +124,9 @@ def _keeps_memory(args: argparse.Namespace) -> bool:
 
 def _warn_of(previews: Sequence[Erasure], *, keep_memory: bool) -> None:
     memories, facts, forks = _count(previews, keep_memory=False)
-    if memories or facts:
-        stay, are = ("stays", "is") if memories + facts == 1 else ("stay", "are")
-        what = stay if keep_memory else f"{are} deleted too; --keep-memory keeps them"
-        warn(f"{how_many(memories, 'memory')} and {how_many(facts, 'fact')} of these sessions {what}")
+    if content := _content(memories, facts):
+        what = "kept" if keep_memory else "deleted too; --keep-memory keeps them"
+        warn(f"{content} of these sessions will be {what}")
     if forks:
         warn(f"forks keep a copy of the messages and their own memories: {', '.join(forks)}")
 
@@ -138,6 +137,10 @@ def _count(erased: Sequence[Erasure], *, keep_memory: bool) -> tuple[int, int, l
     facts = {fact.id for each in erased for fact in each.facts}
     forks = list(dict.fromkeys(fork for each in erased for fork in each.forks))
     return (0, 0, forks) if keep_memory else (len(rows), len(facts), forks)
+
+
+def _content(memories: int, facts: int) -> str:
+    return " and ".join(how_many(number, one) for number, one in ((memories, "memory"), (facts, "fact")) if number)
 
 
 def _confirm(records: Sequence[SessionRecord], args: argparse.Namespace, doing: str, question: str) -> None:
