@@ -146,13 +146,16 @@ def _maintain(parser: argparse.ArgumentParser) -> None:
     option(parser, "--summarize-old", "DAYS", "also summarize older sessions (30)", type=days, nargs="?", const=30.0)
 
 
-def _actions(parser: argparse.ArgumentParser, *, required: bool = True) -> Any:
-    return parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=required)
+def _actions(parser: argparse.ArgumentParser, *, usual: str = "") -> Any:
+    """Add the actions of a command; without the name of one, the `usual` one is run."""
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", dest="action", required=not usual)
+    parser.set_defaults(action=usual)
+    return actions
 
 
 def _models(parser: argparse.ArgumentParser) -> None:
-    actions = _actions(parser, required=False)
-    parser.set_defaults(action="list", text="", find=False, all=False, at=[])
+    actions = _actions(parser, usual="list")
+    parser.set_defaults(text="", find=False, all=False, at=[])
     summary = "list chat models: price, window, tools, images"
     listing = add_action(actions, "list", summary, "models list --find", "models list gpt-5 --all")
     listing.add_argument("text", nargs="?", default="", help="part of the name")
@@ -175,7 +178,7 @@ def _setup(parser: argparse.ArgumentParser) -> None:
 
 
 def _keys(parser: argparse.ArgumentParser) -> None:
-    actions = _actions(parser)
+    actions = _actions(parser, usual="list")
     store = add_action(actions, "set", "store a key, typed unseen or from standard input", "keys set openai")
     add_action(actions, "list", "list providers with a key, and where it is", "keys list --json")
     remove = add_action(actions, "remove", "remove a stored key", "keys remove openai")
@@ -184,7 +187,7 @@ def _keys(parser: argparse.ArgumentParser) -> None:
 
 
 def _personas(parser: argparse.ArgumentParser) -> None:
-    actions = _actions(parser)
+    actions = _actions(parser, usual="list")
     add_action(actions, "list", "list personas: shipped ones, and files of your own", "personas list --json")
     show = add_action(actions, "show", "print the text of a persona", "personas show tutor")
     use = add_action(actions, "use", "give a persona to the identity", "personas use tutor -i ada")
@@ -193,7 +196,8 @@ def _personas(parser: argparse.ArgumentParser) -> None:
 
 
 def _tools(parser: argparse.ArgumentParser) -> None:
-    _model(add_action(_actions(parser), "list", "list the tools offered to the agent's model", "tools list --json"))
+    actions = _actions(parser, usual="list")
+    _model(add_action(actions, "list", "list the tools offered to the agent's model", "tools list --json"))
 
 
 def _mcp(parser: argparse.ArgumentParser) -> None:
@@ -217,7 +221,7 @@ def _add_address(parser: argparse.ArgumentParser, default: int) -> None:
 
 
 def _users(parser: argparse.ArgumentParser) -> None:
-    actions = _actions(parser)
+    actions = _actions(parser, usual="list")
     add_action(actions, "list", "list users and what is stored for each", "users list --json")
     examples = ("users limit alice", "users limit alice --day-usd 0.50", "users limit alice --default")
     limit = add_action(actions, "limit", "show or change the daily limits of a user", *examples)
@@ -240,7 +244,7 @@ def _quota(parser: argparse.ArgumentParser, name: str, whose: str) -> None:
 
 
 def _token(parser: argparse.ArgumentParser) -> None:
-    actions = _actions(parser)
+    actions = _actions(parser, usual="list")
     examples = (
         "token add phone --for ada --clearance familiar --rate 30",
         "token add shop --for ada --clearance full --namespace shop",
@@ -287,8 +291,7 @@ def _usage(parser: argparse.ArgumentParser) -> None:
 
 
 def _config(parser: argparse.ArgumentParser) -> None:
-    actions = _actions(parser, required=False)
-    parser.set_defaults(action="show")
+    actions = _actions(parser, usual="show")
     add_action(actions, "show", "show the current settings; keys are masked", "config show --json")
     add_action(actions, "path", "show the files and the memory in use", "config path")
     examples = (

@@ -109,6 +109,8 @@ _MEANT = {
     **dict.fromkeys(("undo", "unforget", "recover"), ("restore",)),
 }
 """Verbs that people try, and our verbs for them."""
+_MEANT_ALONE = frozenset({"list", "ls", "show", "all"})
+"""Verbs that people try for what a command does without one."""
 _PATHS = frozenset({"FILE", "PATH", "PLACE", "FROM", "TO"})
 """Names of values that are paths, or addresses in their place."""
 _CHOICE = re.compile(r"(argument \w+: )?invalid choice: '(?P<typed>.*?)' \(choose from (?P<known>.*)\)")
@@ -119,11 +121,12 @@ class Parser(argparse.ArgumentParser):
 
     actions: Mapping[str, Any] = MappingProxyType({})
     """The parsers of its actions, by name."""
+    _needs_action = False
 
     def add_subparsers(self, **named: Any) -> Any:
         """Add the actions, and keep them for error messages."""
         added = super().add_subparsers(**named)
-        self.actions = added.choices
+        self.actions, self._needs_action = added.choices, bool(added.required)
         return added
 
     def in_chat(self) -> Parser:
@@ -171,7 +174,7 @@ class Parser(argparse.ArgumentParser):
         typed, known = wrong["typed"], re.findall(r"[\w.-]+", wrong["known"])
         near = [each for each in _MEANT.get(typed, ()) if each in known]
         near += [f"{name} {typed}" for name, below in self.actions.items() if typed in below.actions]
-        near = near or nearest(typed, known)
+        near = near or ([self.prog] if typed in _MEANT_ALONE and not self._needs_action else nearest(typed, known))
         ask = "; `chatbot ask` takes a question" if "ask" in self.actions else ""
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"choose from {', '.join(known)}{ask}"
         return f"invalid choice {typed!r}: {hint}"

@@ -66,6 +66,11 @@ def test_a_notice_in_a_pipe_waits_for_the_end_of_the_reply(
     assert capsys.readouterr().out == "chatbot: first\nHi Ida\nchatbot: second\n"
 
 
+@pytest.mark.parametrize("command", ["keys", "personas", "tools", "token", "users"])
+def test_a_command_with_a_list_prints_it_if_no_action_is_named(command: str) -> None:
+    assert from_json(command) == from_json(command, "list")
+
+
 def test_asking_begins_a_session_unless_told_to_go_on() -> None:
     first = from_json("ask", "first")["session"]
     assert from_json("ask", "second")["session"] != first
@@ -125,6 +130,7 @@ def test_a_budget_refuses_before_anything_is_spent() -> None:
         (["-i", "ada", "forget", "tea"], 2, "did you mean 'memory forget'?"),
         (["memory", "timeline", "--limit", "2"], 2, "chatbot memory timeline: error: unrecognized arguments: --limit"),
         (["config", "get", "model.name"], 2, "invalid choice 'get': did you mean 'show'?"),
+        (["memory", "tasks", "list"], 2, "invalid choice 'list': did you mean 'chatbot memory tasks'?"),
         (["memory", "rm", "tea"], 2, "invalid choice 'rm': did you mean 'forget' or 'purge'?"),
         (["--project", "house", "memory", "list"], 2, "--project has no effect before 'memory'"),
         (["-i", "ada", "--ephemeral", "usage"], 2, "--ephemeral has no effect before 'usage'"),

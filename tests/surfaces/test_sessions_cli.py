@@ -182,7 +182,7 @@ def test_a_fork_ends_where_it_is_told_to() -> None:
     assert len(from_json("show", "fork")["entries"]) == 2
     assert ok("show", "fork", "--last", "1").count("###") == 1
     assert "now called 'spoon'" in ok("rename", "fork", "spoon")
-    ok("rename", "spoon", "fork")
+    assert ok("rename", "spoon", "") == f"{fork['id']} has no title\n"
     assert fork["parent"]
     fails(2, "has 4", "fork", "source", "--at", "5")
 
@@ -219,7 +219,7 @@ def test_a_bundle_brings_sessions_back() -> None:
     [report] = from_json("import", "all.jsonl")
     assert session in {each["id"] for each in report["sessions"]}
     assert titles("list") == ["two", "one"]
-    assert "2 already existed" in ok("import", "all.jsonl")
+    assert "2 items already existed" in ok("import", "all.jsonl")
     assert "one says 1" in ok("show", session[:23])
 
 

@@ -52,7 +52,9 @@ _BECAME = {
 }
 _SESSION_LINES: dict[str, Callable[[SessionRecord], str]] = {
     "fork_session": lambda record: f"forked {record.parent} as {record.id}",
-    "rename_session": lambda record: f"{record.id} is now called {record.title!r}",
+    "rename_session": lambda record: (
+        record.id + (f" is now called {record.title!r}" if record.title else " has no title")
+    ),
     "move_session": lambda record: f"{record.id} is in {project_words(record.project)}",
     "mark_session": lambda record: f"{record.id} is {record.sensitivity}",
     "pin_session": lambda record: f"{'pinned' if record.pinned_at else 'unpinned'} {record.id}",

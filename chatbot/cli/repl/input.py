@@ -125,7 +125,7 @@ class CommandLineSlash(Slash):
 
     async def do_personas(self, text: str) -> NextStep:
         """List or choose personas: /personas [use NAME]."""
-        return await self._run_and_reopen("personas", text or "list")
+        return await self._run_and_reopen("personas", text)
 
     async def do_setup(self, text: str) -> NextStep:
         """Find keys and local model servers, and choose a model: /setup."""
@@ -147,7 +147,7 @@ class CommandLineSlash(Slash):
                 f"/{name} needs stored data, and this chat stores nothing: leave it, then run chatbot {name}"
             )
         try:
-            words = [name, *self._flags(), *shlex.split(text or ("list" if name == "keys" else ""))]
+            words = [name, *self._flags(), *shlex.split(text)]
         except ValueError as error:
             raise InvalidValue(f"{text!r} cannot be read: {error}") from error
         try:
