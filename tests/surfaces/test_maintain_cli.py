@@ -15,8 +15,6 @@ CONFIG = """
 identity = "ada"
 [model]
 name = "scripted"
-[agents.bare]
-memory = ["basic_session"]
 [maintenance]
 compression_min_age_days = 0
 """
@@ -67,12 +65,6 @@ def test_whoever_comes_second_is_told_that_it_is_being_done() -> None:
     with locked(Path("identities/ada/memory"), name=".maintenance.lock"):
         assert "already maintaining" in ok()
         assert report()["skipped"] == "under way"
-
-
-def test_an_agent_that_keeps_no_observations_has_nothing_to_maintain() -> None:
-    done = command.run("maintain", "--agent", "bare")
-    assert done.returncode == Exit.CONFIG
-    assert "keeps memories" in done.stderr
 
 
 def _configure(reply: str, more: str = "") -> None:
