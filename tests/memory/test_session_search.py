@@ -30,8 +30,8 @@ async def memory(memory_home: Path) -> AsyncIterator[MemorySystem]:
         yield opened
 
 
-async def _said(memory: MemorySystem, *lines: str, title: str = "", **options: str) -> SessionHandle:
-    session = await memory.create_session(STORES, options.get("agent", "chat"), title=title)
+async def _said(memory: MemorySystem, *lines: str, title: str = "") -> SessionHandle:
+    session = await memory.create_session(STORES, "chat", title=title)
     for number, line in enumerate(lines):
         await session.transcript_append("assistant" if number % 2 else "user", line)
     return session
