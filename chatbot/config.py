@@ -27,7 +27,7 @@ Days = Annotated[float, Meta(ge=0, le=365_000)]
 Seconds = Annotated[float, Meta(gt=0, le=1_000_000_000)]
 Count = Annotated[int, Meta(ge=0, le=GREATEST)]
 AtLeastOne = Annotated[int, Meta(ge=1, le=GREATEST)]
-Text = Annotated[str, Meta(min_length=1)]
+Text = Annotated[str, Meta(min_length=1, description="text that is not empty")]
 _ADDRESS = "an address that begins with http:// or https://"
 
 

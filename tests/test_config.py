@@ -32,7 +32,7 @@ from chatbot.runtime import Options, Setup
 from chatbot.stores.errors import StoreError
 from chatbot.stores.home import Address
 from chatbot.stores.plugins import STORES, convert_store_settings, load, settings_of
-from tests.command import from_json, ok, project
+from tests.command import fails, from_json, ok, project
 from tests.test_allowed import nested
 
 SHIPPED = Path(__file__).parents[1] / "config.toml"
@@ -88,6 +88,7 @@ def test_the_file_is_the_one_asked_for_then_the_variable_then_the_folder_then_th
         ("[memory]\nkv_cap = 5", r"'kv_cap' in \[memory\]"),
         ("[[standing]]\nname = 'home'\n[[standing]]\nname = 3", "'name' in entry 2 of 'standing' = 3: expected text"),
         ("[maintenance]\nrules = [{ a = 1 }]", r"unknown setting 'a' in entry 1 of 'rules' in \[maintenance\]"),
+        ("[model]\nname = ''", "'name' in .model. = '': expected text that is not empty"),
         ("[aliases]\n'my gpt' = 'x'", r"'my gpt' in \[aliases\]: expected at most 64 ASCII letters, digits"),
         (
             "[mcp.servers.a]\nurl = 'example.org'",
@@ -118,6 +119,7 @@ def test_a_file_that_is_no_file_or_no_text_or_has_no_end_is_refused() -> None:
     Path("config.toml").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigError, match="not valid UTF-8: save it as UTF-8"):
         Settings.read(environ={})
+    fails(3, "config.toml is not valid UTF-8: save it as UTF-8", "config", "set", "model.name", "x")
     os.truncate("config.toml", 0)
     os.truncate("config.toml", 50 << 30)
     with pytest.raises(ConfigError, match="is longer than"):

@@ -68,7 +68,7 @@ def parse_key(key: str) -> SettingPath:
 def set_values(path: Path, values: Mapping[SettingPath, Any]) -> str:
     """Set values in the file, which is created if it is missing; return its new text. Raises `ConfigError`."""
     with _alone(path):
-        document = _document(path)
+        document = document_of(path)
         for place, value in values.items():
             _put(document, place, value)
         return replace_text(path, tomlkit.dumps(document))
@@ -104,7 +104,7 @@ def unset(path: Path, key: str) -> str:
     """Remove a setting to use its default. Raises `ConfigError` if the file does not set it."""
     place = parse_key(key)
     with _alone(path):
-        document = _document(path)
+        document = document_of(path)
         table: Any = document
         for part in place[:-1]:
             table = table.get(part) if isinstance(table, dict) else None
@@ -160,19 +160,22 @@ def toml_text(text: str) -> str:
     return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def current_text(path: Path) -> str:
-    """Return the text of the file, or that of a new one. Raises `ConfigError`."""
+def current_text(path: Path, new: str | None = None) -> str:
+    """Return the text of the file, or that of a `new` one, by default of a configuration. Raises `ConfigError`."""
     try:
         if path.exists():
             return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} cannot be read: {error}", at=path) from error
-    return f"{HEADER}identities = {toml_text(own_identities())}\n"
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path} is not valid UTF-8: save it as UTF-8 without BOM", at=path) from error
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", at=path) from error
+    return f"{HEADER}identities = {toml_text(own_identities())}\n" if new is None else new
 
 
-def _document(path: Path) -> tomlkit.TOMLDocument:
+def document_of(path: Path, new: str | None = None) -> tomlkit.TOMLDocument:
+    """Return the file, or a `new` one, to be changed. Raises `ConfigError`."""
     try:
-        return tomlkit.parse(current_text(path))
+        return tomlkit.parse(current_text(path, new))
     except tomlkit.exceptions.TOMLKitError as error:
         raise ConfigError(f"{path} cannot be changed: {error}", at=path) from error
 

@@ -79,9 +79,9 @@ def _time(text: str, direction: int) -> datetime:
             return first
         return read_time(text)
     except (ValueError, OverflowError):
-        named = ", May 2025, last year" if direction < 0 else ""
+        named = "4w, or a time that is past, as May 2025 or last year" if direction < 0 else "or 4w"
         raise argparse.ArgumentTypeError(
-            f"invalid date {text!r}: write 2026-01-31, 2026-01-31T12:00Z, or 12h, 30d, 4w{named}"
+            f"invalid date {text!r}: write 2026-01-31, 2026-01-31T12:00Z, 12h, 30d, {named}"
         ) from None
 
 

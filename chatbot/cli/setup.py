@@ -22,7 +22,7 @@ from msgspec import structs
 from platformdirs import user_config_path
 
 from chatbot.allowed import SettingPath
-from chatbot.cli.config import HEADER, own_file, set_values, toml_text, write_atomically
+from chatbot.cli.config import HEADER, document_of, own_file, set_values, toml_text, write_atomically
 from chatbot.cli.model_servers import ModelServer, find_servers
 from chatbot.cli.models import cells, read_key
 from chatbot.cli.output import ask_line, ask_yes_or_no, say, say_json, say_result, say_table, waiting, warn
@@ -157,10 +157,7 @@ def _list(known: dict[str, Persona], *, as_json: bool) -> None:
 def set_persona(identity: Identity, text: str) -> Path:
     """Set the persona in `identity.toml`, keeping its comments and other settings. Raises `ConfigError`."""
     path = identity.folder / IDENTITY_NAME
-    try:
-        document = tomlkit.parse(path.read_text(encoding="utf-8")) if path.exists() else tomlkit.document()
-    except (OSError, UnicodeDecodeError, tomlkit.exceptions.TOMLKitError) as error:
-        raise ConfigError(f"{path} cannot be changed: {error}", at=path) from error
+    document = document_of(path, new="")
     document["persona"] = tomlkit.string(text, multiline="\n" in text)
     write_atomically(path, tomlkit.dumps(document))
     return path

@@ -292,7 +292,8 @@ class ServerPlace(ParcelPlace):
         except HTTPError as error:
             raise ConfigError(f"{self.key}: {_why(error)}") from error
         except (OSError, HTTPException, ValueError, RecursionError) as error:
-            raise StoreFailed(f"cannot sync with {self.key}: {getattr(error, 'reason', error)}") from error
+            reason = getattr(error, "reason", error)
+            raise StoreFailed(f"cannot sync with {self.key}: {getattr(reason, 'strerror', '') or reason}") from error
 
 
 def _read_answer(answer: Any, most: int) -> bytes:

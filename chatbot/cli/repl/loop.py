@@ -235,7 +235,7 @@ class _TypedLines(FileHistory):
             super().store_string(string)
         except (OSError, UnicodeEncodeError) as error:
             if self._say is not None:
-                self._say(f"typed lines are not kept for the next chat: {error}")
+                self._say(f"typed lines are not kept for the next chat: {error_text(error)}")
             self._say = None
 
 
