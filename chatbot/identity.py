@@ -127,7 +127,7 @@ def trust_identity(root: Path, name: str) -> tuple[Path, Table]:
 
 def _unknown_identity(root: Path, name: str, file: Path | None = None) -> IdentityError:
     hint = did_you_mean(name, {Config().identity, *list_identities(root)})
-    config = f" --config {shlex.quote(str(file))}" if file else ""
+    config = f" --config {shlex.quote(str(file))}" if file and file.parent != user_config_path("chatbot") else ""
     return IdentityError(f"{root} has no identity {name!r}{hint} (`chatbot init --name {name}{config}` creates it)")
 
 

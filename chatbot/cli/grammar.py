@@ -172,7 +172,7 @@ class Parser(argparse.ArgumentParser):
         from chatbot.stores.errors import nearest
 
         typed, known = wrong["typed"], re.findall(r"[\w.-]+", wrong["known"])
-        near = [each for each in _MEANT.get(typed, ()) if each in known]
+        near = [f"{self.prog} --help"] if typed == "help" else [each for each in _MEANT.get(typed, ()) if each in known]
         near += [f"{name} {typed}" for name, below in self.actions.items() if typed in below.actions]
         near = near or ([self.prog] if typed in _MEANT_ALONE and not self._needs_action else nearest(typed, known))
         ask = "; `chatbot ask` takes a question" if "ask" in self.actions else ""

@@ -110,8 +110,8 @@ async def backup(
 
 def verify(file: BinaryIO, key: str) -> Backup:
     """Check that a backup lacks no file, and return its head. Raises `DamagedFile` or `LaterFormat`."""
-    place = ArchivePlace(file, key)
     try:
+        place = ArchivePlace(file, key)
         head = msgspec.json.decode(place.read(_HEAD), type=Backup)
         parse_time(head.made_at)
     except (ValueError, RecursionError) as error:

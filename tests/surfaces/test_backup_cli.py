@@ -224,6 +224,7 @@ def test_a_place_that_is_none_or_empty_is_refused() -> None:
     assert "is not there" in run("sync", "nowhere").stderr
     assert "neither a folder nor the address of a server" in run("sync", "ftp://example.org").stderr
     assert "identity=ada: Connection refused\n" in run("sync", "http://127.0.0.1:9?identity=ada").stderr
+    assert "toml is not a complete backup of chatbot: config.toml is not a" in run("restore", "config.toml").stderr
     assert "holds no memory" in run("storage", "copy", "place", "copy").stderr
     for command in ("sync", "backup", "restore", "storage copy place", "memory import", "sessions export --all -o"):
         done = run(*command.split(), "")

@@ -131,6 +131,7 @@ def test_a_budget_refuses_before_anything_is_spent() -> None:
         (["memory", "timeline", "--limit", "2"], 2, "chatbot memory timeline: error: unrecognized arguments: --limit"),
         (["config", "get", "model.name"], 2, "invalid choice 'get': did you mean 'show'?"),
         (["memory", "profile", "--as-of", "May 2030"], 2, "12h, 30d, 4w, or a time that is past, as May 2025 or last"),
+        (["memory", "help"], 2, "invalid choice 'help': did you mean 'chatbot memory --help'?"),
         (["memory", "tasks", "list"], 2, "invalid choice 'list': did you mean 'chatbot memory tasks'?"),
         (["memory", "rm", "tea"], 2, "invalid choice 'rm': did you mean 'forget' or 'purge'?"),
         (["--project", "house", "memory", "list"], 2, "--project has no effect before 'memory'"),
