@@ -565,8 +565,8 @@ def test_chatbot_tools_lists_them_and_tells_what_is_wrong() -> None:
     [
         ("[mcp.servers.a]", "set either command or url"),
         ('[mcp.servers.a]\ncommand = "x"\nurl = "http://x"', "set either command or url"),
-        ('[mcp.servers.a__b]\ncommand = "x"', "expected text matching regex"),
-        ('[mcp.servers.a]\nurl = "file:///etc/passwd"', "expected text matching regex"),
+        ('[mcp.servers.a__b]\ncommand = "x"', "expected at most 24 lower-case letters"),
+        ('[mcp.servers.a]\nurl = "file:///etc/passwd"', "expected an address that begins with http"),
         ('[mcp.servers.a]\ncommand = "x"\nunjudgd = ["a"]', "did you mean 'unjudged'"),
     ],
 )
