@@ -179,11 +179,13 @@ async def _plugin(setup: Setup, name: str, *, verify: bool) -> AsyncIterator[Fin
 
 
 async def check_tools(setup: Setup, options: Options) -> AsyncIterator[Finding]:
-    """Make the tools of plug-ins, which may need a session: one that keeps nothing."""
+    """Make the tools of plug-ins, which may need a session: one that keeps nothing; and those for files."""
+    files = ["files"] if setup.config.files.folder else []
     for agent, settings in setup.config.agents.items():
-        if own := ", ".join(sorted({*settings.tools} - TOOLS.own.keys())):
+        if own := ", ".join([*sorted({*settings.tools} - TOOLS.own.keys()), *(files if settings.tools else [])]):
+            changed = structs.replace(options, agent=agent, model="scripted", ephemeral=True)
             try:
-                async with Runtime(structs.replace(options, agent=agent, model="scripted", ephemeral=True)) as runtime:
+                async with Runtime(changed, is_terminal=True) as runtime:
                     runtime.tools(await runtime.new_session())
             except ConfigError as error:
                 yield Finding("tools", "bad", str(error), _edit_command(setup, "agents", agent, "tools"))

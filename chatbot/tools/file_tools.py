@@ -235,7 +235,7 @@ def file_tools(folder: Path, *, ours: tuple[Path, ...] = ()) -> list[Tool]:
     """
     root = folder.expanduser().resolve()
     if not root.is_dir():
-        raise ConfigError(f"[files] folder: {str(folder)!r} does not exist")
+        raise ConfigError(f"[files] folder: {str(folder)!r} does not exist: make it, or change the setting")
     if inside := next((each for each in ours if each.resolve().is_relative_to(root)), None):
         raise ConfigError(f"[files] folder: {str(folder)!r} holds {inside}: choose a folder without files of chatbot")
     work = WorkFolder(root)

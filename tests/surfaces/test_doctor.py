@@ -461,6 +461,11 @@ def fails(context):
 """
 
 
+def test_a_missing_folder_of_the_tools_for_files_is_found(config_is_asked_for: None) -> None:
+    add(Path("config.toml"), b'[files]\nfolder = "nowhere"\n')
+    assert [each["message"] for each in findings(code=1) if "nowhere' does not exist: make it" in each["message"]]
+
+
 @pytest.mark.parametrize(
     ("tool", "state", "words"),
     [("fits", "ok", "fits"), ("takes_context", "bad", "cannot be made a schema"), ("fails", "bad", "no such device")],
