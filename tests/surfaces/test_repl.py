@@ -425,6 +425,9 @@ def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -
     [session] = Path("identities/ada/memory/sessions").iterdir()
     chat.say(f"/sessions delete {session.name} --yes --with-memory", "deleted .*a new session ·")
     chat.say("hello", "You said: hello")
+    chat.say("/save a.md", "wrote .*a.md")
+    for command in ("save", "export"):  # which have no --force
+        chat.say(f"/{command} a.md", rf"/{command} a.md\n\S*a.md already exists: name\sanother file\n❯")
     chat.leave()
 
 

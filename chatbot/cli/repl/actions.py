@@ -310,6 +310,6 @@ def _create(name: str, data: bytes) -> Path:
     from chatbot.cli.sessions.moving import new_file
 
     path = Path(name).expanduser().absolute()
-    with new_file(path, force=False) as file:
+    with new_file(path) as file:
         file.write(data)
     return path

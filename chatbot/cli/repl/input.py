@@ -13,6 +13,7 @@ import select
 import shlex
 import termios
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from msgspec import Struct
@@ -121,6 +122,8 @@ class CommandLineSlash(Slash):
         `chatbot sessions export` has more options.
         """
         output = shlex.quote(require(name, "/export FILE.md or FILE.jsonl"))
+        if await asyncio.to_thread(lambda: Path(name).expanduser().is_file()):
+            raise InvalidValue(f"{name} already exists: name another file")
         await self._command("sessions", f"export {self._session().id} --no-memories --output {output}")
 
     async def do_personas(self, text: str) -> NextStep:

@@ -120,12 +120,16 @@ async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: 
 
 
 @contextmanager
-def new_file(path: Path, *, force: bool) -> Iterator[BinaryIO]:
-    """Yield a private file that appears once it is complete. Raises `InvalidValue` if it exists, unless `force`."""
+def new_file(path: Path, *, force: bool | None = None) -> Iterator[BinaryIO]:
+    """Yield a private file that appears once it is complete. Raises `InvalidValue` if it exists, unless `force`.
+
+    The error names `--force`, except where there is none.
+    """
     if path.exists() and not path.is_file():  # such as /dev/null, which root could replace
         raise InvalidValue(f"{path} is not a file: name another one")
     if path.exists() and not force:
-        raise InvalidValue(f"{path} already exists: name another file, or overwrite it with --force")
+        otherwise = "" if force is None else ", or overwrite it with --force"
+        raise InvalidValue(f"{path} already exists: name another file{otherwise}")
     draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
     try:
         with writing(path):
