@@ -39,7 +39,7 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,7 @@ from typing import Any
 from forms import Case, Doc, cases
 from life import BEGIN, DAYS, REPLIES, SETS, Fact, read_life, sample, year
 from living import Voice, runtime_in
+from msgspec.structs import replace
 from quality import bm25s
 
 from chatbot.chat.memory_block import system_notice
