@@ -47,7 +47,7 @@
     else if (box && !box.value) box.value = draft;
   }
   function keepDraft() {
-    const unsent = [...document.querySelectorAll("#log > .failed")].map((each) => each.dataset.text);
+    const unsent = [...document.querySelectorAll("#log > [data-text]")].map((each) => each.dataset.text);
     const text = draftOf([...unsent, at("text")?.value]);
     if (text) localStorage.setItem(draftName(), text); else localStorage.removeItem(draftName());
   }
@@ -326,7 +326,10 @@
     if (event.target.id !== "composer") return;
     if (event.target.hasAttribute("hx-post")) { event.preventDefault(); event.stopImmediatePropagation(); send(event.target); }
     else if (document.querySelector(".pending")) { event.preventDefault(); event.stopImmediatePropagation(); }  // it is on its way
-    else if (at("text").value.trim() || hasFiles()) pendingOf(at("text").value);
+    else if (at("text").value.trim() || hasFiles()) {
+      pendingOf(at("text").value).dataset.text = at("text").value;
+      setTimeout(() => { at("text").value = ""; });  // once the form is read
+    }
   }, true);
 
   const SHORTCUTS = {
@@ -395,12 +398,20 @@
   // Forms that ask for a reply, which may be complete before the next page is shown.
   const ASKS = /\/(say|edit|retry)$/;
 
+  // What is typed while a session begins is kept for its page.
+  let typed = "";
+  document.addEventListener("htmx:beforeSwap", ({ detail }) => {
+    const begins = detail.target === document.body && ASKS.test(detail.requestConfig?.path) && !at("log")?.dataset.session;
+    typed = begins && detail.xhr.status < 400 ? at("text")?.value ?? "" : "";
+  });
+
   // After a change of page, move the focus to its beginning, for keyboards and screen readers.
   document.addEventListener("htmx:afterSettle", (event) => {
     if (event.target !== document.body) return;
     const { path, elt } = event.detail.requestConfig ?? {};
-    if (elt?.id === "composer") localStorage.removeItem(`draft:${path.replace(ASKS, "")}`);
+    if (elt?.id === "composer" || typed) localStorage.removeItem(`draft:${path.replace(ASKS, "")}`);
     if (!arrive()) window.scrollTo(0, 0);
+    if (typed) { at("text").value = typed; typed = ""; keepDraft(); }
     if (ASKS.test(path) && !at("live")) sayEnding();
     if (document.activeElement === document.body) {
       (document.querySelector("#edited, .chat #text") ?? at("main"))?.focus({ preventScroll: true });
@@ -444,7 +455,11 @@
   document.addEventListener("htmx:sendError", (event) => notDone(event, "The server cannot be reached. Check that it is running."));
   function notDone(event, why) {
     announce(why);
-    if (event.detail.requestConfig?.elt?.id === "composer") document.querySelector(".pending:not(.failed)")?.remove();
+    const pending = event.detail.requestConfig?.elt?.id === "composer" && document.querySelector(".pending:not(.failed)");
+    if (!pending) return;
+    pending.remove();
+    at("text").value = draftOf([pending.dataset.text, at("text").value]);
+    keepDraft();
   }
   document.addEventListener("htmx:beforeRequest", () => announce(""));
 
