@@ -133,9 +133,11 @@ class Runtime(AsyncResource):
         if not self._ephemeral:
             self.setup.observation_store()
 
-    async def new_session(self) -> SessionHandle | None:
+    async def new_session(self, *, for_dry_run: bool = False) -> SessionHandle | None:
         """Create a session of the agent; return None for an agent without stores, which chats without a memory."""
-        return await self.memory.create_session(self.store_types, self.agent) if self.store_types else None
+        if not self.store_types:
+            return None
+        return await self.memory.create_session(self.store_types, self.agent, for_dry_run=for_dry_run)
 
     async def resume(self, text: str) -> SessionHandle:
         """Load the session with that id, beginning of an id, or title.

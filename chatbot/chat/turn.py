@@ -178,7 +178,7 @@ class Turn:
         await self._transcript.write(*answers)
 
     async def dry_run(self) -> PromptBundle:
-        """Return the prompt that would be sent to the model. Writes nothing and calls no model."""
+        """Return the prompt that would be sent to the model. Writes nothing and calls no chat model."""
         await self._transcript.write_asked(dry_run=True)
         await self._recall()
         return await self._prompt()

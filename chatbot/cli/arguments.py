@@ -137,7 +137,7 @@ def _why(parser: argparse.ArgumentParser) -> None:
 
 def _prompt(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("text", nargs="+", help="message")
-    flag(parser, "--dry-run", "show the prompt; no model is called")
+    flag(parser, "--dry-run", "show the prompt; the chat model is not called")
     _conversation(parser)
 
 

@@ -35,21 +35,21 @@ def setup_of(args: argparse.Namespace, **more: Any) -> Setup:
 
 
 async def chosen_session(
-    runtime: Runtime, args: argparse.Namespace, *, last: bool = False
+    runtime: Runtime, args: argparse.Namespace, *, last: bool = False, dry_run: bool = False
 ) -> tuple[SessionHandle | None, bool]:
     """Return the session that the flags name, or the `last` one or a new one, and whether it was created now.
 
-    None for an agent that keeps no sessions.
+    None for an agent that keeps no sessions. A dry run writes no session, and gets the original in place of a fork.
     """
-    if args.fork is not None:
+    if args.fork is not None and not dry_run:
         record = await runtime.find(args.fork)
         return await runtime.memory.fork_session(record.id), True
-    if args.resume:
-        return await runtime.resume(args.resume), False
+    if named := args.resume or args.fork:
+        return await runtime.resume(named), False
     goes_on = args.continue_last or (last and not args.new)
     if goes_on and (session := await runtime.latest_session()) is not None:
         return session, False
-    return await runtime.new_session(), True
+    return await runtime.new_session(for_dry_run=dry_run), True
 
 
 async def discard_empty(runtime: Runtime, session: SessionHandle | None) -> bool:

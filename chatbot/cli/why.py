@@ -131,12 +131,8 @@ async def run_prompt(args: argparse.Namespace) -> None:
     if not args.dry_run:
         raise InvalidValue("add --dry-run: chatbot prompt only shows prompts")
     async with Runtime(options_of(args)) as runtime:
-        session, is_new = await chosen_session(runtime, args, last=True)
-        try:
-            bundle, receipt = await runtime.chat(session).dry_run(" ".join(args.text))
-        finally:
-            if session is not None and is_new:
-                await runtime.memory.delete_session(session.id)  # it was created only for this
+        session, _ = await chosen_session(runtime, args, last=True, dry_run=True)
+        bundle, receipt = await runtime.chat(session).dry_run(" ".join(args.text))
         if args.json:
             say_json(
                 {

@@ -108,14 +108,20 @@ class SessionOpening(AsyncResource, Observable):
         """The identity's memory folder; None for a database, or if nothing is kept."""
         return self.where if isinstance(self.where, Path) else None
 
-    async def create_session(self, store_types: Sequence[str], agent_id: str, *, title: str = "") -> SessionHandle:
-        """Create a session that uses these stores. Durable on return.
+    async def create_session(
+        self, store_types: Sequence[str], agent_id: str, *, title: str = "", for_dry_run: bool = False
+    ) -> SessionHandle:
+        """Create a session that uses these stores. Durable on return, except one that is only `for_dry_run`.
 
         It never shows more than the caller may see. For less clearance, another namespace or a project, call
-        `cleared_for` first.
+        `cleared_for` first. A session for a dry run recalls memories, keeps nothing and is found by no one.
         """
         self.caller.check("chat")
-        return await self._create(self._new_record(list_of(store_types, "store_types"), agent_id, title))
+        record = self._new_record(list_of(store_types, "store_types"), agent_id, title)
+        if not for_dry_run or self.where is None:
+            return await self._create(record)
+        stores = self._open_stores(record.store_types)
+        return self._handle(record, {name: each for name, each in stores.items() if isinstance(each, ObservationStore)})
 
     async def keyed_session(
         self, key: str, store_types: Sequence[str], agent_id: str, *, title: str = ""
