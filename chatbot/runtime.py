@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -356,11 +356,6 @@ class Runtime(AsyncResource):
     def _uses_servers(self) -> bool:
         """True if the agent has tools, and its model supports them."""
         return bool(self.setup.agent_settings.tools and self.model.supports_tools)
-
-    async def __aenter__(self) -> Self:
-        if self.config.sessions.ttl_days:
-            await self.memory.expire_sessions(keep_memory=self.config.sessions.ttl_keeps_memory)
-        return self
 
 
 def _judge(spec: ToolSpec) -> str | None:

@@ -13,6 +13,7 @@ from chatbot.memory import MemorySystem
 from chatbot.messages import Usage
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
+from tests.clock import Clock
 from tests.command import project
 from tests.patience import PATIENCE_S
 from tests.test_allowed import MODELS_WITH_A_PLACE
@@ -87,13 +88,19 @@ def test_a_store_or_tool_that_is_wrong_is_found_before_anything_is_opened(table:
     assert not Path("identities/ada/memory").exists()
 
 
-async def test_expired_sessions_are_erased_when_the_identity_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("CHATBOT_SESSIONS__TTL_DAYS", "0.000000001")
-    async with Runtime() as runtime:
-        await runtime.new_session()
-    async with Runtime() as runtime:
-        assert await runtime.memory.list_sessions() == []
-    assert not list(Path("identities/ada/memory/sessions").iterdir())
+async def test_expired_sessions_are_erased_when_a_conversation_begins_and_not_by_a_dry_run() -> None:
+    _configure("[sessions]\nttl_days = 1")
+    model, clock = ScriptedModel(["Well."]), Clock()
+    async with Runtime(model=model, clock=clock) as runtime:
+        await runtime.chat(await runtime.new_session()).turn("I like green tea.")
+    clock.move(days=2)
+    async with Runtime(model=model, clock=clock) as runtime:
+        await runtime.chat(await runtime.new_session(for_dry_run=True)).dry_run("Which tea do I like?")
+        assert len(await runtime.memory.expired_sessions()) == 1
+        await runtime.chat(await runtime.new_session()).turn("Which tea do I like?")
+    async with Runtime(clock=clock) as runtime:
+        assert await runtime.memory.expired_sessions() == []
+    assert len(list(Path("identities/ada/memory/sessions").iterdir())) == 1
 
 
 async def test_a_session_may_choose_what_the_owner_set_and_nothing_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,6 +105,8 @@ async def run_maintain(args: argparse.Namespace) -> None:
         with waiting("maintaining memory"):
             if not args.dry_run:
                 await recover_words(memory, setup.config, setup.agent)
+                if setup.config.sessions.ttl_days:
+                    await memory.expire_sessions(keep_memory=setup.config.sessions.ttl_keeps_memory)
             report = await memory.maintain(policy, dry_run=args.dry_run, whole=True)
     if args.json:
         say_json(report.as_json())

@@ -28,7 +28,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chatbot.chat.events import Publisher, SessionEnd, SessionStart, Step
+from chatbot.chat.events import SESSION_START, Publisher, SessionEnd, SessionStart, Step
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.hooks.hook import Failure, Failures, Hook, HookContext, planned_hooks
 from chatbot.memory import SessionHandle
@@ -333,6 +333,8 @@ class Hooks(Bus, AsyncResource):
     def _open(self) -> list[tuple[str, str]]:
         """Make the hooks; return the names of those that could not be made, and why."""
         self._hooks, failed, subscriptions = [], list[tuple[str, str]](), list[Subscription]()
+        if self._context.config.sessions.ttl_days:
+            subscriptions.append(Subscription("ttl_days", (SESSION_START,), self._expire_sessions, timeout_s=60.0))
         for plan in filter(attrgetter("enabled"), planned_hooks(self._context.config.hooks, beside=self._beside)):
             try:
                 hook = plan.make(self._context)
@@ -345,3 +347,8 @@ class Hooks(Bus, AsyncResource):
                 )
         self.subscribe(*subscriptions)
         return failed
+
+    async def _expire_sessions(self, _: SessionStart) -> None:
+        """Erase expired sessions before anything is recalled; commands that only read erase none."""
+        keep_memory = self._context.config.sessions.ttl_keeps_memory
+        await self._context.memory.expire_sessions(keep_memory=keep_memory)

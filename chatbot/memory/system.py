@@ -202,21 +202,16 @@ class MemorySystem(SessionOpening):
         is open to the caller is not checked.
         """
         own = self.caller
-        is_everywhere = own.may_cross or (not own.namespace and "curate" in own.rights)
-        return await self._catalog.find(
-            lambda record: (
-                is_everywhere
-                or record.namespace == own.namespace
-                or (bool(own.namespace) and record.namespace.startswith(f"{own.namespace}/"))
-            )
-        )
+        is_everywhere, within = own.may_cross or (not own.namespace and "curate" in own.rights), f"{own.namespace}/"
+        return await self._catalog.find(lambda record: is_everywhere or f"{record.namespace}/".startswith(within))
 
     async def expired_sessions(self) -> list[SessionRecord]:
         """Return the expired sessions that are not erased yet and that the caller may know of.
 
         The owner may know of those of every namespace.
         """
-        return [record for record in await self._expired_sessions() if self._may_know(record)]
+        now = self._clock()
+        return await self._catalog.find(lambda record: record.is_expired(now) and self._may_know(record))
 
     async def expire_sessions(self, *, keep_memory: bool = True) -> list[str]:
         """Erase all expired sessions that can be erased. Return the ids that the caller may know of.
@@ -225,7 +220,7 @@ class MemorySystem(SessionOpening):
         """
         now = self._clock()
         erased = []
-        for record in await self._expired_sessions():
+        for record in await self._catalog.find(lambda record: record.is_expired(now)):
             try:
                 if (await self._catalog.get(record.id)).is_expired(now):  # the index can lag behind
                     await self._erase(record, self._owner_in(record.namespace), keep_memory=keep_memory)
@@ -271,10 +266,6 @@ class MemorySystem(SessionOpening):
     def _may_know(self, record: SessionRecord) -> bool:
         own = self.caller
         return record.is_open_to(own.clearance, record.namespace if own.may_cross else own.namespace, own.project)
-
-    async def _expired_sessions(self) -> list[SessionRecord]:
-        now = self._clock()
-        return await self._catalog.find(lambda record: record.is_expired(now))
 
     async def maintain(
         self,
