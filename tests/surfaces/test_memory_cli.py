@@ -423,7 +423,7 @@ def test_the_model_of_a_standing_question_sums_its_answer_up_whenever_that_chang
 @pytest.mark.usefixtures("with_encoders")
 def test_words_work_where_ids_do_and_without_a_terminal_the_best_match_must_be_asked_for() -> None:
     tea, other = add("The tea is in the blue tin"), add("The tin opener is in the drawer")
-    add("hi")  # an encoder finds short texts near to unknown words
+    few = add("hi")  # an encoder finds short texts near to unknown words
     words = f"'blue tin' is not an id: name one, such as {tea} 'The tea is in the blue tin', {other} 'The tin"
     fails(2, f"{words} opener is in the drawer', or add --first for the best match", "forget", "blue", "tin")
     fails(2, f"{words} opener is in the drawer'\n", "list", "--page-after", "blue tin")  # it has no --first
@@ -439,6 +439,7 @@ def test_words_work_where_ids_do_and_without_a_terminal_the_best_match_must_be_a
         ("restore", "red kite"),
     ):
         fails(4, f"no memory has the id {text!r}, and none matches it", verb, "--first", text)
+    fails(2, f"'h' is not an id: name one, such as {few} 'hi'", "history", "h")  # the index has no such word
     fails(4, "no memory has the id 'volcano', and none matches it", "history", "volcano")
     fails(4, "no task has the id 'drawer', and none matches it", "tasks", "done", "--first", "drawer")
     assert ok("restore", "--first", "tea", "RED") == f"restored {tea}\n"

@@ -15,7 +15,7 @@ from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, OF_SESSIONS, given_of
 from chatbot.cli.memory.tables import say_numbered
 from chatbot.cli.options import setup_of
 from chatbot.cli.output import ask_line, fitted, progress, say_result, warn
-from chatbot.memory import MemorySystem
+from chatbot.memory import Hit, MemorySystem
 from chatbot.memory.memory import Memory
 from chatbot.messages import TaskStatus
 from chatbot.operations import OPERATIONS, Context, MemoryFilter
@@ -110,8 +110,12 @@ class VerbRun:
         hits = await self.memories.search(
             text, types=types, limit=_MATCHES, sensitivities=SENSITIVITIES, count_use=False
         )
-        near = () if by_words else [hit for hit in hits if hit.parts.get("evidence", 0) >= _NEAR]
-        return [hit.observation for hit in hits if hit.parts.get("lexical") or hit in near]
+
+        def fits(hit: Hit) -> bool:
+            is_near = hit.parts.get("evidence", 0) >= _NEAR or text.casefold() in hit.observation.text().casefold()
+            return bool(hit.parts.get("lexical")) or (is_near and not by_words)
+
+        return [hit.observation for hit in hits if fits(hit)]
 
     async def fact_id(self, text: str) -> str:
         """Return the id of the one fact whose id begins with `text`. Raises `UnknownObservation`."""
