@@ -12,11 +12,12 @@ from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.receipts import Receipt, memory_line
 from chatbot.cli.attaching import upload_from_file
 from chatbot.cli.options import chosen_session, discard_empty, options_of
-from chatbot.cli.output import TINY, printable, read_input, say_json, warn
+from chatbot.cli.output import TINY, printable, read_piped, say_json, warn
 from chatbot.cli.run import Exit, until_interrupted
 from chatbot.messages import TextDelta
 from chatbot.runtime import Runtime
 from chatbot.stores.errors import InvalidValue
+from chatbot.stores.records import LONGEST_CONTENT
 
 
 async def run(args: argparse.Namespace) -> Exit | None:
@@ -71,7 +72,7 @@ def _show(receipt: Receipt, *, is_written: bool) -> None:
 
 def question(words: list[str]) -> str:
     """Join arguments and standard input; `-` means only standard input."""
-    piped = "" if sys.stdin.isatty() and "-" not in words else read_input(sys.stdin.read)
+    piped = "" if sys.stdin.isatty() and "-" not in words else read_piped(LONGEST_CONTENT)
     said = " ".join(word for word in words if word != "-")
     return "\n\n".join(part for part in (said, piped.rstrip("\n")) if part)
 

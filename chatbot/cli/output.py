@@ -212,6 +212,11 @@ def ask_unseen(question: str) -> str:
     return read_input(partial(getpass, question) if sys.stdin.isatty() else sys.stdin.readline).rstrip("\n")
 
 
+def read_piped(most: int) -> str:
+    """Return standard input, which may have no end: one character more than `most` is the longest text."""
+    return read_input(partial(sys.stdin.read, most + 1))
+
+
 def read_input(read: Callable[[], str]) -> str:
     """Return what `read` reads from standard input. Raises `InvalidValue` if it is not UTF-8. Signals interrupt."""
     try:  # the event loop would only note a signal, and the read would wait

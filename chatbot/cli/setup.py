@@ -211,7 +211,7 @@ def _of_servers(servers: Sequence[ModelServer]) -> list[ModelChoice]:
     for server in servers:
         place = ("providers", server.provider)
         settings: dict[SettingPath, Any] = {(*place, key): value for key, value in server.settings.items()}
-        where = f"{server.title} at {server.api_base}"
+        where = server.api_base if server.title in server.api_base else f"{server.title} at {server.api_base}"
         found += [ModelChoice(model, where, settings) for model in server.catalog()]
     return found
 

@@ -213,6 +213,14 @@ def test_a_question_that_was_not_put_leaves_no_empty_session(arguments: list[str
     assert [from_json("sessions", "show", each["id"])["entries"] == [] for each in listed] in ([], [False])
 
 
+@pytest.mark.parametrize(("command", "longest"), [("ask", "15,000,000"), ("memory add x -", "1,000,000")])
+def test_an_input_without_an_end_is_refused(command: str, longest: str) -> None:
+    project('[model]\nname = "scripted"\n')
+    line = f"yes | {sys.executable} -m chatbot {command}"
+    done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, timeout=PATIENCE_S, check=False)
+    assert (done.returncode, f"at most {longest} can be kept" in done.stderr.decode()) == (2, True)
+
+
 @pytest.mark.parametrize(("words", "stdin", "what"), [(["häh"], "", "the command line"), ([], "häh", "standard input")])
 def test_a_text_that_cannot_be_decoded_names_the_setting_that_helps(words: list[str], stdin: str, what: str) -> None:
     done = process.run("ask", *words, stdin=stdin, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from chatbot.cli.bind import given_of
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.memory.results import show, show_changed
 from chatbot.cli.memory.tables import say_observations
-from chatbot.cli.output import confirm, progress, read_input, say, say_json, say_marked, say_table, warn
+from chatbot.cli.output import confirm, progress, read_piped, say, say_json, say_marked, say_table, warn
 from chatbot.cli.repl.editor import edit_text
 from chatbot.errors import SessionNotFound
 from chatbot.hooks.extraction.facts import FactList, FactOutcome, Origin, apply, extract_facts, parts_of, plan
@@ -28,7 +27,7 @@ from chatbot.operation import LEFT_OUT
 from chatbot.operations import OPERATIONS, PurgeResult
 from chatbot.stores.access import SENSITIVITIES, Guard, default_visibility
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.fields import how_many
+from chatbot.stores.fields import LONGEST_TEXT, how_many
 from chatbot.stores.query import status_now
 from chatbot.stores.records import is_id
 
@@ -148,7 +147,7 @@ async def reindex(run: VerbRun) -> None:
 
 def _read_narrative(run: VerbRun, *, is_piped: bool = False) -> None:
     if is_piped or run.args.narrative == "-":
-        run.args.narrative = read_input(sys.stdin.read).strip("\n")
+        run.args.narrative = read_piped(LONGEST_TEXT).strip("\n")
 
 
 async def _edit(run: VerbRun, observation_id: str) -> dict[str, str]:
@@ -264,7 +263,7 @@ def _read_text(name: str) -> str:
     """Return the text of a file, or of standard input. Raises `InvalidValue` if it is not text, or too long."""
     try:
         if name == "-":
-            data = read_input(partial(sys.stdin.read, _LONGEST + 1)).encode()
+            data = read_piped(_LONGEST).encode()
         else:
             with Path(name).open("rb") as file:
                 data = file.read(_LONGEST + 1)
