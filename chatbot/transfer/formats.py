@@ -260,14 +260,11 @@ def read_markdown(text: str, path: PurePosixPath) -> Iterator[MemoryItem]:
     given, about = _first(fields, "title", "name"), _first(fields, "description")
     if given or about:
         kind = _first(fields, "type")
-        draft = Draft(
-            title=(given or path.stem)[:_LONGEST_TITLE],
-            subtitle=about[:_LONGEST_TITLE],
-            narrative=body.strip(),
-            type=kind if kind in TYPES else "note",
-            tags=[*tags, *([kind] if kind and kind not in TYPES else [])],
-            created_at=made_at,
-        )
+        tags = [*tags, *([kind] if kind and kind not in TYPES else [])]
+        line, body = _shortened(about, body.strip())
+        title, body = _shortened(given or path.stem, body)
+        kind = kind if kind in TYPES else "note"
+        draft = Draft(title=title, subtitle=line, narrative=body, type=kind, tags=tags, created_at=made_at)
         yield MemoryItem(_key_of(path), draft)
         return
     seen = Counter[str]()
@@ -275,7 +272,14 @@ def read_markdown(text: str, path: PurePosixPath) -> Iterator[MemoryItem]:
         title = " › ".join(headings) or path.stem
         seen[title] += 1
         key = _key_of(path, title, *([seen[title]] if seen[title] > 1 else []))
-        yield MemoryItem(key, Draft(title=title[:_LONGEST_TITLE], narrative=section, tags=tags, created_at=made_at))
+        line, text = _shortened(title, section)
+        yield MemoryItem(key, Draft(title=line, narrative=text, tags=tags, created_at=made_at))
+
+
+def _shortened(line: str, text: str) -> tuple[str, str]:
+    """Return a line of at most 300 characters, and the text, at whose beginning a longer line is kept whole."""
+    is_long = len(line) > _LONGEST_TITLE
+    return (f"{line[: _LONGEST_TITLE - 1]}…", f"{line}\n\n{text}") if is_long else (line, text)
 
 
 def _sections(body: str) -> Iterator[tuple[list[str], str]]:

@@ -214,6 +214,12 @@ def test_any_other_markdown_file_is_a_memory_for_each_section() -> None:
     assert {(str(each.draft.created_at)[:10], *each.draft.tags) for each in found} == {("2026-01-31", "a")}
 
 
+@pytest.mark.parametrize("head", ["# {}\n", "---\ntitle: {}\n---\n", "---\nname: a\ndescription: {}\n---\n"])
+def test_a_line_that_is_too_long_for_a_title_is_kept_whole_in_the_text(head: str) -> None:
+    [memory] = read_markdown(head.format(long := "a" * 999) + "roses", PurePosixPath("/a.md"))
+    assert (memory.draft.narrative, (memory.draft.subtitle or memory.draft.title)[-2:]) == (f"{long}\n\nroses", "a…")
+
+
 @given(st.text(max_size=300))
 def test_no_text_breaks_the_markdown_parser(text: str) -> None:
     for body in (text, f"---\n{text}\n---\n{text}", f"# {text}"):
