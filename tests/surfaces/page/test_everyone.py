@@ -76,6 +76,18 @@ def test_a_small_telephone_shows_all_of_it_and_fingers_hit_it(served: Served, pl
     assert small == []
 
 
+@pytest.mark.parametrize("size", [(640, 400), (1280, 420)], ids=["twice as large", "low"])
+def test_all_of_a_menu_can_be_reached_on_a_low_screen(served: Served, tab: Tab, size: tuple[int, int]) -> None:
+    page = tab(served.url, viewport={"width": size[0], "height": size[1]}, at="/i/ada")
+    say(page, "hello there")
+    page.locator(".heading .menu > summary").click()
+    page.get_by_text("Delete this session…").click()
+    page.get_by_role("button", name="Delete permanently").click(trial=True)
+    page.locator("#choices > summary").click()
+    for name in ("Model", "Persona"):
+        page.get_by_role("combobox", name=name).click(trial=True)
+
+
 def test_the_keyboard_is_enough(page: Page) -> None:
     expect(page.get_by_label("Message", exact=True)).to_be_focused()
     page.keyboard.type("first line")
