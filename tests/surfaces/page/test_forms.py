@@ -151,6 +151,7 @@ def test_memories_are_added_filtered_hidden_together_and_brought_back(client: ht
     hidden = client.post("/i/ada/memory/hide", data=dict.fromkeys(ids, "1"))
     assert titles(hidden.text) == []
     assert "2 memories are hidden" in hidden.text
+    assert "Status: hidden" in client.get(f"/i/ada/memory/{ids[0].removeprefix('id:')}").text
     assert len(titles(client.post("/i/ada/memory/restore", data=dict.fromkeys(ids, "1")).text)) == 2
     assert client.post("/i/ada/memory/hide", data={"none": "1"}).status_code == 422
 

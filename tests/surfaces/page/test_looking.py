@@ -46,6 +46,8 @@ def test_a_memory_is_erased_and_a_session_deleted_by_keys_alone_once_confirmed(s
         expect(sure).to_be_focused()
         page.keyboard.press("Enter")
         expect(page.get_by_role("status").first).to_have_text("Deleted permanently.")
+        page.get_by_role("searchbox").fill("tea")
+        expect(page.locator(".done")).to_have_count(0)
         assert [row["id"] for row in client.get("/v1/memories").json()["data"]] == kept[1:]
         assert client.get(f"/v1/memories/{kept[0]}").status_code == 404
         go(page, "New chat")
