@@ -146,6 +146,9 @@ def test_a_message_that_could_not_be_kept_is_sent_again_by_a_button(http: Serve,
     say(page, "what is this?", wait=False)
     expect(page.locator(".problem")).to_contain_text("cannot see pictures (cat.png)")
     expect(page.locator(".question")).to_have_text(["first", "what is this?"])
+    page.get_by_role("button", name="Edit", exact=True).click()
+    expect(page.get_by_label("Message", exact=True)).to_have_value("what is this?")
+    page.reload()
     served.models["ada"]._sees = True
     page.get_by_role("button", name="Send again").click()
     expect(answers(page).last).to_have_text("Good.")

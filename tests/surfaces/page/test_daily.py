@@ -61,6 +61,8 @@ def test_files_and_pictures_are_chosen_pasted_dropped_taken_off_and_shown(page: 
     page.locator("#attached").evaluate("each => { each.dataset.most = 500; }")
     page.locator("#files").set_input_files({"name": "big.txt", "mimeType": "text/plain", "buffer": b"x" * 501})
     expect(page.locator("#announcement")).to_contain_text("big.txt is not attached")
+    page.locator("#files").set_input_files({"name": "none.txt", "mimeType": "text/plain", "buffer": b""})
+    expect(page.locator("#announcement")).to_have_text("none.txt is not attached: it is empty.")
     page.evaluate(GIVE, ["paste", "#text", "pasted.png", base64.b64encode(PIXEL).decode()])
     page.evaluate(GIVE, ["drop", "#composer", "dropped.md", base64.b64encode(b"dropped text").decode()])
     expect(page.locator("#attached li")).to_have_text(["chosen.png✕", "notes.txt✕", "pasted.png✕", "dropped.md✕"])
@@ -74,7 +76,7 @@ def test_files_and_pictures_are_chosen_pasted_dropped_taken_off_and_shown(page: 
     assert len(served.models["ada"].prompts[-1][-1].images) == 2
     with page.expect_download() as download:
         page.locator(".files a", has_text="notes.txt").click()
-    assert download.value.path().read_bytes() == text
+    assert (download.value.suggested_filename, download.value.path().read_bytes()) == ("notes.txt", text)
     expect(page.locator(".files li", has_text="dropped.md")).to_be_visible()
 
 

@@ -113,6 +113,8 @@ def test_a_message_that_could_not_be_sent_stays_and_is_sent_again_once(page: Pag
     page.context.route("**/memory", lambda route: route.abort())
     page.get_by_role("link", name="Memory", exact=True).click()
     expect(page.locator("#announcement")).to_contain_text("The server cannot be reached.")
+    places = [page.locator(each).bounding_box() for each in ("#announcement", "#composer")]
+    assert places[0]["y"] + places[0]["height"] <= places[1]["y"]  # type: ignore[index] # both are visible
     page.get_by_role("button", name="Send again").click()
     expect(page.locator(".failed")).to_have_count(0)
     expect(answers(page)).to_have_text(["You said: first", "You said: second"])
@@ -274,8 +276,10 @@ def test_the_keys_of_the_list_do_what_it_says(page: Page) -> None:
     expect(page.locator("#edited")).to_have_count(0)
     page.evaluate("document.activeElement.blur()")
     page.keyboard.press("m")
-    expect(page.get_by_role("heading", level=1)).to_have_text("Memory")
+    expect(page.get_by_label("Search memories")).to_be_focused()
+    page.evaluate("document.activeElement.blur()")
     page.keyboard.press("s")
+    expect(page.get_by_label("Search titles and messages")).to_be_focused()
     page.locator("#main a[data-rename]").focus()
     page.keyboard.press("F2")
     page.keyboard.type("Renamed in place")
@@ -313,12 +317,15 @@ def test_a_message_of_another_program_appears_and_then_its_reply(http: Serve, ta
     served = http(["one"])
     page = tab(served.url, at="/i/ada")
     say(page, "first")
+    page.context.route("**/say", lambda route: route.abort())
+    page.get_by_label("Message", exact=True).fill("not sent yet")
+    page.get_by_label("Message", exact=True).press("Enter")
     with served.client() as client:
         _append(client, page, "user", "from the terminal")
-        expect(page.locator(".question")).to_have_text(["first", "from the terminal"])
+        expect(page.locator(".question")).to_have_text(["first", "from the terminal", "not sent yet"])
         _append(client, page, "assistant", "its answer")
     expect(answers(page)).to_have_text(["one", "its answer"])
-    expect(page.locator(".question")).to_have_text(["first", "from the terminal"])
+    expect(page.locator(".question")).to_have_text(["first", "from the terminal", "not sent yet"])
 
 
 def test_a_session_that_is_deleted_elsewhere_says_so_once(http: Serve, tab: Tab, gate: Gate) -> None:

@@ -58,6 +58,7 @@
     for (const file of files) {
       const held = [...at("attached")?.children ?? []].reduce((sum, each) => sum + Number(each.dataset.size), file.size);
       const most = Number(at("attached")?.dataset.most);
+      if (!file.size) { announce(`${file.name} is not attached: it is empty.`); continue; }
       if (held > most) { announce(`${file.name} is not attached: a message holds ${Math.floor(most / 2 ** 20)} MB of files.`); continue; }
       const url = await new Promise((resolve) => {
         const reader = new FileReader();
@@ -127,6 +128,15 @@
     return article;
   }
 
+  // Put the text of a message that the session does not have into the box again.
+  function takeBack(button) {
+    const box = at("text");
+    box.value = draftOf([button.dataset.text, box.value]);
+    button.closest("article").remove();
+    keepDraft();
+    box.focus();
+  }
+
   function newKey() {
     return Array.from(crypto.getRandomValues(new Uint8Array(16)), (byte) => byte.toString(16).padStart(2, "0")).join("");
   }
@@ -169,9 +179,14 @@
     } finally { sendNext(); }
   }
 
+  function addToLog(html) {
+    htmx.swap("#log", html, { swapStyle: "beforeend", swapDelay: 0, settleDelay: 0 });
+    at("log").append(...document.querySelectorAll("#log > .failed"));  // what was not sent comes last
+  }
+
   async function sent(item, html) {
     item.article.remove();
-    if (html) htmx.swap("#log", html, { swapStyle: "beforeend", swapDelay: 0, settleDelay: 0 });
+    if (html) addToLog(html);
     else await catchUp();  // an earlier try had arrived
     if (at("live")) state(`${document.querySelector(".where")?.textContent ?? ""} is answering`);
     else sayEnding();
@@ -246,7 +261,7 @@
     for (const each of log.querySelectorAll(".waiting, [data-open]")) if (html || each.matches(".waiting")) each.remove();
     if (!html) return true;
     const wasAtEnd = isAtEnd();
-    htmx.swap("#log", html, { swapStyle: "beforeend", swapDelay: 0, settleDelay: 0 });
+    addToLog(html);
     state("There are new messages.");
     if (wasAtEnd) toEnd();
     return true;
@@ -314,6 +329,7 @@
     else if (button?.id === "to-end") toEnd();
     else if (button?.matches(".copy")) copy(button, button.closest(".code").querySelector("pre").textContent);
     else if (button?.matches(".copy-reply")) copy(button, button.dataset.text);
+    else if (button?.matches(".take-back")) takeBack(button);
     else if (button?.matches(".link-to") && navigator.clipboard) { event.preventDefault(); copy(button, button.href); }
     closeMenus(event);
   }, true);
@@ -336,9 +352,15 @@
     "?": () => at("shortcuts")?.togglePopover(),
     "/": () => at("text")?.focus(),
     n: () => document.querySelector(".places a")?.click(),
-    s: () => document.querySelector(".places a[href$='/sessions']")?.click(),
-    m: () => document.querySelector(".places a[href$='/memory']")?.click(),
+    s: () => search("sessions"),
+    m: () => search("memory"),
   };
+  let isSearching = false;
+  function search(place) {
+    const link = document.querySelector(`.places a[href$='/${place}']`);
+    isSearching = Boolean(link);
+    link?.click();
+  }
 
   document.addEventListener("keydown", (event) => {
     const isTyping = event.target.matches?.("input, textarea, select, [contenteditable]");
@@ -414,8 +436,9 @@
     if (typed) { at("text").value = typed; typed = ""; keepDraft(); }
     if (ASKS.test(path) && !at("live")) sayEnding();
     if (document.activeElement === document.body) {
-      (document.querySelector("#edited, .chat #text") ?? at("main"))?.focus({ preventScroll: true });
+      (document.querySelector(isSearching ? "#q" : "#edited, .chat #text") ?? at("main"))?.focus({ preventScroll: true });
     }
+    isSearching = false;
   });
 
   document.addEventListener("htmx:sseOpen", (event) => {
