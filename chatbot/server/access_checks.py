@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from contextlib import suppress
 from http.cookies import CookieError, SimpleCookie
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from msgspec.structs import replace
 from starlette.datastructures import Headers
@@ -220,7 +220,9 @@ async def _turn_away(problem: Problem, scope: Scope, receive: Receive, send: Sen
     if scope["type"] == "websocket":
         await send({"type": "websocket.close", "code": 1008, "reason": problem.message})
     elif problem.status == 401 and shows_page(scope):
-        await RedirectResponse(LOGIN, 303, headers={"cache-control": "no-store"})(scope, receive, send)
+        query = scope["query_string"].decode("latin-1")
+        back = quote(f"{scope['path']}?{query}" if query else scope["path"])
+        await RedirectResponse(f"{LOGIN}?to={back}", 303, headers={"cache-control": "no-store"})(scope, receive, send)
     else:
         await problem.response()(scope, receive, send)
 

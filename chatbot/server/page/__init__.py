@@ -120,23 +120,21 @@ async def show_default(identities: IdentitiesHere, caller: CallerHere) -> Respon
 
 
 @_entrance.get(LOGIN)
-async def ask_for_token(request: Request) -> Response:
-    """Render the login form."""
-    return rendering.render_page(request, "login.html", wrong="")
+async def ask_for_token(request: Request, to: str = "") -> Response:
+    """Render the login form, which leads back to the page `to`."""
+    return rendering.render_page(request, "login.html", wrong="", to=to)
 
 
 @_entrance.post(LOGIN)
 async def log_in(request: Request, identities: IdentitiesHere, fields: Fields) -> Response:
     """Set the cookie if the token is valid."""
-    wait = identities.rates.take(f"login {request.client.host if request.client else ''}", _TRIES_PER_MINUTE)
-    if wait:
-        return rendering.render_page(
-            request, "login.html", status=429, wrong=f"Too many attempts: wait {wait:.0f} seconds."
-        )
-    text = fields.get("token", "").strip()
+    text, to = fields.get("token", "").strip(), fields.get("to", "")
+    if wait := identities.rates.take(f"login {request.client.host if request.client else ''}", _TRIES_PER_MINUTE):
+        wrong = f"Too many attempts: wait {wait:.0f} seconds."
+        return rendering.render_page(request, "login.html", status=429, wrong=wrong, to=to)
     if await asyncio.to_thread(identities.tokens.find, text) is None:
-        return rendering.render_page(request, "login.html", status=401, wrong="Invalid token.")
-    answer = goto("/")
+        return rendering.render_page(request, "login.html", status=401, wrong="Invalid token.", to=to)
+    answer = goto(to if to.startswith("/i/") else "/")
     secure = rendering.came_over_tls(request)
     answer.set_cookie(COOKIE, text, max_age=_FOR_30_DAYS, httponly=True, samesite="strict", secure=secure)
     return answer

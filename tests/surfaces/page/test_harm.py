@@ -10,7 +10,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.servers.http_server import Serve, Served
-from tests.surfaces.page.actions import Tab, done, remember, say
+from tests.surfaces.page.actions import Gate, Tab, done, remember, say
 
 BAD = (
     "<script>window.bad=1</script><img src=x onerror='window.bad=1'><svg onload=window.bad=1>"
@@ -163,21 +163,53 @@ def _log_in(page: Page, token: str) -> None:
 
 def test_a_token_is_asked_for_kept_where_no_script_finds_it_and_given_back(http: Serve, tab: Tab) -> None:
     served = http(tokens=True)
-    page = tab(served.url, at="/i/ada/memory")
-    expect(page).to_have_url(f"{served.url}/login")
-    page.get_by_label("Token").fill("cbt_" + "x" * 43)
-    page.get_by_role("button", name="Log in").click()
-    expect(page.get_by_role("alert").first).to_have_text("Invalid token.")
-    _log_in(page, served.token("ada"))
+    page = tab(served.url, at="/i/ada/memory?tag=a%26b")
+    expect(page).to_have_url(f"{served.url}/login?to=/i/ada/memory%3Ftag%3Da%2526b")
+    for token, shown in (("cbt_" + "x" * 43, "Invalid token."), (served.token("ada"), "Memory")):
+        page.get_by_label("Token").fill(token)
+        page.get_by_role("button", name="Log in").click()
+        expect(page.locator("main")).to_contain_text(shown)
+    expect(page).to_have_url(f"{served.url}/i/ada/memory?tag=a%26b")
     [cookie] = [each for each in page.context.cookies() if each["name"] == "chatbot_token"]
     assert cookie["httpOnly"]
     assert cookie["sameSite"] == "Strict"
     assert page.evaluate("document.cookie") == ""
+    page.goto("/")
     say(page, "hello there")
     page.get_by_role("button", name="Log out").click()
     expect(page).to_have_url(f"{served.url}/login")
     page.goto("/i/ada")
-    expect(page).to_have_url(f"{served.url}/login")
+    expect(page).to_have_url(f"{served.url}/login?to=/i/ada")
+    with served.client() as client:  # it leads to no other site
+        answer = client.post("/login", data={"token": served.token("ada"), "to": "//evil.test"})
+        assert answer.headers["location"] == "/"
+
+
+@pytest.mark.parametrize("does", ["sends", "clicks", "waits", "reads a reply"])
+def test_whoever_has_no_valid_token_any_more_logs_in_and_is_where_he_was(
+    http: Serve, tab: Tab, gate: Gate, does: str
+) -> None:
+    served = http(["one", gate.reply("Half of it", " and the rest.")], tokens=True)
+    tokens = [served.token("ada"), served.token("ada")]
+    page = tab(served.url)
+    _log_in(page, tokens[0])
+    say(page, "hello there")
+    url, box = page.url, page.get_by_label("Message", exact=True)
+    if does == "reads a reply":
+        say(page, "slowly", wait=False)
+        expect(page.locator("#live .growing")).to_have_text("Half of it")
+    box.fill("not lost")
+    served.identities.tokens.revoke(str(served.identities.tokens.find(tokens[0]).id))  # type: ignore[union-attr]
+    gate.open()
+    if does == "sends":
+        box.press("Enter")
+    if does == "clicks":
+        page.get_by_role("link", name="Memory", exact=True).click()
+    page.wait_for_url("**/login?to=*")
+    page.get_by_label("Token").fill(tokens[1])
+    page.get_by_role("button", name="Log in").click()
+    expect(page).to_have_url(url)
+    expect(box).to_have_value("not lost")
 
 
 def test_less_clearance_sees_less(http: Serve, tab: Tab) -> None:

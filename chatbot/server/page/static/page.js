@@ -31,6 +31,9 @@
     return true;
   }
 
+  // The token expired or was revoked: log in, and come back to this page, where what was typed is a draft.
+  const logIn = () => location.assign(`/login?to=${encodeURIComponent(location.pathname + location.search)}`);
+
   function problemIn(text, isPage) {
     if (isPage) return new DOMParser().parseFromString(text, "text/html").querySelector(".problem")?.textContent;
     try { return JSON.parse(text).error.message; } catch { return null; }
@@ -164,17 +167,20 @@
     const item = outbox[0];
     let html = "";
     let problem = null;
+    let status = 0;
     try {
       const headers = { "HX-Request": "true", "Idempotency-Key": item.key };
       const answer = await fetch(item.form.action, { method: "POST", body: item.body, headers });
       html = await answer.text();
+      status = answer.status;
       if (!answer.ok) throw new Error(problemIn(html, (answer.headers.get("content-type") ?? "").startsWith("text/html")) ?? `The server answered ${answer.status}.`);
     } catch (error) { problem = error; }
     outbox.shift();
     isSending = false;
     try {
       if (problem) failed(item, problem);
-      else if (item.article.isConnected) await sent(item, html);  // else the user has left the page
+      if (status === 401) logIn();
+      else if (!problem && item.article.isConnected) await sent(item, html);  // else the user has left the page
       if (!problem) tabs.postMessage(item.session);
     } finally { sendNext(); }
   }
@@ -254,6 +260,7 @@
       delete log.dataset.session;
       announce(problemIn(html, true) ?? "This session is deleted.");
     }
+    if (answer?.status === 401) logIn();
     if (!answer?.ok) return false;
     if (answer.status === 205 && !hasFiles() && !at("choices").dataset.changed) htmx.ajax("GET", location.pathname, { target: "body", swap: "innerHTML", headers: { "HX-Boosted": "true" } });
     if (html && html === lastNews) return true;
@@ -308,6 +315,7 @@
     const address = `${document.querySelector(".places a").getAttribute("href")}/c/${session}/rename`;
     const headers = { "HX-Request": "true" };
     const answer = await fetch(address, { method: "POST", body: new URLSearchParams({ title }), headers }).catch(() => null);
+    if (answer?.status === 401) return logIn();
     if (!answer?.ok) return announce(answer ? problemIn(await answer.text(), true) ?? "Not renamed." : "Not renamed. The server cannot be reached.");
     for (const each of document.querySelectorAll(`[data-rename="${session}"]`)) each.querySelector("bdi").textContent = title || "Untitled";
     for (const each of document.querySelectorAll(`form[action$="${session}/rename"] [name=title]`)) each.value = each.defaultValue = title;
@@ -445,7 +453,12 @@
     announce("");
     for (const each of event.target.querySelectorAll(".complete, .growing")) each.replaceChildren();
   });
-  document.addEventListener("htmx:sseError", () => announce("The connection was lost. Trying again…"));
+  document.addEventListener("htmx:sseError", async ({ detail }) => {
+    announce("The connection was lost. Trying again…");
+    if (detail.source.readyState !== EventSource.CLOSED) return;
+    const answer = await fetch(location.href, { method: "HEAD" }).catch(() => null);
+    if (answer?.status === 401) logIn();
+  });
   document.addEventListener("htmx:sseBeforeMessage", () => { follows = isAtEnd(); });
   document.addEventListener("htmx:sseMessage", () => { if (follows) toEnd(); });
   // Announce how the last reply ended: complete, stopped, cut or failed, and why.
@@ -469,6 +482,7 @@
   document.addEventListener("htmx:beforeSwap", (event) => {
     const { xhr, target, requestConfig } = event.detail;
     const isPage = (xhr.getResponseHeader("content-type") ?? "").startsWith("text/html");
+    if (xhr.status === 401) { event.detail.shouldSwap = false; return logIn(); }
     if (xhr.status < 400 || (isPage && target === document.body && requestConfig.verb === "get")) return;
     event.detail.shouldSwap = false;
     notDone(event, problemIn(xhr.responseText, isPage) ?? `The server answered ${xhr.status}.`);
