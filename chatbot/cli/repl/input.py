@@ -13,7 +13,6 @@ import select
 import shlex
 import termios
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from msgspec import Struct
@@ -122,9 +121,8 @@ class CommandLineSlash(Slash):
         `chatbot sessions export` has more options.
         """
         output = shlex.quote(require(name, "/export FILE.md or FILE.jsonl"))
-        if await asyncio.to_thread(lambda: Path(name).expanduser().is_file()):
-            raise InvalidValue(f"{name} already exists: name another file")
-        await self._command("sessions", f"export {self._session().id} --no-memories --output {output}")
+        text = f"export {self._session().id} --no-memories --output {output}"
+        await self._command("sessions", text, force=None)
 
     async def do_personas(self, text: str) -> NextStep:
         """List or choose personas: /personas [use NAME]."""
@@ -144,7 +142,8 @@ class CommandLineSlash(Slash):
         setup = Setup.resolve(self._options)
         return [setup.config, setup.identity.persona]
 
-    async def _command(self, name: str, text: str) -> None:
+    async def _command(self, name: str, text: str, **fixed: object) -> None:
+        """Run a command of the shell; `fixed` are arguments that the text cannot set."""
         if name in _NEED_STORAGE and self._runtime.memory.where is None:
             raise InvalidValue(
                 f"/{name} needs stored data, and this chat stores nothing: leave it, then run chatbot {name}"
@@ -154,7 +153,9 @@ class CommandLineSlash(Slash):
         except ValueError as error:
             raise InvalidValue(f"{text!r} cannot be read: {error}") from error
         try:
-            await run_command(build_parser(words).in_chat().parse_args(words))
+            args = build_parser(words).in_chat().parse_args(words)
+            vars(args).update(fixed)
+            await run_command(args)
         except SystemExit:
             return  # the parser has printed an error, or help
 
