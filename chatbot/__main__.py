@@ -1,7 +1,22 @@
-"""`python -m chatbot`."""
+"""The program: `chatbot`, or `python -m chatbot`. Ctrl-C ends it also while it loads."""
 
 import sys
 
-from chatbot.cli.main import main
+_INTERRUPTED = 130
 
-sys.exit(main())
+
+def run() -> int:
+    """Run the command line and return its exit code."""
+    try:
+        from chatbot.cli.main import main
+
+        code = main()
+    except KeyboardInterrupt:  # before there is a loop
+        code = _INTERRUPTED
+    if code == _INTERRUPTED and sys.stderr is not None and sys.stderr.isatty():
+        print(file=sys.stderr)  # noqa: T201 - the next prompt of the shell begins a line
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(run())

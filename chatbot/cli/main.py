@@ -13,8 +13,6 @@ from pathlib import Path
 from chatbot.cli.arguments import COMMANDS, build_parser, first_word
 from chatbot.cli.grammar import Parser, every_action
 
-_INTERRUPTED = 130
-
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
@@ -67,14 +65,9 @@ def _as_process(argv: Sequence[str]) -> int:
     if isinstance(sys.stdout, TextIOWrapper):  # a terminal that is not UTF-8 gets escapes, as standard error does
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code = main(argv)
-    except KeyboardInterrupt:  # before there is a loop
-        code = _INTERRUPTED
+        return main(argv)
     finally:
         gc.freeze()
-    if code == _INTERRUPTED and sys.stderr.isatty():
-        print(file=sys.stderr)  # noqa: T201 - the next prompt of the shell begins a line
-    return code
 
 
 _FILES = {"FILE", "PATH"}

@@ -14,9 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from pathlib import Path
 from threading import Barrier, BrokenBarrierError
+from typing import cast
 
 import pytest
 
+from chatbot import __main__
 from chatbot.chat.events import Notice
 from chatbot.chat.ledger import NAME, Call, Ledger
 from chatbot.cli.ask import Printer
@@ -339,6 +341,16 @@ def test_an_error_of_the_operating_system_names_its_file_and_has_no_number() -> 
     error = OSError(28, "No space left on device", "usage.jsonl")
     log_line = TerminalFormatter().format(logging.LogRecord("stores", logging.WARNING, "", 0, "%s", (error,), None))
     assert log_line == "usage.jsonl: No space left on device"
+
+
+def test_ctrl_c_ends_the_program_also_while_it_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Loading:
+        @property
+        def main(self) -> object:
+            raise KeyboardInterrupt
+
+    monkeypatch.setitem(cast("dict[str, object]", sys.modules), "chatbot.cli.main", Loading())
+    assert __main__.run() == 130
 
 
 def test_the_second_hangup_of_a_terminal_that_closes_does_not_interrupt_the_closing() -> None:
