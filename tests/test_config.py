@@ -304,13 +304,6 @@ def _given(value: Any) -> Any:
     return [*map(_given, value)] if isinstance(value, list) else value
 
 
-def test_persona_clearance_and_overrides_are_read(tmp_path: Path) -> None:
-    _write(tmp_path, "max", 'persona = "Be Max."\nclearance = "inner"\nmodel = "scripted"\n[budget]\nday_usd = 1')
-    identity = load_identity(tmp_path, "max")
-    assert (identity.persona, identity.clearance) == ("Be Max.", "inner")
-    assert identity.overrides == {"model": {"name": "scripted"}, "budget": {"day_usd": 1}}
-
-
 def test_the_default_identity_needs_no_file(tmp_path: Path) -> None:
     assert load_identity(tmp_path / "nowhere", "ada").persona == DEFAULT_PERSONA
     (tmp_path / "ada" / "memory").mkdir(parents=True)

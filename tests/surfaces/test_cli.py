@@ -317,12 +317,6 @@ def test_a_chat_that_keeps_nothing_says_so_everywhere(text: str, why: str) -> No
     assert [each["state"] for each in _findings()] == ["note"]
 
 
-def test_a_chat_that_is_asked_to_keep_nothing_is_not_warned_about() -> None:
-    project(SCRIPTED)
-    assert from_json("ask", "--ephemeral", "hi")["kept"] is False
-    assert not list(Path().rglob("transcript.md"))
-
-
 @pytest.mark.parametrize("where", ["file", "identity", "environment"])
 def test_any_other_setting_of_the_agent_leaves_its_memory_on(where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     setting = "[agents.chat]\nrecall_rows = 3\n"
