@@ -106,9 +106,9 @@ def warn(text: str) -> None:
     print(wrapped(f"chatbot: {text}", _BELOW_NAME, to=sys.stderr), file=sys.stderr)  # noqa: T201 - the one place that prints
 
 
-def say_error(error: Exception, *, advice: str = "", as_json: bool = False) -> None:
+def say_error(error: Exception, *, as_json: bool = False) -> None:
     """Print an error on standard error."""
-    message = error_text(error) + advice
+    message = error_text(error)
     if as_json:
         body = {"error": {"type": type(error).__name__, "message": message}}
         print(_as_json(body), file=sys.stderr)  # noqa: T201 - the one place that prints
@@ -120,6 +120,9 @@ def error_text(error: object) -> str:
     """Return the message of an error; one of the operating system has no number, and its file comes first."""
     if isinstance(error, OSError) and error.strerror:
         return shortened(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
+    cause = error.__cause__ if isinstance(error, Exception) else None
+    if isinstance(cause, UnicodeEncodeError) and "\udc80" <= cause.object[cause.start] <= "\udcff":
+        return shortened(f"{error}; {undecoded('the input', sys.getfilesystemencoding())}")  # Python's mark of a byte
     return shortened(str(error))
 
 

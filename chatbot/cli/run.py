@@ -14,9 +14,8 @@ from typing import Any, TypeVar
 
 from chatbot import errors
 from chatbot.cli.arguments import COMMANDS, load_function
-from chatbot.cli.output import error_text, on_signal, printable, say_error, undecoded, wrapped
+from chatbot.cli.output import error_text, on_signal, printable, say_error, wrapped
 from chatbot.stores import errors as store_errors
-from chatbot.stores.fields import texts_in
 
 
 class Exit(IntEnum):
@@ -126,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout = None
         return Exit.OK
     except (errors.ChatbotError, store_errors.StoreError) as error:
-        say_error(error, advice=_why_undecoded(args), as_json=args.json)
+        say_error(error, as_json=args.json)
         return exit_code(error)
     except OSError as error:
         sys.stdout = None  # it may be what failed
@@ -135,15 +134,6 @@ def run(args: argparse.Namespace) -> int:
         return Exit.STORAGE
     else:
         return code
-
-
-def _why_undecoded(args: argparse.Namespace) -> str:
-    """Return the end of an error about a command line that Python could not decode; empty if it could."""
-    try:
-        "".join(texts_in(vars(args))).encode()
-    except UnicodeEncodeError:
-        return f"; {undecoded('the command line', sys.getfilesystemencoding())}"
-    return ""
 
 
 async def run_command(args: argparse.Namespace) -> Any:

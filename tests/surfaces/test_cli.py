@@ -223,7 +223,7 @@ def test_an_input_without_an_end_is_refused(command: str, longest: str) -> None:
     assert (done.returncode, f"at most {longest} can be kept" in done.stderr.decode()) == (2, True)
 
 
-@pytest.mark.parametrize(("words", "stdin", "what"), [(["häh"], "", "the command line"), ([], "häh", "standard input")])
+@pytest.mark.parametrize(("words", "stdin", "what"), [(["häh"], "", "the input"), ([], "häh", "standard input")])
 def test_a_text_that_cannot_be_decoded_names_the_setting_that_helps(words: list[str], stdin: str, what: str) -> None:
     done = process.run("ask", *words, stdin=stdin, LC_ALL="C", PYTHONUTF8="0", PYTHONCOERCECLOCALE="0")
     assert done.returncode == 2
