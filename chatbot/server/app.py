@@ -181,6 +181,8 @@ async def _answer_invalid_request(request: Request, error: Any) -> JSONResponse:
 def _why(error: dict[str, Any]) -> str:
     if error["type"] == "extra_forbidden":
         return "unknown field"
+    if error["type"] == "model_attributes_type" or (error["type"], error["loc"]) == ("missing", ("body",)):
+        return "a JSON object is required"
     if error["type"] == "string_pattern_mismatch":
         pattern = error["ctx"]["pattern"]
         return "it must not be empty" if pattern == VISIBLE else f"it must match {pattern}"

@@ -131,6 +131,8 @@ def test_an_unknown_or_miswritten_parameter_is_refused(refusing: Served, query: 
     ("body", "words"),
     [
         ("{bad", "the body is not valid JSON: expecting property name enclosed in double quotes, at character 1"),
+        ("[]", "a JSON object is required"),
+        ("", "a JSON object is required"),
         ('{"titel": "x"}', "titel: unknown field"),
         (
             '{"title": "x", "expires_at": 5}',
