@@ -7,7 +7,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
 from tests.servers.http_server import Serve, Served
-from tests.surfaces.page.actions import DESKTOP, PHONE, Tab, go, remember, say
+from tests.surfaces.page.actions import DESKTOP, PHONE, Tab, go, open_menu, remember, say
 
 LONG = "Donaudampfschifffahrtsgesellschaftskapitaenswitwenrentenauszahlungsstelle" * 3
 REPLY = (
@@ -180,6 +180,11 @@ def test_each_link_leads_to_a_page_with_its_own_layout(served: Served, tab: Tab,
         assert box["x"] + box["width"] == page.evaluate("document.documentElement.clientWidth")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         expect(page.locator("aside.sidebar")).to_be_visible(visible=has_sidebar)
+    page.context.route("**/memory", lambda route: route.abort())
+    open_menu(page)
+    expect(page.get_by_role("button", name="Shortcuts")).to_be_visible(visible=has_sidebar)
+    page.get_by_role("link", name="Memory", exact=True).click()
+    page.get_by_text("The server cannot be reached").click()  # nothing covers it
 
 
 @pytest.mark.parametrize("screen", [DESKTOP, PHONE], ids=["desktop", "phone"])

@@ -4,7 +4,10 @@
 (() => {
   const root = document.documentElement;
   const at = (id) => document.getElementById(id);
-  const announce = (text) => { const place = at("announcement"); if (place) place.textContent = text; };
+  const announce = (text) => {
+    if (text) at("sidebar")?.hidePopover();  // the drawer of a narrow screen would cover it
+    at("announcement").textContent = text;
+  };
   const state = (text) => { const place = at("state"); if (place) place.textContent = text; };
   const isAtEnd = () => window.innerHeight + window.scrollY >= document.body.scrollHeight - 120;
   const toEnd = () => window.scrollTo(0, document.body.scrollHeight);
