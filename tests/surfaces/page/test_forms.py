@@ -255,24 +255,6 @@ def test_a_search_of_sessions_says_whether_it_shows_all(client: httpx.Client) ->
     assert "The first 40" in client.get("/i/ada/sessions?q=orchard").text
 
 
-def test_a_part_holds_whole_exchanges_and_says_what_comes_before(served: Served, client: httpx.Client) -> None:
-    session = client.post("/v1/sessions", json={}).json()["id"]
-    for number in range(23):
-        client.post(f"/v1/sessions/{session}/chat", json={"text": f"q{number}", "stream": False})
-    asked = re.compile(r'class="question"[^>]*>(.*?)</div>')
-    page = client.get(f"/i/ada/c/{session}").text
-    seen = asked.findall(page)
-    while found := re.search(r'hx-get="([^"]*/earlier[^"]*)"', page):
-        page = client.get(found[1].replace("&amp;", "&"), headers={"HX-Request": "true"}).text
-        assert "<html" not in page
-        seen = asked.findall(page) + seen
-    assert seen == [f"q{number}" for number in range(23)]
-    at = client.get(f"/v1/sessions/{session}/messages", params={"limit": 1}).json()["data"][0]["at"]
-    since = client.get(f"/i/ada/c/{session}/since", params={"after": at}, headers={"HX-Request": "true"}).text
-    assert at
-    assert "<html" not in since
-
-
 @pytest.mark.nightly  # it imports LiteLLM
 def test_a_model_that_cannot_be_used_is_refused_and_leaves_no_session(client: httpx.Client) -> None:
     chosen = {"text": "hello", "chosen": "1", "model": "no-such-provider/model", "memory": "1"}

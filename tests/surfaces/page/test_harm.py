@@ -4,6 +4,7 @@ The fixture `tab` fails a test whose page asks any other host, logs an error, or
 """
 
 import re
+from urllib.parse import urlencode
 
 import httpx
 import pytest
@@ -51,8 +52,17 @@ def _everywhere(client: httpx.Client) -> list[str]:
     client.post("/v1/tasks", json={"title": f"task {BAD[:800]}", "note": BAD[:800], "due": BAD[:100]})
     session = client.post("/v1/sessions", json={"title": BAD[:200]}).json()["id"]
     client.post(f"/v1/sessions/{session}/chat", json={"text": MARKDOWN, "stream": False})
-    places = ["", "/sessions", "/sessions?q=script", "/memory", "/memory?q=script", f"/memory/{memory_id}", "/tasks"]
-    places += [f"/memory/{newer}", "/people", "/cost", f"/c/{session}", f"/c/{session}/why", f"/c/{session}/cost"]
+    q = f"?{urlencode({'q': BAD[:200]})}"
+    places = ["", "/sessions", f"/sessions{q}", "/memory", f"/memory{q}", f"/memory/{memory_id}", "/tasks"]
+    places += [
+        f"/memory/{newer}",
+        "/people",
+        f"/people{q}",
+        "/cost",
+        f"/c/{session}",
+        f"/c/{session}/why",
+        f"/c/{session}/cost",
+    ]
     return [f"/i/ada{place}" for place in places]
 
 
@@ -77,18 +87,6 @@ def test_a_hostile_reply_does_nothing_while_it_comes(served: Served, tab: Tab) -
     page.get_by_role("link", name="Edit").click()
     expect(page.get_by_label("Edit your message")).to_have_value(BAD)
     _is_harmless(page)
-
-
-def test_hostile_queries_are_shown_and_do_nothing(served: Served, tab: Tab) -> None:
-    page = tab(served.url)
-    for place in ("sessions", "memory", "people"):
-        page.goto(f"/i/ada/{place}")
-        page.get_by_role("searchbox").fill(BAD[:200])
-        page.get_by_role("button", name="Search").click()
-        page.wait_for_url("**q=*")
-        page.reload()
-        expect(page.get_by_role("searchbox")).to_have_value(BAD[:200])
-        _is_harmless(page)
 
 
 def test_every_page_forbids_what_it_does_not_need(served: Served) -> None:
@@ -175,6 +173,7 @@ def test_a_token_is_asked_for_kept_where_no_script_finds_it_and_given_back(http:
     assert cookie["sameSite"] == "Strict"
     assert page.evaluate("document.cookie") == ""
     page.goto("/")
+    expect(page.get_by_role("link", name="Settings")).to_have_count(0)
     say(page, "hello there")
     page.get_by_role("button", name="Log out").click()
     expect(page).to_have_url(f"{served.url}/login")
@@ -210,23 +209,3 @@ def test_whoever_has_no_valid_token_any_more_logs_in_and_is_where_he_was(
     page.get_by_role("button", name="Log in").click()
     expect(page).to_have_url(url)
     expect(box).to_have_value("not lost")
-
-
-def test_less_clearance_sees_less(http: Serve, tab: Tab) -> None:
-    served = http(tokens=True)
-    with served.client(served.token("ada")) as client:
-        remember(client, "The owner sleeps late")
-        remember(client, "The shop opens at nine", visibility="social")
-    page = tab(served.url)
-    _log_in(page, served.token("ada"))
-    say(page, "Between you and me")
-    guest = tab(served.url)
-    _log_in(guest, served.token("ada", clearance="familiar"))
-    guest.goto("/i/ada/memory")
-    expect(guest.locator(".row-title")).to_have_text(["The shop opens at nine"])
-    guest.goto("/i/ada")
-    expect(guest.locator("#recent li")).to_have_count(0)
-    expect(guest.get_by_role("link", name="Cost")).to_be_visible()
-    expect(guest.get_by_role("link", name="Settings")).to_have_count(0)
-    guest.goto("/i/ada/settings")
-    expect(guest.locator(".problem")).to_contain_text("nly the owner may see and change settings")
