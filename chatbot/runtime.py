@@ -88,7 +88,7 @@ class Runtime(AsyncResource):
             namespace=options.namespace,
         )
         self._clock = clock
-        self.ledger = Ledger(self.setup.home)
+        self.ledger = Ledger(self.setup.home, names_sessions=not self._ephemeral)
         self._tools = tools
         self.confirm = confirm
         self._is_terminal = is_terminal

@@ -293,11 +293,15 @@ class Ledger:
     """Appends calls, and sums them up.
 
     The place may be given as a folder or an address. `counts` is false if telemetry counts these calls already.
+    With `names_sessions` false, no line names the session that it is of: only this object knows.
     """
 
-    def __init__(self, place: Place | Home, *, counts: bool = True) -> None:
+    def __init__(self, place: Place | Home, *, counts: bool = True, names_sessions: bool = True) -> None:
         place = open_place(place)
         self._counts = counts
+        self._names_sessions = names_sessions
+        self._unnamed: dict[datetime | str, str] = {}
+        """Sessions of lines that name none, by the time of the call or the id of the reservation."""
         self._lines = place.lines(_LINES)
         self._reservations = place.document(_RESERVATIONS)
         self._summed: dict[str, Bill] = {}
@@ -313,6 +317,9 @@ class Ledger:
         """Count the call for telemetry, and return the blocking function that writes it."""
         if self._counts:
             count("billed", model=call.model, purpose=call.purpose, usage=call.usage)
+        if not self._names_sessions:
+            self._unnamed[call.at] = call.session
+            call = replace(call, session="")
         return partial(self._lines.append, [call.as_json()])
 
     async def reserve(
@@ -363,7 +370,8 @@ class Ledger:
             self._mark = reading.mark
             for call in parse_calls(reading.records):
                 bill = bill_of([call])
-                for bills, key in ((self._summed, call.session), (self._by_day, _day(call.at))):
+                session = call.session or self._unnamed.get(call.at, "")
+                for bills, key in ((self._summed, session), (self._by_day, _day(call.at))):
                     bills.setdefault(key, Bill()).add(bill)
             if not (reading.records and reading.may_go_on):
                 return
@@ -384,7 +392,8 @@ class Ledger:
             spent = sum_of([day]), sum_of([own])
             for each in running:
                 part = Bill(input_tokens=each.tokens, cost_usd=each.cost_usd)
-                for bill in [day, own] if session and each.session == session else [day]:
+                is_own = session and session in {each.session, self._unnamed.get(each.id)}
+                for bill in [day, own] if is_own else [day]:
                     bill.add(replace(part, by_purpose={each.purpose: part}))
             try:
                 amount = decide(day, own)
@@ -395,6 +404,8 @@ class Ledger:
                 raise QuotaExceeded(_RUNNING.format(len(running)), _SHORT_WAIT_S) from error
             until = now + _LAPSES_AFTER
             new = Reservation(secrets.token_hex(8), session, purpose, until, amount.tokens, amount.cost_usd)
+            if not self._names_sessions:
+                self._unnamed[new.id], new = session, replace(new, session="")
             reserved.append(new)
             return msgspec.json.encode(_Reservations([*running, *reserved]))
 

@@ -98,7 +98,7 @@ def _conversation(parser: argparse.ArgumentParser) -> None:
     talk = parser.add_argument_group("conversation")
     _model(talk)
     option(talk, "-s", "--system", "TEXT", "replace the persona with TEXT", dest="persona", default=_INHERITED)
-    flag(talk, "--ephemeral", "keep nothing of this run", default=_INHERITED)
+    flag(talk, "--ephemeral", "keep nothing of this run except its cost", default=_INHERITED)
     option(talk, "--budget-usd", "USD", "refuse calls that could exceed this cost", type=usd, default=_INHERITED)
     flag(
         talk, "--no-stream", "print replies only when complete", dest="stream", action="store_false", default=_INHERITED
@@ -211,7 +211,7 @@ def _mcp(parser: argparse.ArgumentParser) -> None:
 def _serve(parser: argparse.ArgumentParser) -> None:
     _add_address(parser, 8000)
     _model(parser)
-    flag(parser, "--ephemeral", "keep nothing of this run", default=_INHERITED)
+    flag(parser, "--ephemeral", "keep nothing of this run except its cost", default=_INHERITED)
     _namespace(parser)
 
 

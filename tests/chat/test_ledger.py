@@ -44,8 +44,9 @@ async def test_calls_that_are_under_way_count_as_spent(tmp_path: Path) -> None:
     await other.reserve("c", _within_the_day)
 
 
-async def test_what_is_settled_is_on_the_bill_and_reserved_no_more(tmp_path: Path) -> None:
-    ledger = Ledger(tmp_path)
+@pytest.mark.parametrize("names_sessions", [True, False])
+async def test_what_is_settled_is_on_the_bill_and_reserved_no_more(tmp_path: Path, *, names_sessions: bool) -> None:
+    ledger = Ledger(tmp_path, names_sessions=names_sessions)
     reservation = await ledger.reserve("a", _within_the_day)
     await ledger.settle(reservation, _call())
     assert (await ledger.total()).cost_usd == CALL_USD
@@ -55,8 +56,9 @@ async def test_what_is_settled_is_on_the_bill_and_reserved_no_more(tmp_path: Pat
         seen.extend((day.cost_usd, session.cost_usd))
         return Amount()
 
+    await ledger.reserve("a", _within_the_day)
     await ledger.reserve("a", look)
-    assert seen == [CALL_USD, CALL_USD]
+    assert seen == [2 * CALL_USD, 2 * CALL_USD]
 
 
 async def test_another_day_begins_with_nothing_spent(tmp_path: Path) -> None:

@@ -131,12 +131,15 @@ async def test_a_budget_that_is_used_up_stops_extraction_and_not_the_chat(config
 
 async def test_an_ephemeral_chat_leaves_its_cost_and_nothing_else(configure: Configure) -> None:
     configure()
-    async with Runtime(Options(ephemeral=True), model=ScriptedModel([REPLY])) as runtime:
-        await runtime.chat(await runtime.new_session()).turn(MOVED)
-        await runtime.hooks.settle()
-    memory = Path("identities", "ada", "memory")
-    assert [path.name for path in memory.iterdir() if not path.name.startswith(".")] == ["usage.jsonl"]
-    assert MOVED not in (memory / "usage.jsonl").read_text(encoding="utf-8")
+    async with Runtime(Options(ephemeral=True, budget_usd=1.0), model=ScriptedModel([REPLY])) as runtime:
+        session = await runtime.new_session()
+        assert session is not None
+        await runtime.chat(session).turn(MOVED)
+        assert (await runtime.ledger.by_session()).keys() == {session.id}
+    files = [path for path in Path("identities", "ada", "memory").iterdir() if not path.name.startswith(".")]
+    assert sorted(path.name for path in files) == ["reservations.json", "usage.jsonl"]
+    kept = "".join(path.read_text(encoding="utf-8") for path in files)
+    assert (session.id in kept, MOVED in kept, '"purpose":"chat"' in kept) == (False, False, True)
 
 
 SUMMARIES: dict[str, Any] = {"enabled": False, "summaries": True, "window": 6}
