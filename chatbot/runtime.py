@@ -174,7 +174,7 @@ class Runtime(AsyncResource):
         return ""
 
     def chat(self, session: SessionHandle | None) -> Chat:
-        """Return a conversation in `session`, by the rules of the agent. Raises `MissingRight` without `chat`."""
+        """Return a conversation in `session`. Raises `MissingRight` without `chat`, `ConfigError` for wrong tools."""
         from chatbot.chat.chat import Chat, Rules
 
         check_type(session, SessionHandle | None, "session", ": `await runtime.new_session()` returns one")
@@ -317,7 +317,8 @@ class Runtime(AsyncResource):
             tools = tools_of(names, context, beside=self.setup.settings.plugins_beside)
             return [kept for tool in tools if (kept := tool.without(withheld)) is not None]
 
-        is_ours = TOOLS.own.keys() >= set(names)  # those cannot be wrong: they load later, and the prompt need not wait
+        # Ours cannot be wrong, unless a given one has the same name: they load later, and the prompt need not wait.
+        is_ours = TOOLS.own.keys() >= set(names) and not self._tools
         return Toolbox(
             given if is_ours else (*given, *named()),
             later=named if is_ours and names else None,

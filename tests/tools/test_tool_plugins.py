@@ -8,7 +8,7 @@ from pydantic import Field
 
 from chatbot.errors import ConfigError, ToolError
 from chatbot.messages import ToolSpec
-from chatbot.tools import Toolbox
+from chatbot.runtime import Options, Runtime
 from chatbot.tools.function import FunctionTool
 from chatbot.tools.toolbox import load, tools_of
 
@@ -137,13 +137,15 @@ def test_an_unknown_name_is_told_the_nearest(tmp_path: Path) -> None:
         load("a_module_that_is_not_there:x", beside=tmp_path)
 
 
-def test_two_tools_of_one_name_are_refused() -> None:
-    async def same() -> str:
+async def test_two_tools_of_one_name_are_refused_before_anything_is_said() -> None:
+    async def memory_search() -> str:
         """Do it."""
         return ""
 
-    with pytest.raises(ConfigError, match="two tools are called 'same'"):
-        Toolbox([FunctionTool(same), FunctionTool(same)])
+    async with Runtime(Options(model="scripted", ephemeral=True), tools=(FunctionTool(memory_search),)) as runtime:
+        session = await runtime.new_session()
+        with pytest.raises(ConfigError, match="two tools are called 'memory_search'"):
+            runtime.chat(session)
     plain: Any = "sunny".title
     with pytest.raises(TypeError, match="is neither a tool nor an async function"):
         FunctionTool(plain)
