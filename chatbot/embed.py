@@ -1,6 +1,6 @@
 """Memory for an agent of your own, in any framework: `open_memory` is the way in; see docs/embedding.md.
 
-`context` and `record` run the code of the chat's own turns: the same gate, governor, fence and receipt, and the same
+`context` and `record` run the code of the chat's own turns: the same governor, fence and receipt, and the same
 decision about what is worth keeping. All other operations are those of `Memory`. Imports no LiteLLM, no terminal and no
 network library. Safe to share between tasks, threads and event loops; code without a loop uses `Portal`.
 """
@@ -27,7 +27,7 @@ from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_l
 from chatbot.chat.memory_tools import agent_context, memory_tools, offered_to_models
 from chatbot.config_layers import FILE_NAME, Settings, is_there
 from chatbot.errors import ConfigError
-from chatbot.hooks.capture import ToolRun, exchange_gate, keep_run
+from chatbot.hooks.capture import ToolRun, exchange_measure, keep_run
 from chatbot.hooks.hook import plan_hook
 from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.episode import exchanges_in
@@ -144,7 +144,7 @@ class AgentMemory(Memory, AsyncResource):
 
     def __init__(self, system: MemorySystem, setup: Setup, *, owns: bool = True) -> None:
         hooks, beside = setup.config.hooks, setup.settings.plugins_beside
-        self._gate = exchange_gate(setup.config, setup.agent, beside=beside)
+        self._measure = exchange_measure(setup.config, setup.agent, beside=beside)
         self._captures = plan_hook("capture", hooks.get("capture"), beside=beside).enabled
         super().__init__(system.memory(setup.agent).scope)  # opens a store: nothing may fail after it
         self.system = system
@@ -201,11 +201,11 @@ class AgentMemory(Memory, AsyncResource):
         if session is not None and session.supports(TranscriptStore):
             await session.transcript_extend(_entries(at, user, assistant, results))
         await memory.note_use(recalled.injected)
-        gate = self._gate
-        kept = None if gate is None else await turn.remember(at, user, assistant, recalled, memorability=gate)
+        measure = self._measure
+        kept = None if measure is None else await turn.remember(at, user, assistant, recalled, memorability=measure)
         before: dict[str, str] = {}
         runs = [ToolRun.of(each) for each in results if self._captures]
-        captured = tuple(filter(None, [await keep_run(memory, each, gate=gate, before=before) for each in runs]))
+        captured = tuple(filter(None, [await keep_run(memory, each, measure=measure, before=before) for each in runs]))
         return RecordResult(None, captured) if kept is None else RecordResult(kept.id, captured, kept.redacted)
 
     async def append(self, session: SessionHandle, entries: Iterable[TranscriptEntry]) -> list[str]:
@@ -221,12 +221,12 @@ class AgentMemory(Memory, AsyncResource):
             return await self._append(session, new)
 
     async def _append(self, session: SessionHandle, new: Sequence[TranscriptEntry]) -> list[str]:
-        turn, gate = self._turn(session), self._gate
+        turn, measure = self._turn(session), self._measure
         before, reach = await session.transcript_read_last(_LOOKED_BACK), _LOOKED_BACK
         while len(before) == reach and all(unwrap_message(each).role != USER for each in before):  # a run of many tools
             before, reach = await session.transcript_read_last(4 * reach), 4 * reach
         await session.transcript_extend(new)
-        if gate is None:
+        if measure is None:
             return []
         known = {each.number for each in exchanges_in(list(map(unwrap_message, before)))}
         kept = []
@@ -234,7 +234,7 @@ class AgentMemory(Memory, AsyncResource):
         for each in [each for each in found if each.last > len(before)]:
             if each.number in known:
                 await turn.take_back(each.at)
-            kept.append(await turn.remember(each.at, each.text, each.reply, memorability=gate))
+            kept.append(await turn.remember(each.at, each.text, each.reply, memorability=measure))
         return [each.id for each in kept if each is not None]
 
     def tools(self, *, session: SessionHandle | None = None) -> list[MemoryTool]:

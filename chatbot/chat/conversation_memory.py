@@ -117,10 +117,9 @@ def limit_disclosure(recalled: PromptMemory, disclosure: Disclosure) -> PromptMe
         record = as_unsent(record, recalled.shown, WITHHELD)
         note = fenced(FENCE, [disclosure.note(len(held))], secrets.token_hex(4)) if held else ""
         recalled = PromptMemory(MemoryBlock(note), record=record)
-    if tools := sorted(withheld_tools(disclosure)):
-        record["withheld"] = disclosure.record(rows=held, tools=tools)
-    elif held:
-        record["withheld"] = disclosure.record(rows=held)
+    tools = sorted(withheld_tools(disclosure))
+    if held or tools:
+        record["withheld"] = disclosure.record(rows=held, **({"tools": tools} if tools else {}))
     return replace(recalled, record=record)
 
 
@@ -298,7 +297,7 @@ class ConversationMemory:
             before = await self._said_before(asked_at)
         judged = await self._judged(text) if memorability.threshold else None
         known = [row.text() for row in recalled.rows] if recalled else []
-        draft = exchange_draft(asked_at, text, reply, gate=memorability, judged=judged, known=known, before=before)
+        draft = exchange_draft(asked_at, text, reply, measure=memorability, judged=judged, known=known, before=before)
         if draft is None:
             return None
         if reply is not None:

@@ -26,7 +26,7 @@ from chatbot.config import Config
 from chatbot.errors import SessionError
 from chatbot.hooks.hook import Hook, HookContext, PassiveHook, per_session, plan_hook
 from chatbot.memory import Memory, MemorySystem, SessionHandle
-from chatbot.memory.memorability import GATE, OTHER_WEIGHT, TYPE_WEIGHTS, Memorability
+from chatbot.memory.memorability import OTHER_WEIGHT, THRESHOLD, TYPE_WEIGHTS, Memorability
 from chatbot.memory.scope import utc_now
 from chatbot.messages import json_in, without_blocks
 from chatbot.redaction import redact
@@ -65,19 +65,19 @@ class Capture(Hook):
             return
         run = ToolRun.of(event.result)
         if not is_memory_tool(run.tool):
-            gate: Memorability | None = self.context.capabilities.get(MEMORABILITY)
-            await keep_run(session.memory, run, gate=gate, before=self._captured(session.id))
+            measure: Memorability | None = self.context.capabilities.get(MEMORABILITY)
+            await keep_run(session.memory, run, measure=measure, before=self._captured(session.id))
         else:
             await _mark_milestone(session.memory, run, await _task_ids(session, run))
 
 
-async def keep_run(memory: Memory, run: ToolRun, *, gate: Memorability | None, before: dict[str, str]) -> str | None:
+async def keep_run(memory: Memory, run: ToolRun, *, measure: Memorability | None, before: dict[str, str]) -> str | None:
     """Remember a run if it is worth it, and its milestone; return its id.
 
-    Without a gate every run is remembered. `before` has the texts of the last kept runs by id; this one is added.
+    Without a measure every run is remembered. `before` has the texts of the last kept runs by id; this one is added.
     """
     kept = None
-    if gate is None or await _is_memorable(memory, run, gate, before):
+    if measure is None or await _is_memorable(memory, run, measure, before):
         remembered = await memory.remember(
             type=run.type,
             title=run.title,
@@ -99,10 +99,10 @@ async def keep_run(memory: Memory, run: ToolRun, *, gate: Memorability | None, b
     return kept
 
 
-async def _is_memorable(memory: Memory, run: ToolRun, gate: Memorability, before: dict[str, str]) -> bool:
+async def _is_memorable(memory: Memory, run: ToolRun, measure: Memorability, before: dict[str, str]) -> bool:
     rows = await memory.get(list(before), sensitivities=SENSITIVITIES, count_use=False)  # without forgotten ones
     known = [before[row.id] for row in rows]
-    return gate.score(run.substance, run.type, known=known) >= gate.threshold
+    return measure.score(run.substance, run.type, known=known) >= measure.threshold
 
 
 async def _mark_milestone(memory: Memory, run: ToolRun, sources: Sequence[str]) -> None:
@@ -138,7 +138,8 @@ async def recover_words(
 
     Looks at sessions used in the last 30 days, at most the `newest`, without the session `exclude`.
     """
-    if (gate := exchange_gate(config, agent)) is None or await to_thread(memory.backend.sessions.ids) == [exclude]:
+    measure = exchange_measure(config, agent)
+    if measure is None or await to_thread(memory.backend.sessions.ids) == [exclude]:
         return  # nothing is remembered, or there is no other session
     begin = utc_now() - timedelta(days=30)
     recent = [each for each in await memory.sessions_anywhere() if each.used_at >= begin and each.id != exclude]
@@ -149,19 +150,19 @@ async def recover_words(
             conversation = ConversationMemory.of(session, config.agents[agent], utc_now)
             if conversation and unanswered(await session.transcript_read_last(1)):
                 async with timeout(1), session.hold_turn():  # a turn that still runs needs no help
-                    await conversation.recover(unanswered(await session.transcript_read_last()), gate)
+                    await conversation.recover(unanswered(await session.transcript_read_last()), measure)
 
 
 class MemorabilityHook(PassiveHook):
     """Decides what is worth remembering: `memory.memorability`. Without it, everything is."""
 
-    def __init__(self, context: HookContext, *, threshold: Annotated[float, Meta(ge=0, le=1)] = GATE) -> None:
+    def __init__(self, context: HookContext, *, threshold: Annotated[float, Meta(ge=0, le=1)] = THRESHOLD) -> None:
         super().__init__(context)
         context.capabilities[MEMORABILITY] = Memorability(threshold)
 
 
-def exchange_gate(config: Config, agent: str, *, beside: Path | None = None) -> Memorability | None:
-    """Return the gate for exchanges of an agent; None if none are kept. Raises `ConfigError`."""
+def exchange_measure(config: Config, agent: str, *, beside: Path | None = None) -> Memorability | None:
+    """Return the measure of an agent's exchanges; None if none are kept. Raises `ConfigError`."""
     keeps, judges = [plan_hook(name, config.hooks.get(name), beside=beside) for name in ("exchange", "memorability")]
     if not (keeps.enabled and config.agents[agent].remember_exchanges):
         return None

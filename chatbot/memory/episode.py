@@ -242,19 +242,19 @@ def exchange_draft(
     text: str,
     reply: str | None,
     *,
-    gate: Memorability,
+    measure: Memorability,
     judged: Judgement | None = None,
     known: Iterable[str] = (),
     before: str = "",
 ) -> Draft | None:
     """Return the draft of an exchange; None if it is not worth keeping, see `is_worth_keeping`.
 
-    A `gate` of 0 keeps everything. Without a `reply` only the text is judged; `judged` is its judgement. `before` is
+    A threshold of 0 keeps everything. Without a `reply` only the text is judged; `judged` is its judgement. `before` is
     the bot's last reply: a question at its end is kept with the answer. Memory blocks are left out.
     """
     text, question = without_blocks(text), question_in(without_blocks(before))
     reply = None if reply is None else without_blocks(reply)  # recalled text is not remembered again
-    if gate.threshold and not is_worth_keeping(text, reply, judged, known=known, question=question):
+    if measure.threshold and not is_worth_keeping(text, reply, judged, known=known, question=question):
         return None
     return Draft(
         type=EXCHANGE,

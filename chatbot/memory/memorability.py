@@ -1,4 +1,4 @@
-"""Decide what to remember: tool runs by a score from 0 to 1 and a gate, exchanges by a judgement. Pure.
+"""Decide what to remember: tool runs by a score from 0 to 1 and a threshold, exchanges by a judgement. Pure.
 
     score = substance x distinctiveness x (1.5 + weight of the type) / 3
 
@@ -19,7 +19,7 @@ from msgspec import Struct
 from chatbot.embedding import Judgement
 from chatbot.stores.text.analysis import is_question, terms
 
-GATE = 0.30
+THRESHOLD = 0.30
 TYPE_WEIGHTS: Mapping[str, float] = {
     "decision": 0.8,
     "discovery": 0.7,
@@ -42,9 +42,12 @@ _MOST_COMPARED = 2_000
 
 
 class Memorability(Struct, frozen=True):
-    """The gate of memory: what scores below the threshold is not remembered."""
+    """The measure of what is worth remembering: tool runs that score below the threshold are not, with 0 everything is.
 
-    threshold: float = GATE
+    An exchange has no score: any other threshold leaves it to its judgement.
+    """
+
+    threshold: float = THRESHOLD
 
     def score(self, text: str, type_: str, *, known: Iterable[str] = ()) -> float:
         """Return the memorability of a text of that type, from 0 to 1."""

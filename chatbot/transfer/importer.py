@@ -106,8 +106,8 @@ class KnownRows:
 class Importer:
     """Writer of imports into one memory for one agent. With `dry_run` it only reports what it would do.
 
-    `gate` decides which exchanges are remembered; without it none are. Items that were purged here are skipped unless
-    `include_purged` is set. `trust` accepts the visibility of memories, and the model and persona that a session of a
+    `measure` decides which exchanges are remembered; without it none are. Items that were purged here are skipped
+    without `include_purged`. `trust` accepts the visibility of memories, and the model and persona that a session of a
     bundle chose. All memories belong to the caller, whatever owner they name.
     """
 
@@ -118,7 +118,7 @@ class Importer:
     sensitivity: Sensitivity = "public"
     trust: bool = False
     remembers: bool = True
-    gate: Memorability | None = None
+    measure: Memorability | None = None
     dry_run: bool = False
     include_purged: bool = False
     progress: Progress | None = None
@@ -184,8 +184,8 @@ class Importer:
         self, record: SessionRecord, entries: Sequence[TranscriptEntry], key: str, *, beyond: int = 0
     ) -> SessionRecord:
         """Remember the exchanges after entry `beyond`; return the record, with the id that a killed import gave it."""
-        gate = self.gate
-        if gate is None or not self.remembers:
+        measure = self.measure
+        if measure is None or not self.remembers:
             return record
         visibility = self._allowed_visibility(default_visibility(record.clearance))
         exchanges = [each for each in exchanges_in(entries) if each.last > beyond]
@@ -195,9 +195,9 @@ class Importer:
             await meaning.judge(texts, sentences=True) if meaning else [None] * len(texts)
         )
         items = [
-            MemoryItem(f"{key}#{each.number}", replace(draft, visibility=visibility, sensitivity=record.sensitivity))
-            for each, judged in zip(exchanges, judgements, strict=True)
-            if (draft := exchange_draft(each.at, each.text, each.reply, gate=gate, judged=judged, before=each.before))
+            MemoryItem(f"{key}#{one.number}", replace(draft, visibility=visibility, sensitivity=record.sensitivity))
+            for one, judged in zip(exchanges, judgements, strict=True)
+            if (draft := exchange_draft(one.at, one.text, one.reply, measure=measure, judged=judged, before=one.before))
             is not None
         ]
         known = await self._known_rows()

@@ -1,4 +1,4 @@
-"""Memorability: the score of tool runs and its gate, and which exchanges are worth keeping."""
+"""Memorability: the score of tool runs and its threshold, and which exchanges are worth keeping."""
 
 import pytest
 from hypothesis import given

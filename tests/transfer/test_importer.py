@@ -67,7 +67,7 @@ async def test_an_imported_session_does_not_become_the_latest(memory: MemorySyst
     message = exports.chatgpt_message("user", "from the future", at=9e9)
     future = exports.chatgpt(message, update_time=9e9)
     wholly = exports.chatgpt(message, update_time=9e9, create_time=9e9, key="c-9")
-    await imported(memory, _file(tmp_path / "c.json", [*_conversations(2), future, wholly]), gate=Memorability())
+    await imported(memory, _file(tmp_path / "c.json", [*_conversations(2), future, wholly]), measure=Memorability())
     assert all(record.created_at <= record.used_at <= own.record.used_at for record in await memory.list_sessions())
     for record in await memory.list_sessions():
         for entry in await (await memory.load_session(record.id, "chat")).transcript_read_all():
@@ -122,7 +122,7 @@ async def test_a_dry_run_writes_none_and_says_the_same(memory: MemorySystem, mem
     for path in (conversations, _rows(tmp_path / "rows.jsonl", *facts)):
         told = []
         for dry_run in (True, False):
-            report = asdict(await imported(memory, path, dry_run=dry_run, gate=Memorability()))
+            report = asdict(await imported(memory, path, dry_run=dry_run, measure=Memorability()))
             assert memory_home.exists() == (not dry_run or path != conversations)
             assert report.pop("dry_run") == dry_run
             told.append(report | {"sessions": [{**each, "id": ""} for each in report["sessions"]]})

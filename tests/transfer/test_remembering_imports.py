@@ -33,7 +33,7 @@ HOME = Path("identities/ada/memory")
 
 
 async def _import(memory: MemorySystem, path: Path, **options: Any) -> ImportReport:
-    return await exports.imported(memory, path, gate=Memorability(), **options)
+    return await exports.imported(memory, path, measure=Memorability(), **options)
 
 
 def _talk(*said: str, key: str = "c-1") -> dict[str, Any]:

@@ -17,7 +17,7 @@ from typing import BinaryIO
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.output import progress, reporting, say, say_json, say_results, say_unchanged, warn
 from chatbot.cli.verbs import chosen_sessions
-from chatbot.hooks.capture import exchange_gate
+from chatbot.hooks.capture import exchange_measure
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, UnsupportedOperation
@@ -74,7 +74,7 @@ async def import_(run: VerbRun) -> None:
                     trust=args.trust,
                     include_purged=args.include_purged,
                     remembers=setup.observations is not None,
-                    gate=exchange_gate(setup.config, setup.agent, beside=beside) if args.exchanges else None,
+                    measure=exchange_measure(setup.config, setup.agent, beside=beside) if args.exchanges else None,
                     dry_run=args.dry_run,
                     progress=advance,
                 )
