@@ -154,7 +154,7 @@ class Setup(Struct, frozen=True):
             raise mistake
 
     def mistakes(self) -> Iterator[ConfigError]:
-        """Yield an error for each store, tool and hook in the configuration that is missing or set wrong."""
+        """Yield an error for each store, tool and hook that is missing or set wrong. Imports those of plug-ins."""
         agents, beside = self.config.agents, self.settings.plugins_beside
         stores = {name for agent in agents.values() for name in agent.memory} - STORES.own.keys()
         for name in sorted(stores | self.config.memory.keys()):
@@ -179,7 +179,7 @@ class Setup(Struct, frozen=True):
 
     @property
     def observations(self) -> str | None:
-        """The first of the agent's stores that keeps observations in files."""
+        """The first of the agent's stores that keeps observations for good, in files or in a database."""
         for name in self.agent_settings.memory:
             store = load(name, beside=self.settings.plugins_beside)
             if issubclass(store, ObservationStore) and store.keeps_files:
@@ -196,7 +196,7 @@ class Setup(Struct, frozen=True):
         )
 
     def why_lost(self, stores: Sequence[str]) -> str:
-        """Return why a session that uses these stores keeps nothing; empty if one of them keeps files."""
+        """Return why a session that uses these stores keeps nothing; empty if one of them is durable."""
         if any(load(name, beside=self.settings.plugins_beside).keeps_files for name in stores):
             return ""
         what = (

@@ -94,7 +94,7 @@ class Store(Closable):
     """
 
     keeps_files: ClassVar[bool] = True
-    """False for a store that forgets everything when it is closed; only such stores serve `--ephemeral`."""
+    """True for a durable store, also in a database; only others, which forget all when closed, serve `--ephemeral`."""
 
     def __init__(self, home: Home) -> None:
         self.home = home

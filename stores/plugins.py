@@ -54,7 +54,7 @@ class PluginPoint(Struct, frozen=True):
         return dict(sorted(found.items()))
 
     def load(self, name: str, *, beside: Path | None = None) -> object:
-        """Load the plug-in of that name; `beside` is a folder to search for modules that are not installed."""
+        """Load the plug-in of that name; `beside`, a folder with modules that are not installed, joins `sys.path`."""
         where = self.find(name)
         if where == name and beside is not None and str(beside) not in sys.path:
             sys.path.append(str(beside))

@@ -96,7 +96,7 @@ def event_as_json(event: TurnEvent) -> tuple[str, dict[str, Any]]:  # noqa: PLR0
 
 
 class SessionStart(Struct, frozen=True, kw_only=True):
-    """The first turn of a session in this process has written its message, dated `at`, and done nothing else."""
+    """The first turn of a session in this process has written its message, dated `at`, and a title by rule, no more."""
 
     topic: ClassVar[str] = SESSION_START
     session: SessionHandle
@@ -104,7 +104,7 @@ class SessionStart(Struct, frozen=True, kw_only=True):
 
 
 class PromptSubmit(Struct, frozen=True, kw_only=True):
-    """A prompt is about to be built. A listener may answer with `PromptMemory`: the first one goes into the prompt."""
+    """A turn is about to build its first prompt. A listener may answer with `PromptMemory`: the first one is shown."""
 
     topic: ClassVar[str] = PROMPT_SUBMIT
     session: SessionHandle
@@ -189,10 +189,10 @@ class Publisher:
     """The receiver of a conversation's events. This one has no listeners: turns recall and remember."""
 
     async def begin(self, session: SessionHandle, at: datetime) -> None:
-        """Note that a turn of the session has begun, with the message of that time."""
+        """Note that a turn of the session has begun, with the message of that time; makes capabilities for `find`."""
 
     async def publish(self, event: Any, step: Step | None = None) -> Sequence[object]:  # noqa: ARG002
-        """Call the listeners and the turn's own step, and return their answers in order. Raises nothing."""
+        """Call the listeners and the turn's own step, and return their answers in order. Raises what that raises."""
         answer = None if step is None else await step.run()
         return [] if answer is None else [answer]
 

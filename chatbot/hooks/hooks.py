@@ -134,7 +134,7 @@ class Bus(Publisher):
         return [each for each in self._subscriptions if each.name not in running and each.listens_to(topic)]
 
     async def publish(self, event: Any, step: Step | None = None) -> list[object]:
-        """Call the listeners, wait for those in the foreground, and return their answers. Raises nothing.
+        """Call the listeners, wait for those in the foreground, and return their answers. Raises only cancellation.
 
         `step` is the publisher's own work at this event: it runs in the place of the hook of its name, by that hook's
         priority and time-out, and not at all if the hook is off.
@@ -273,7 +273,7 @@ class Hooks(Bus, AsyncResource):
         """After `aclose`, the failures that no event has reported, of the sessions that it ended."""
 
     async def publish(self, event: Any, step: Step | None = None) -> list[object]:
-        """Call the hooks and the turn's own step, and return their answers. Raises nothing.
+        """Call the hooks and the turn's own step, and return their answers. Raises only cancellation.
 
         Only memory answers a request to memory; hooks get an event of the operation, as of any other.
         """

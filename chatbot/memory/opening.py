@@ -45,7 +45,7 @@ _SHOWN_MATCHES = 5
 
 
 class SessionOpening(AsyncResource, Observable):
-    """Opens, finds and searches sessions; see `MemorySystem`."""
+    """Creates, loads, finds and searches sessions; the base of `MemorySystem`."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""`MemorySystem`: creates, finds, changes and deletes sessions of an identity."""
+"""`MemorySystem`: changes and deletes sessions of an identity; its base `SessionOpening` creates and finds them."""
 
 from __future__ import annotations
 
