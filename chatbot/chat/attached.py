@@ -50,10 +50,8 @@ class Attachments:
             record["characters"] = len(attachment.text)
         if attachment.redacted:
             record["redacted"] = list(attachment.redacted)
-            secrets = ", ".join(attachment.redacted)
-            self._notice(
-                f"{link.name} holds what looks like a secret ({secrets}): only its text is kept, without the secret"
-            )
+            secret = f"what looks like a secret ({', '.join(attachment.redacted)})"
+            self._notice(f"{link.name} holds {secret}: only its text is kept, without the secret")
         if attachment.is_cut:
             record["cut"] = True
             self._notice(f"{link.name} is too long: only its first {len(attachment.text or ''):,} characters are read")

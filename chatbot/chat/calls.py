@@ -1,8 +1,8 @@
 """Model calls: each has a purpose, is checked against the budget, and is billed.
 
-Every call of a chat model goes through `Calls`: replies, titles, answers without a session, extraction and
-summaries. A call that was cancelled or broke off is billed by our own count; one that failed before its reply began is
-not billed. No lock is held while a model is asked.
+Every call of a chat model goes through `Calls`. One that was cancelled or broke off is billed by our own count; one
+that failed before its reply began is not billed. Neither is one whose process was killed, except, if a limit is set, as
+a call of unknown cost. No lock is held while a model is asked.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Calls:
 
     `reply_tokens` is the longest reply, `timeout_s` the time that `ask` waits for a whole one. `session` is the session
     that the calls are billed to; `payers` are those whose quotas apply as well; `report` is called if a line of the
-    bill cannot be written. With `unbilled`, functions that write the lines are collected there instead.
+    bill cannot be written. With `bills`, functions that write the lines are collected there instead.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Calls:
         timeout_s: float | None = None,
         clock: Callable[[], datetime] = utc_now,
         report: Callable[[str], None] = logger.warning,
-        unbilled: list[Callable[[], object]] | None = None,
+        bills: list[Callable[[], object]] | None = None,
     ) -> None:
         self.model = model
         self.clock = clock
@@ -107,7 +107,7 @@ class Calls:
         self._payers = payers
         self._timeout_s = timeout_s
         self._report = report
-        self._unbilled = unbilled
+        self._bills = bills
         self._withheld: list[str] = []
         self._observer = present_observer()
         """The caller's observer: a stream may be read in another context."""
@@ -205,8 +205,9 @@ class Calls:
         line = {"version": 1, "kind": kind, "at": format_time(self.clock()), **record}
         if self._withheld:
             line["withheld"] = self.model.disclosure.record(rows=self._withheld)
-        calls, self.made = self.made, []
-        await self._session.receipt_append(line | {"calls": [call.as_json() for call in calls]})
+        line["calls"] = [call.as_json() for call in self.made]
+        self.made.clear()  # the same list: a receipt may hold it
+        await self._session.receipt_append(line)
 
     async def _whole(self, stream: AsyncGenerator[Delta, None]) -> str:
         text = ""
@@ -228,9 +229,8 @@ class Calls:
         """Return how long the reply may be, and the accounts on which its cost is held."""
         room = await self.model.context_window() - prompt_tokens
         if room < 1:
-            raise ContextTooLong(
-                f"the messages take about {prompt_tokens} tokens, more than the window of {self.model.name} holds"
-            )
+            window = f"the window of {self.model.name}"
+            raise ContextTooLong(f"the messages take about {prompt_tokens} tokens, more than {window} holds")
         most, price = min(reply_tokens, room), await self.model.price()
 
         def decide(limits: Sequence[Limit]) -> Amount:
@@ -289,8 +289,8 @@ class Calls:
             bill = call and replace(call, session=each.account)
             try:
                 with observed(self._observer):
-                    if self._unbilled is not None and bill is not None and each.reservation is None:
-                        self._unbilled.append(each.ledger.blocking_add(bill))
+                    if self._bills is not None and bill is not None and each.reservation is None:
+                        self._bills.append(each.ledger.blocking_add(bill))
                     else:  # a reservation ends only once the cost is written
                         await each.ledger.settle(each.reservation, bill)
             except StoreError as error:

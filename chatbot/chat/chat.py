@@ -121,7 +121,7 @@ class Chat:
         with observed(self._observer):
             # in this process only, because a lease is a write
             async with self._lock if self.session is None else self.session.turn_order.in_process:
-                await self._begin_window()
+                await self._restore_window()
                 turn, since = Turn(text, self, lambda _: None), self.window.since
                 try:
                     return await turn.dry_run(), turn.receipt
@@ -149,7 +149,7 @@ class Chat:
             _check_message(text)
         # Read nothing before our turn in the order, or we could miss what the last turn has written.
         async with self._settled() if client.again else self._held():
-            await self._begin_window()
+            await self._restore_window()
             if client.again:
                 await self._set_aside()
             turn = Turn(text, self, emit, most=most, client=client, files=files)
@@ -245,8 +245,8 @@ class Chat:
         memory, kept = self.memory, None
         if memory is not None and any(each.get("remembered") for each in receipts):
             said = "\n\n".join(content for role, content in reply if role == dialogue.ASSISTANT)
-            gate = Memorability(threshold=0)  # it was judged when the message came
-            row = await memory.remember(asked.at, with_file_names(asked.content), memorability=gate)
+            measure = Memorability(threshold=0)  # it was judged when the message came
+            row = await memory.remember(asked.at, with_file_names(asked.content), memorability=measure)
             if row is not None:
                 result = await session.write_turn(events=memory.last_changes(PromptMemory(), row.id, said)[0])
                 for error in result.failed.values():
@@ -272,7 +272,7 @@ class Chat:
             raise UnsupportedOperation("this session has no key-value store, which would keep the summary")
         with observed(self._observer):
             async with self._held():
-                await self._begin_window()
+                await self._restore_window()
                 window = self.window
                 entries = window.cut(await self.session.transcript_read_last(window.limit), 0)
                 asked = [at for at, entry in enumerate(entries) if entry.role == dialogue.USER]
@@ -286,7 +286,7 @@ class Chat:
         """Change the model and the tools it is offered. Do not call this while a turn runs."""
         self.model, self.tools = model, tools
 
-    async def _begin_window(self) -> None:
+    async def _restore_window(self) -> None:
         """Begin the window of a new conversation at the session's compaction."""
         window, session = self.window, self.session
         if window.since is not None or session is None or not session.supports(KeyValueStore):
@@ -297,9 +297,7 @@ class Chat:
 
     async def bill(self) -> Bill:
         """Return what this session has cost so far, in all processes."""
-        if self.session is not None:
-            return bill_of(calls_in(await self.session.records()))
-        return bill_of(self._calls)
+        return bill_of(self._calls if self.session is None else calls_in(await self.session.records()))
 
 
 def _check_message(text: str) -> None:

@@ -178,7 +178,7 @@ class TurnTranscript:
     """The transcript of a session during one turn: the entries that the model is shown, and those that the turn adds.
 
     Entries that cannot be saved are kept for this turn only; `notice` gets each failure. Without a session, or a store
-    for transcripts, nothing is read or saved. `unbilled` are writes of bill lines, made with the next entries.
+    for transcripts, nothing is read or saved. `bills` are writes of bill lines, made with the next entries.
     `shows_window` is false if a client sends the whole conversation: then only this turn is read.
     """
 
@@ -188,7 +188,7 @@ class TurnTranscript:
         window: Window,
         clock: Callable[[], datetime],
         notice: Callable[[str], None],
-        unbilled: list[Callable[[], object]],
+        bills: list[Callable[[], object]],
         *,
         asked: str,
         shows_window: bool,
@@ -197,7 +197,7 @@ class TurnTranscript:
         self._window = window
         self._clock = clock
         self._notice = notice
-        self._unbilled = unbilled
+        self._bills = bills
         self.is_kept = session is not None and session.supports(TranscriptStore)
         self._shows_window = shows_window
         self.asked = asked
@@ -220,13 +220,14 @@ class TurnTranscript:
         self.asked, self.asked_at, self._own = entries[0].content, entries[0].at, list(entries)
         self.reply_number = replies_of(entries[1:])[1]
 
-    async def write_asked(self, links: Iterable[Link] = (), *, dry_run: bool = False) -> None:
-        """Write the user's entry, with the links of its attachments; in a dry run, only show it to the model."""
+    async def write_asked(self, links: Iterable[Link] = ()) -> None:
+        """Write the user's entry, with the links of its attachments."""
         self.asked = with_links(self.asked, links)
-        if dry_run:
-            self._unsaved.append((USER, self.asked))
-        else:
-            await self.write((USER, self.asked))
+        await self.write((USER, self.asked))
+
+    def show_asked(self) -> None:
+        """Show the user's entry to the model without writing it: for a dry run."""
+        self._unsaved.append((USER, self.asked))
 
     async def entries(self) -> list[TranscriptEntry]:
         """Return the window, read again after a write."""
@@ -294,7 +295,7 @@ class TurnTranscript:
 
     async def write_parts(self, **parts: Any) -> WriteResult:
         """Write these parts and the bills of calls so far."""
-        bills, self._unbilled[:] = [*self._unbilled], []
+        bills, self._bills[:] = [*self._bills], []
         if self._session is None or not (bills or any(parts.values())):
             return WriteResult()
         try:

@@ -172,9 +172,8 @@ class Limit(Struct, frozen=True):
     def refusal(self, *, fits_alone: bool = True) -> BudgetExceeded:
         """Return the error for a call that does not fit; with `fits_alone`, it would if nothing had been spent."""
         remedy = self.remedy if fits_alone else "it exceeds the whole limit: raise that, or shorten the message"
-        message = (
-            f"this call could exceed {self.setting} = {self.allowed:g} {self.unit} ({self.spent:g} used): {remedy}"
-        )
+        limit = f"{self.setting} = {self.allowed:g} {self.unit}"
+        message = f"this call could exceed {limit} ({self.spent:g} used): {remedy}"
         if self.resets_in is None or not fits_alone:
             return BudgetExceeded(message)
         return QuotaExceeded(message, self.resets_in.total_seconds())
@@ -322,15 +321,50 @@ class Ledger:
             call = replace(call, session="")
         return partial(self._lines.append, [call.as_json()])
 
-    async def reserve(
-        self, session: str, decide: Decide, *, purpose: str = "", at: datetime | None = None
-    ) -> Reservation:
+    @in_thread
+    def reserve(self, session: str, decide: Decide, *, purpose: str = "", at: datetime | None = None) -> Reservation:
         """Reserve the amount that `decide` returns, under the lock. Raises what `decide` raises.
 
         `decide` gets the bills of the day of `at` and of the session (empty without one), with all reservations under
         their purposes. Raises a `StoreError`, and reserves nothing, if these cannot be read or written.
         """
-        return await asyncio.to_thread(self._reserve, session, purpose, decide, at or utc_now())
+        today = _day(at or utc_now())
+        reserved: list[Reservation] = []
+        lapsed: list[Reservation] = []
+
+        def add(before: bytes | None) -> bytes:
+            now = utc_now()
+            known = _parse_reservations(self._reservations, before)
+            running = [each for each in known if each.until > now]
+            lapsed[:] = [each for each in known if each.until <= now]
+            with self._summing:  # after the reservations: a call settled meanwhile counts twice rather than never
+                self._read_new()
+                day = sum_of([self._by_day.get(today, Bill())])
+                own = sum_of([self._summed.get(session, Bill()) if session else Bill()])
+            spent = sum_of([day]), sum_of([own])
+            for each in running:
+                part = Bill(input_tokens=each.tokens, cost_usd=each.cost_usd)
+                is_own = session and session in {each.session, self._unnamed.get(each.id)}
+                for bill in [day, own] if is_own else [day]:
+                    bill.add(replace(part, by_purpose={each.purpose: part}))
+            try:
+                amount = decide(day, own)
+            except BudgetExceeded as error:
+                if not running:
+                    raise
+                decide(*spent)  # without the running calls: raises the same error, if they are not the cause
+                raise QuotaExceeded(_RUNNING.format(len(running)), _SHORT_WAIT_S) from error
+            until = now + _LAPSES_AFTER
+            new = Reservation(secrets.token_hex(8), session, purpose, until, amount.tokens, amount.cost_usd)
+            if not self._names_sessions:
+                self._unnamed[new.id], new = session, replace(new, session="")
+            reserved.append(new)
+            return msgspec.json.encode(_Reservations([*running, *reserved]))
+
+        self._reservations.change(add, durable=False)  # a power cut ends the reserving processes, too
+        for each in lapsed:  # the call began, and its process was killed: nobody knows what it cost
+            self.blocking_add(Call(each.until - _LAPSES_AFTER, each.session, each.purpose, "", Usage(), 0.0))()
+        return reserved[0]
 
     async def settle(self, reservation: Reservation | None, call: Call | None = None) -> None:
         """Write the cost of a call, and end its reservation if it has one; `call` is None if it was not made."""
@@ -375,44 +409,6 @@ class Ledger:
                     bills.setdefault(key, Bill()).add(bill)
             if not (reading.records and reading.may_go_on):
                 return
-
-    def _reserve(self, session: str, purpose: str, decide: Decide, at: datetime) -> Reservation:
-        reserved: list[Reservation] = []
-        lapsed: list[Reservation] = []
-
-        def add(before: bytes | None) -> bytes:
-            now = utc_now()
-            known = _parse_reservations(self._reservations, before)
-            running = [each for each in known if each.until > now]
-            lapsed[:] = [each for each in known if each.until <= now]
-            with self._summing:  # after the reservations: a call settled meanwhile counts twice rather than never
-                self._read_new()
-                day = sum_of([self._by_day.get(_day(at), Bill())])
-                own = sum_of([self._summed.get(session, Bill()) if session else Bill()])
-            spent = sum_of([day]), sum_of([own])
-            for each in running:
-                part = Bill(input_tokens=each.tokens, cost_usd=each.cost_usd)
-                is_own = session and session in {each.session, self._unnamed.get(each.id)}
-                for bill in [day, own] if is_own else [day]:
-                    bill.add(replace(part, by_purpose={each.purpose: part}))
-            try:
-                amount = decide(day, own)
-            except BudgetExceeded as error:
-                if not running:
-                    raise
-                decide(*spent)  # without the running calls: raises the same error, if they are not the cause
-                raise QuotaExceeded(_RUNNING.format(len(running)), _SHORT_WAIT_S) from error
-            until = now + _LAPSES_AFTER
-            new = Reservation(secrets.token_hex(8), session, purpose, until, amount.tokens, amount.cost_usd)
-            if not self._names_sessions:
-                self._unnamed[new.id], new = session, replace(new, session="")
-            reserved.append(new)
-            return msgspec.json.encode(_Reservations([*running, *reserved]))
-
-        self._reservations.change(add, durable=False)  # a power cut ends the reserving processes, too
-        for each in lapsed:  # the call began, and its process was killed: nobody knows what it cost
-            self.blocking_add(Call(each.until - _LAPSES_AFTER, each.session, each.purpose, "", Usage(), 0.0))()
-        return reserved[0]
 
     def _release(self, reservation: Reservation) -> None:
         def without(before: bytes | None) -> bytes:

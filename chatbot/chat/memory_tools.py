@@ -243,10 +243,8 @@ def _short_spec(operation: Operation) -> ToolSpec:
     named = {name: each.schema for name, each in parameters.items() if name not in rest}
     needed = [name for name, each in parameters.items() if each.default_at("tool") is REQUIRED]
     required = {"required": needed} if needed else {}
-    about = (
-        f"{operation.brief} If asked for, also: {named_for_models(rest, most_choices=4)}." if rest else operation.brief
-    )
-    return ToolSpec(operation.tool, about, {"type": "object", "properties": named, **required})
+    others = f" If asked for, also: {named_for_models(rest, most_choices=4)}." if rest else ""
+    return ToolSpec(operation.tool, f"{operation.brief}{others}", {"type": "object", "properties": named, **required})
 
 
 def _named_ids(operation: Operation, given: Mapping[str, Any]) -> list[tuple[Parameter, list[str]]]:

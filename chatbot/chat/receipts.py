@@ -122,12 +122,9 @@ class Receipt(Struct):
 
     def as_json(self) -> dict[str, Any]:
         """Return the receipt as one record, without what the transcript holds or this turn did not have."""
-        record = {name: getattr(self, name) for name in self.__struct_fields__ if name not in {"reply", "lost"}}
-        for name in ("attachments", "title", "resumed_at"):
-            if not record[name]:
-                del record[name]
-        if self.reply_number == 1:
-            del record["reply_number"]
+        unset = {name for name in ("attachments", "title", "resumed_at") if not getattr(self, name)}
+        unset |= {"reply_number"} if self.reply_number == 1 else set()
+        record = {name: getattr(self, name) for name in self.__struct_fields__ if name not in {"reply", "lost", *unset}}
         return record | {
             "version": VERSION,
             "at": format_time(self.at),

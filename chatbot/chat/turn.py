@@ -1,7 +1,7 @@
 """One turn, top to bottom: remember what was said, recall, ask the model, run its tools, keep the reply.
 
-Whatever happens, the user's entry stays, the receipt is written, and the session can go on. A failure of the memory
-never fails the turn: it continues without memory, with a notice.
+The user's entry is written first and stays. From then on the session can go on and the receipt is written, whatever
+happens except that the process is killed. Without its memory a turn continues, with a notice.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ class Turn:
         self._emit = emit
         self._reply_tokens = min(check_limit(most or chat.rules.max_output_tokens), chat.rules.max_output_tokens)
         self._client = client
-        unbilled: list[Callable[[], object]] = []
+        bills: list[Callable[[], object]] = []
         shows_window = client.history is None
         self._transcript = dialogue.TurnTranscript(
-            self._session, chat.window, chat.clock, self._notice, unbilled, asked=text, shows_window=shows_window
+            self._session, chat.window, chat.clock, self._notice, bills, asked=text, shows_window=shows_window
         )
         self._calls = Calls(
             self._model,
@@ -84,7 +84,7 @@ class Turn:
             payers=client.payers,
             clock=chat.clock,
             report=self._notice,
-            unbilled=unbilled if self._session and self._session.saves_trips else None,  # None: each is billed at once
+            bills=bills if self._session and self._session.saves_trips else None,  # None: each is billed at once
         )
         self.receipt = Receipt(
             turn=client.turn or str(new_id()),
@@ -104,6 +104,7 @@ class Turn:
         self._recalled = self._earlier = PromptMemory()
         """The memory in the prompt, and that of the previous message, which stays for one more turn."""
         self._is_begun = self._is_complete = False
+        """`_is_begun` is true once the message is written; never in a dry run, which writes nothing."""
         self._summary = ""
         self._offered: tuple[ToolSpec, ...] | None = None
         self._attached = Attachments(self._session, self._notice)
@@ -124,7 +125,7 @@ class Turn:
         Related writes are completed together, even if the turn is stopped meanwhile.
         """
         try:
-            await to_its_end(self._write_question())
+            await to_its_end(self._begin())
             if self._session is not None:
                 await self._chat.publisher.begin(self._session, self.receipt.at)
             await self._remember_words()
@@ -140,8 +141,8 @@ class Turn:
         await to_its_end(self._close())
         return self.receipt
 
-    async def _write_question(self) -> None:
-        """Write the message with links to attachments, or the answers of a client's tools, into the transcript."""
+    async def _begin(self) -> None:
+        """Write the message with its attachments, or continue one that has no last reply yet; set a title by rule."""
         if self._client.answers:
             await self._resume()
         elif self._client.again:
@@ -179,7 +180,7 @@ class Turn:
 
     async def dry_run(self) -> PromptBundle:
         """Return the prompt that would be sent to the model. Writes nothing and calls no chat model."""
-        await self._transcript.write_asked(dry_run=True)
+        self._transcript.show_asked()
         await self._recall()
         return await self._prompt()
 
@@ -213,7 +214,7 @@ class Turn:
                     if isinstance(delta, TextDelta | ReasoningDelta):
                         self._emit(delta)
         except (asyncio.CancelledError, ModelError) as error:
-            await to_its_end(self._keep_partial(reply, error))
+            await to_its_end(self._write_partial(reply, error))
             raise
         return await self._take_reply(reply, may_run_tools=may_run_tools)
 
@@ -243,8 +244,8 @@ class Turn:
             self._last_reply = lines
         return [call for call in tool_calls if call not in clients] if may_run_tools else []
 
-    async def _keep_partial(self, reply: Reply, error: BaseException) -> None:
-        """Keep the text of a call that was cancelled or failed; a cancelled call may have completed its reply."""
+    async def _write_partial(self, reply: Reply, error: BaseException) -> None:
+        """Write the text of a cancelled call, which may be a complete reply; `_close` writes that of a failed one."""
         self.receipt.reply = reply.text
         if reply.text and isinstance(error, asyncio.CancelledError):
             await self._transcript.write((dialogue.ASSISTANT, reply.text))
@@ -254,11 +255,11 @@ class Turn:
     async def _run_tools(self, calls: list[ToolCall]) -> None:
         for call in calls:
             self._emit(events.ToolStarted(call))
-        results: list[ToolResult] = []
+        results = ended = list[ToolResult]()
         try:
-            results = await self._tools.run(calls, results)
-        finally:  # also if the turn is stopped: the results so far
-            await to_its_end(self._keep_results(results))
+            results = await self._tools.run(calls, ended)  # in the order of the calls
+        finally:  # if the turn is stopped, those that have ended
+            await to_its_end(self._write_results(results))
         self._results += results
         if self._session is None:
             return
@@ -266,7 +267,7 @@ class Turn:
             event = events.ToolPost(session=self._session, turn=self.receipt.turn, at=self._chat.clock(), result=result)
             await self._chat.publisher.publish(event)
 
-    async def _keep_results(self, results: Sequence[ToolResult]) -> None:
+    async def _write_results(self, results: Sequence[ToolResult]) -> None:
         await self._transcript.write(*(dialogue.tool_result_line(result.call.id, result.content) for result in results))
         for result in results:
             form = form_in([result.content])
@@ -381,6 +382,7 @@ class Turn:
         if self._session is None or is_remembered or self._chat.publisher.find(events.EXCHANGE_STEP) is None:
             return
         if self._memory and self._client.keeps and (lost := await self._transcript.unanswered()):
+            self._notice("the message before this one was never answered; the model sees both")
             try:
                 await self._memory.recover(lost, self._memorability)
             except StoreError as error:
@@ -390,17 +392,17 @@ class Turn:
 
     @property
     def _memorability(self) -> Memorability:
-        gate = self._chat.publisher.find(events.MEMORABILITY)
-        return gate or Memorability(threshold=0)  # without the hook for it, all pass
+        measure = self._chat.publisher.find(events.MEMORABILITY)
+        return measure or Memorability(threshold=0)  # without the hook for it, all is kept
 
     async def _remember(self, reply: str | None = None) -> None:
         """Remember the message; with the reply if only that makes it worth keeping, or if the first try failed."""
         if self._memory is None or not self._client.keeps:
             return
         at, text, before = self.receipt.at, self._text, await self._transcript.last_reply()
-        gate = self._memorability
+        measure = self._memorability
         try:
-            kept = await self._memory.remember(at, text, reply, self._recalled, memorability=gate, before=before)
+            kept = await self._memory.remember(at, text, reply, self._recalled, memorability=measure, before=before)
         except StoreError as error:
             self._unremembered = error
             return

@@ -56,6 +56,9 @@ async def test_a_call_is_on_the_bill_with_its_purpose_and_session(session: Sessi
     assert (call.purpose, call.session, call.model) == ("summarize", session.id, "scripted")
     assert (await Ledger(memory_home).by_session())[session.id].cost_usd == call.usage.cost_usd
     assert call.usage.cost_usd
+    shared = calls.made
+    await calls.note("summary")
+    assert ((await session.records())[-1]["calls"], shared) == ([call.as_json()], [])
 
 
 async def test_a_call_that_is_cancelled_before_its_first_word_is_billed_by_our_own_count(memory_home: Path) -> None:

@@ -175,7 +175,8 @@ async def test_a_message_whose_turn_was_killed_before_it_was_remembered_is_remem
             [kept] = await session.memory.remember_all([Draft(type="exchange", user_text=SAID)])
             await session.memory.purge(kept.id)
         await session.transcript_append("user", SAID)  # all that such a kill leaves
-        await chat.turn("The cello teacher is called Mr Abara")
+        receipt = await chat.turn("The cello teacher is called Mr Abara")
+        assert any("never answered" in notice for notice in receipt.notices)
         assert ((SAID, "") in await exchanges(runtime)) is not was_erased
         assert len(await exchanges(runtime)) == 3 - was_erased
 
