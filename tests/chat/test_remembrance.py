@@ -88,18 +88,6 @@ async def test_a_correction_is_told_in_place_of_what_was_said(memory: MemorySyst
     assert "Saab" not in sent(model)
 
 
-async def test_a_dry_run_shows_the_prompt_and_leaves_no_trace(memory: MemorySystem, clock: Clock) -> None:
-    await told_in_one_asked_in_another(memory, clock)
-    session = await memory.create_session(STORES, "chat")
-    model = ScriptedModel(["x"])
-    bundle, receipt = await chat_of(model, session, clock=clock).dry_run("Which alpacas does my sister have?")
-    assert any("Castor" in message.content for message in bundle.messages)
-    assert receipt.memory["injected"]
-    assert model.prompts == []
-    assert await session.transcript_read_last(9) == []
-    assert await session.receipts() == []
-
-
 async def test_a_session_begins_with_the_titles_of_what_lasts_where_wanted(memory: MemorySystem, clock: Clock) -> None:
     memories = memory.memory("chat")
     for number in range(4):

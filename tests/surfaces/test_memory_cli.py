@@ -18,6 +18,7 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.writing import Draft
 from chatbot.models.weights import MINILM
 from tests import command, process
+from tests.surfaces.test_read_only import files
 from tests.terminal import Terminal
 
 pytest_plugins = ["tests.servers.openai_server"]
@@ -65,14 +66,11 @@ def test_what_reads_like_an_order_is_kept_with_a_warning_and_shown_to_the_model_
     assert run("add", "The locker has the number 12").stderr == ""
     nowhere = run("search", "12", CHATBOT_MEMORY__OBSERVATIONS__CACHE="/proc/nope")
     assert nowhere.stderr.startswith("chatbot: no text index can be kept")
-    before = _all_files()
+    command.ok("ask", "hello")
+    before = files(Path("identities"))
     for new in ([], ["--new"]):
         assert text in command.ok("prompt", *new, "--dry-run", "What about my locker?")
-    assert _all_files() == before
-
-
-def _all_files() -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in Path("identities").rglob("*") if path.is_file()}
+    assert files(Path("identities")) == before
 
 
 def terminal(*arguments: str, editor: str = "") -> Terminal:
