@@ -113,11 +113,16 @@ def test_a_message_that_could_not_be_sent_stays_and_is_sent_again_once(page: Pag
     expect(answers(page)).to_have_text(["You said: first", "You said: second"])
     page.reload()
     expect(page.locator(".question")).to_have_text(["first", "second"])
+    page.get_by_label("Message", exact=True).fill("long " * 2_000_000)  # more than a draft may be
+    page.get_by_label("Message", exact=True).press("Enter")
+    expect(page.locator(".failed")).to_contain_text("Not sent. A request may hold at most")
 
 
 def test_what_is_not_sent_yet_or_cannot_be_sent_is_a_draft_of_its_session(page: Page) -> None:
     def refuse(route: Route) -> None:
-        route.fulfill(status=409, content_type="text/html", body='<p class="problem">The session is busy.</p>')
+        if "/c/" in route.request.url:
+            return route.fulfill(status=409, json={"error": {"message": "the session is busy."}})
+        return route.fulfill(status=409, content_type="text/html", body='<p class="problem">The session is busy.</p>')
 
     box = page.get_by_label("Message", exact=True)
     for text in ("first", "second"):  # by the form that begins a session, and in one

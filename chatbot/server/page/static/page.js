@@ -39,7 +39,10 @@
 
   function problemIn(text, isPage) {
     if (isPage) return new DOMParser().parseFromString(text, "text/html").querySelector(".problem")?.textContent;
-    try { return JSON.parse(text).error.message; } catch { return null; }
+    try {
+      const { message } = JSON.parse(text).error;
+      return `${message[0].toUpperCase()}${message.slice(1)}`;
+    } catch { return null; }
   }
 
   // Drafts: text that was not sent, or could not be, is restored with the page.
@@ -55,7 +58,9 @@
   function keepDraft() {
     const unsent = [...document.querySelectorAll("#log > [data-text]")].map((each) => each.dataset.text);
     const text = draftOf([...unsent, at("text")?.value]);
-    if (text) localStorage.setItem(draftName(), text); else localStorage.removeItem(draftName());
+    try {
+      if (text) localStorage.setItem(draftName(), text); else localStorage.removeItem(draftName());
+    } catch { /* too long for the browser: it stays in the box */ }
   }
   const addToDraft = ({ draft, text }) => { if (text) localStorage.setItem(draft, draftOf([localStorage.getItem(draft), text])); };
 
