@@ -143,7 +143,11 @@ class SessionOpening(AsyncResource, Observable):
     async def _create(self, record: SessionRecord) -> SessionHandle:
         stores = self._open_stores(record.store_types)
         self._named_stores.update(record.store_types)
-        await self._catalog.make(record)
+        try:
+            await to_its_end(self._catalog.make(record))
+        except asyncio.CancelledError:
+            await self._catalog.delete(record)  # nobody knows its id
+            raise
         return self._handle(record, stores)
 
     async def load_session(
@@ -258,8 +262,7 @@ class SessionOpening(AsyncResource, Observable):
     async def _open_record(self, session_id: str) -> SessionRecord:
         """Return the record of an open session; for any other, take the same steps and raise `SessionNotFound`."""
         own = self.caller
-        shown = session_id if is_id(session_id) else repr(session_id)[:80]
-        unknown = SessionNotFound.of(shown)
+        unknown = SessionNotFound.of(session_id if is_id(session_id) else repr(session_id)[:80])
         try:
             record = await self._catalog.get(session_id)
         except SessionNotFound:
@@ -286,10 +289,8 @@ class SessionOpening(AsyncResource, Observable):
         """Return whether there is a session with that id, open or not."""
         try:
             await self._catalog.get(session_id)
-        except SessionNotFound:
-            return False
-        except (SessionError, StoreError):
-            return True  # a damaged session
+        except (SessionError, StoreError) as error:
+            return not isinstance(error, SessionNotFound)  # a damaged session is there
         return True
 
     async def _has_wanted_messages(self, record: SessionRecord, wanted: SessionFilter) -> bool:

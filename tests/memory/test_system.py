@@ -78,6 +78,25 @@ async def test_a_session_is_found_by_id_by_its_beginning_and_by_title(memory: Me
             await memory.find_session(nothing, "chat" if not nothing else "another agent")
 
 
+async def test_a_session_whose_creation_is_cancelled_is_not_left(
+    memory: MemorySystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[asyncio.Future[None]] = []
+    original = memory._catalog.make
+
+    async def make(record: Any) -> None:
+        task.cancel()
+        made.append(asyncio.ensure_future(original(record)))
+        await asyncio.shield(made[0])
+
+    monkeypatch.setattr(memory._catalog, "make", make)
+    task = asyncio.ensure_future(memory.create_session(STORES, "chat"))
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await made[0]
+    assert await memory.list_sessions() == []
+
+
 async def test_a_title_is_kept_on_one_line(session: SessionHandle, memory_home: Path) -> None:
     await session.rename(" A\nlong   title\x1b " + "x" * 300)
     assert session.record.title[:14] == "A long title x"
