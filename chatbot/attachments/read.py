@@ -107,11 +107,9 @@ def read_upload(upload: Upload) -> Attachment:
     name = link_name(upload.name) or "file"
     check_size(name, len(upload.data))
     media = media_type(upload.data)
-    if not upload.data:
-        raise InvalidValue(f"{name} is empty: attach another file")
-    if media is None:
-        what = "is neither text, PDF, DOCX or ODT, nor a PNG, JPEG, GIF or WebP picture"
-        raise InvalidValue(f"{name} {what}: attach another file, or convert it first")
+    if media is None or not upload.data:
+        what = "is neither text, PDF, DOCX or ODT, nor a PNG, JPEG, GIF or WebP picture" if upload.data else "is empty"
+        raise InvalidValue(f"{name} {what}: attach another file{', or convert it first' if upload.data else ''}")
     if is_image(media):
         if math.prod(_sides(upload.data)) > MOST_PIXELS:
             raise InvalidValue(f"{name} claims more than {MOST_PIXELS // 10**6} megapixels: attach a smaller picture")

@@ -247,23 +247,6 @@ def test_a_search_of_memories_leads_on_to_all_that_was_found(client: httpx.Clien
     assert client.get("/i/ada/memory?q=orchard&after=x").status_code == 404
 
 
-def test_a_search_of_sessions_says_whether_it_shows_all(client: httpx.Client) -> None:
-    for number in range(40):
-        if number == 39:
-            assert "39 found" in client.get("/i/ada/sessions?q=orchard").text
-        client.post("/v1/sessions", json={"title": f"Orchard {number}"})
-    assert "The first 40" in client.get("/i/ada/sessions?q=orchard").text
-
-
-@pytest.mark.nightly  # it imports LiteLLM
-def test_a_model_that_cannot_be_used_is_refused_and_leaves_no_session(client: httpx.Client) -> None:
-    chosen = {"text": "hello", "chosen": "1", "model": "no-such-provider/model", "memory": "1"}
-    answer = client.post("/i/ada/say", data=chosen)
-    assert answer.is_error
-    assert "no-such-provider" in answer.text
-    assert client.get("/v1/sessions").json()["data"] == []
-
-
 def test_a_message_with_a_file_names_it_and_an_edit_keeps_it(client: httpx.Client) -> None:
     sent = {"text": "look", "file:0:notes.txt": "data:text/plain;base64,VGhlIGxvY2tlciBpcyA0NzEx"}
     page = client.post("/i/ada/say", data=sent)

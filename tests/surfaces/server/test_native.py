@@ -51,18 +51,6 @@ def _say(client: httpx.Client, session_id: str, text: str) -> dict[str, Any]:
     return answer
 
 
-def test_a_session_is_pinned_and_marked(client: httpx.Client) -> None:
-    session_id = _session(client, title="first")
-    path = f"/v1/sessions/{session_id}"
-    for body in ({}, {"undo": True}):
-        assert bool(client.put(f"{path}/pin", json=body).json()["pinned_at"]) is not bool(body)
-        assert bool(client.get(path).json()["pinned_at"]) is not bool(body)
-    marked = client.put(f"{path}/sensitivity", json={"sensitivity": "private"})
-    assert marked.json()["sensitivity"] == "private"
-    assert client.put(f"{path}/sensitivity", json={"sensitivity": "odd"}).status_code == 422
-    assert client.post(f"/i/ada/c/{session_id}/mark", data={"sensitivity": "odd"}).status_code == 422
-
-
 def _pages(client: httpx.Client, path: str, key: str = "id", **params: Any) -> list[Any]:
     found, cursor = [], None
     while True:
