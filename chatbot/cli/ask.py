@@ -12,7 +12,7 @@ from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.receipts import Receipt, memory_line
 from chatbot.cli.attaching import upload_from_file
 from chatbot.cli.options import chosen_session, discard_empty, options_of
-from chatbot.cli.output import TINY, printable, read_piped, say_json, warn
+from chatbot.cli.output import TINY, read_piped, say_json, say_part, warn
 from chatbot.cli.run import Exit, until_interrupted
 from chatbot.messages import TextDelta
 from chatbot.runtime import Runtime
@@ -65,7 +65,7 @@ async def _ask(runtime: Runtime, args: argparse.Namespace, text: str, files: Seq
 
 def _show(receipt: Receipt, *, is_written: bool) -> None:
     if not is_written:
-        _write(f"{printable(receipt.reply)}\n")
+        say_part(f"{receipt.reply}\n")
     if "withheld" in receipt.memory:
         warn(memory_line(receipt.memory))
 
@@ -90,7 +90,7 @@ class Printer:
         """Print text of the reply; keep a notice until it can be printed."""
         if isinstance(event, TextDelta) and self._streams:
             try:
-                _write(printable(event.text))
+                say_part(event.text)
             except OSError as error:  # the pipe was closed, or the disk is full: the turn stops, as with Ctrl-C
                 self._has_written, self.write_error = False, error
                 raise asyncio.CancelledError from error
@@ -103,12 +103,7 @@ class Printer:
     def end(self) -> None:
         """End the line of the text, and print the notices that wait."""
         if self._has_written:
-            _write("\n")
+            say_part("\n")
             self._has_written = False
         while self._notices:
             warn(self._notices.pop(0))
-
-
-def _write(text: str) -> None:
-    sys.stdout.write(text)
-    sys.stdout.flush()

@@ -57,6 +57,12 @@ def say_unchanged(text: str) -> None:
     print(text)  # noqa: T201 - the one place that prints
 
 
+def say_part(text: str) -> None:
+    """Print a part of a text at once."""
+    sys.stdout.write(printable(text))
+    sys.stdout.flush()
+
+
 def say_json(value: Any) -> None:
     """Print one JSON value."""
     say(_as_json(value, indent=2))

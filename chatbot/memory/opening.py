@@ -143,9 +143,11 @@ class SessionOpening(AsyncResource, Observable):
     async def _create(self, record: SessionRecord) -> SessionHandle:
         stores = self._open_stores(record.store_types)
         self._named_stores.update(record.store_types)
+        making = asyncio.ensure_future(self._catalog.make(record))
         try:
-            await to_its_end(self._catalog.make(record))
+            await asyncio.shield(making)
         except asyncio.CancelledError:
+            await making
             await self._catalog.delete(record)  # nobody knows its id
             raise
         return self._handle(record, stores)
