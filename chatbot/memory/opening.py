@@ -216,8 +216,7 @@ class SessionOpening(AsyncResource, Observable):
     ) -> list[SessionHit]:
         """Return the open sessions that match `text`, best first, each with its best line.
 
-        Archived ones are searched too, unless `wanted` excludes them. `progress` is called while many changed sessions
-        are read.
+        Archived ones too, unless `wanted` excludes them. `progress` is called while many changed sessions are read.
         """
         self.caller.check("read")
         check_type(wanted, SessionFilter | None, "wanted")

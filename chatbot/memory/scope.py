@@ -333,8 +333,7 @@ class Scope(Struct, frozen=True):
 
     def write_view(self, sensitivities: Sensitivities = PUBLIC) -> View:
         """Return the caller's view for a change, which the store allows or refuses. Raises `InvalidValue`."""
-        is_list = hasattr(sensitivities, "__iter__")
-        if not (is_list and (asked := frozenset(sensitivities)).issubset(SENSITIVITIES)):
+        if not (hasattr(sensitivities, "__iter__") and (asked := frozenset(sensitivities)).issubset(SENSITIVITIES)):
             known = ", ".join(SENSITIVITIES)
             raise InvalidValue(f"sensitivities is {sensitivities!r:.80}: it must be a list of {known}")
         own = self.caller
