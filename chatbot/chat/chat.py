@@ -116,7 +116,7 @@ class Chat:
             return receipt
 
     async def dry_run(self, text: str) -> tuple[PromptBundle, Receipt]:
-        """Return the prompt that a turn with `text` would send, and how it was made. Writes nothing."""
+        """Return the prompt that a turn with `text` would send, and how it was made; see `Turn.dry_run`."""
         _check_message(text)
         with observed(self._observer):
             # in this process only, because a lease is a write

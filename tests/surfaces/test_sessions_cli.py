@@ -48,7 +48,7 @@ def make(*titles: str, agent: str = "chat", days_ago: int = 0, said: int = 2) ->
 
 async def _make(titles: tuple[str, ...], agent: str, now: datetime, said: int) -> list[str]:
     made = []
-    async with MemorySystem(HOME, clock=lambda: now) as memory:
+    async with MemorySystem(HOME, clock=lambda: now, ttl=timedelta(days=365)) as memory:
         for title in titles:
             session = await memory.create_session(["basic_session", "observations"], agent, title=title)
             for number in range(said):
@@ -127,6 +127,9 @@ def test_the_empty_and_the_old_can_be_deleted() -> None:
     assert len(from_json("delete", "--empty", "--before", "7d", "--yes")["deleted"]) == 1
     assert titles("list") == ["new", "old"]
     assert len(from_json("delete", "--before", "30d", "--keep-memory", "--yes")["deleted"]) == 1
+    [expired] = make("expired", days_ago=400)
+    assert ok("prune", "--dry-run") == f"would be deleted {expired}\n"
+    command.ok("maintain", CHATBOT_SESSIONS__TTL_DAYS="365")
     assert ok("prune") == "nothing to delete\n"
 
 
