@@ -179,7 +179,7 @@ class Turn:
         await self._transcript.write(*answers)
 
     async def dry_run(self) -> PromptBundle:
-        """Return the prompt that would be sent to the model. Calls no chat model; writes only a remote encoder's cost."""
+        """Return the prompt that would be sent. Calls no chat model; writes only the cost of a remote encoder."""
         self._transcript.show_asked()
         await self._recall()
         return await self._prompt()

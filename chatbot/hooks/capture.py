@@ -178,20 +178,25 @@ class Maintenance(Hook):
     part: ClassVar[Part]
     every: ClassVar[str]
     """Setting with the hours from a run until the next one is due."""
+    recovers_words: ClassVar[bool] = False
+    """Also remember messages of killed turns: at first in the newest sessions, and in all when a run was due."""
 
     def __init__(self, context: HookContext) -> None:
         super().__init__(context)
+        self._is_first = True
         self._policy = context.config.maintenance
         self._every = timedelta(hours=getattr(self._policy, self.every))
         context.capabilities[f"memory.{self.part}"] = self.run
 
     async def handle(self, event: SessionStart | SessionEnd) -> None:
         """Maintain the memory that the session uses, if it uses one."""
-        if event.session.supports(ObservationStore):
-            await self._maintain(event.session)
-
-    async def _maintain(self, session: SessionHandle) -> MaintenanceReport:
-        return await self.run(session.record.store_types)
+        if not event.session.supports(ObservationStore):
+            return
+        report, context = await self.run(event.session.record.store_types), self.context
+        if self.recovers_words and (self._is_first or not report.skipped):
+            newest = _NEWEST if report.skipped else None  # all of them only when a run was due
+            await recover_words(context.memory, context.config, context.agent, exclude=event.session.id, newest=newest)
+        self._is_first = False
 
     async def run(self, stores: tuple[str, ...]) -> MaintenanceReport:
         """Maintain the first of these stores that keeps observations."""
@@ -201,23 +206,12 @@ class Maintenance(Hook):
 
 
 class Consolidation(Maintenance):
-    """Decays memories with time and strengthens them with use, as often as `[maintenance]` says.
-
-    Also remembers messages of killed turns: at first in the newest sessions, and in all of 30 days when a run was due.
-    """
+    """Decays memories with time and strengthens them with use, as often as `[maintenance]` says; recovers words."""
 
     priority = 200
     part = "consolidation"
     every = "consolidate_every_hours"
-    _is_first = True
-
-    async def _maintain(self, session: SessionHandle) -> MaintenanceReport:
-        report, context = await super()._maintain(session), self.context
-        if self._is_first or not report.skipped:
-            newest = _NEWEST if report.skipped else None
-            await recover_words(context.memory, context.config, context.agent, exclude=session.id, newest=newest)
-        self._is_first = False
-        return report
+    recovers_words = True
 
 
 class Compression(Maintenance):
