@@ -133,9 +133,9 @@ def calls_in(receipts: Iterable[Mapping[str, Any]]) -> list[Call]:
 
 
 def cost_text(cost_usd: float, *, is_known: bool = True) -> str:
-    """Format US dollars, with as many digits as needed, and +? at the end where some calls have no known price."""
-    digits = 2 if cost_usd >= 1 or cost_usd == 0 else 4
-    return f"${cost_usd:.{digits}f}{'' if is_known else '+?'}"
+    """Format US dollars, with as many digits as needed; if some are not known, as `over $0.12` or `cost unknown`."""
+    text = f"${cost_usd:.{2 if cost_usd >= 1 or cost_usd == 0 else 4}f}"
+    return text if is_known else f"over {text}" if cost_usd else "cost unknown"
 
 
 _SHORTEST_REPLY = 16
