@@ -296,7 +296,8 @@ class Provider:
         """Return how to set a missing key; `variables` are those that LiteLLM needs."""
         own = variables_of(self.kind)
         usual = " or ".join(own) if set(own) & set(variables) else " and ".join(variables)
-        return f"run `chatbot keys set {self.name or self.kind}`, or set {usual}, or api_key in {self._place}"
+        usual = "" if self.is_custom else f"{usual}, or "  # a name of one's own takes no usual key
+        return f"run `chatbot keys set {self.name or self.kind}`, or set {usual}api_key in {self._place}"
 
     def with_advice(self, error: ModelError) -> ModelError:
         """Return the error of a call with advice: which server, key or setting to check. Guests see no advice."""

@@ -205,6 +205,8 @@ async def test_an_error_about_an_unknown_provider_names_the_nearest_your_own_inc
         with pytest.raises(ConfigError, match=re.escape(advice)):
             check_takes_key(name, own)
     assert "did you mean 'mybox'" in await why_not_callable(ModelSettings(name="mybx/llama"), own)
+    told = await why_not_callable(ModelSettings(name="mybox/x"), configured({"mybox": {"kind": "openai"}}))
+    assert told.endswith("run `chatbot keys set mybox`, or set api_key in [providers.mybox]"), "no usual key is taken"
 
 
 CONFIG = '[model]\nname = "openai/gpt"\n[providers.openai]\napi_key = "key-of-openai."\napi_base = "https://base-of-openai./v1"\n'
