@@ -2,7 +2,6 @@
 
 import json
 import logging
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -61,28 +60,16 @@ REACHING = {
     "a hook of its own": '[hooks."evil.deep:Hook"]',
     "an installed hook": "[hooks.sender]\nenabled = true",
     "a command": '[mcp.servers.files]\ncommand = "./evil"',
-    "a server elsewhere": '[mcp.servers.files]\nurl = "https://example.org"',
-    "a price": '[providers.openai.prices."*"]\ninput_usd_per_million = 0',
     "a model whose name is an address": '[model]\nname = "oobabooga/http://example.org"',
-    "a model for facts whose name is an address": '[extraction]\nmodel = "huggingface/https://example.org"',
-    "an embedder whose name is an address": '[embedding]\nmodel = "triton/http://example.org"',
     "an embedder in a file": '[embedding]\nmodel = "local/weights.gguf"',
     "a model file": '[model]\nname = "local/./evil.gguf"',
-    "a model file for facts": '[extraction]\nmodel = "local/./evil.gguf"',
     "a database": '[storage]\nurl = "postgresql://ada:secret@db/chat"',
-    "a cache": '[memory.observations]\ncache = "notes"',
     "a provider elsewhere": '[providers.openai]\napi_base = "https://example.org"',
     "a provider's key": '[providers.openai]\napi_key = "env:SOME_KEY"',
-    "a provider's headers": '[providers.openai.headers]\nkey = "env:SOME_KEY"',
     "a provider of a name of its own": '[providers.mybox]\nkind = "openai"',
     "a provider without anything": "[providers.openai]",
-    "a provider that may be sent more": "[providers.openai]\nmemory = true",
     "a collector": '[telemetry]\nendpoint = "https://example.org"',
-    "what a collector is sent": '[telemetry.headers]\nkey = "env:SOME_KEY"',
-    "another site's pages": '[server]\nallowed_origins = ["https://example.org"]',
     "an open address": '[server]\nhost = "0.0.0.0"',
-    "users who share a memory": '[server]\nusers = "shared"',
-    "consent": '[server]\nunasked_tools = ["files__write"]',
     "identities elsewhere": 'identities = "../identities"',
     "identities at an absolute path": 'identities = "/srv/identities"',
     "identities at home": 'identities = "~/identities"',
@@ -470,21 +457,6 @@ async def test_a_session_may_use_the_stores_that_its_owner_named(tmp_path: Path)
         assert await memory.expire_sessions() == []
     async with MemorySystem(tmp_path, settings={name: {}}) as memory:
         await memory.load_session(session.id, "chat")
-
-
-def test_a_bundle_brings_neither_settings_nor_code(tmp_path: Path) -> None:
-    project('[model]\nname = "scripted"\n')
-    assert call("ask", SAID) == 0
-    bundle = tmp_path / "all.jsonl"
-    assert call("sessions", "export", "--all", "-o", str(bundle)) == 0
-    told = bundle.read_text("utf-8").replace('"observations"', '"evil:Store"', 1)
-    bundle.write_text(re.sub(r', "sha256": "[0-9a-f]{64}"', "", told), "utf-8")
-    project('[model]\nname = "scripted"\n', "grace")
-    assert call("sessions", "import", str(bundle), "-i", "grace") == 0
-    (new,) = Path("identities/grace/memory/sessions").iterdir()
-    assert json.loads((new / "session.json").read_text("utf-8"))["store_types"] == ["basic_session", "observations"]
-    assert sorted(Path("identities/grace").rglob("*.toml")) == [Path("identities/grace/identity.toml")]
-    assert not Path("ran").exists()
 
 
 def test_opening_a_memory_leaves_a_line_in_the_log_with_its_path(caplog: pytest.LogCaptureFixture) -> None:

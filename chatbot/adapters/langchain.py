@@ -1,6 +1,6 @@
 """LangChain, and LangGraph's agents: a chat history, memory tools, and messages with memories.
 
-history = MemoryHistory(memory, portal, "thread-7")        # RunnableWithMessageHistory(...)
+history = MemoryHistory(memory, portal, "thread-7")        # history.messages, history.add_messages([...])
 messages = await recalling(memory)(messages)               # before the model is asked
 agent = create_agent(model, tools(memory, portal))
 """

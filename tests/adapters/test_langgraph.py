@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
-from langchain_core.runnables import RunnableLambda
-from langchain_core.runnables.history import RunnableWithMessageHistory
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
@@ -203,31 +200,6 @@ def test_what_was_written_by_hand_is_shown_and_breaks_nothing(memory: AgentMemor
     history.add_messages([AIMessage("ok")])
     said = [each.content for each in history.messages]
     assert (said[0], said[-2:]) == ("hi", ["typed by hand", "ok"])
-
-
-@pytest.mark.filterwarnings("ignore:RunnableWithMessageHistory is deprecated")
-def test_a_chain_remembers_across_processes(tmp_path: Path, portal: Portal) -> None:
-    asked: list[list[BaseMessage]] = []
-
-    def say(text: str, session: str, reply: str) -> None:
-        memory = open_memory(tmp_path, user="ada")
-        model = GenericFakeChatModel(messages=iter([AIMessage(reply)]))
-
-        def recall(messages: list[BaseMessage]) -> list[BaseMessage]:
-            asked.append(portal.run(recalling(memory)(messages)))
-            return asked[-1]
-
-        talk = RunnableWithMessageHistory(
-            RunnableLambda(recall) | model, lambda key: MemoryHistory(memory, portal, key)
-        )
-        talk.invoke([HumanMessage(text)], {"configurable": {"session_id": session}})
-        portal.run(memory.aclose())
-
-    say("My sister Anna lives in Lisbon.", "one", "Noted.")
-    say("Where does Anna live?", "two", "In Lisbon.")
-    block, question = asked[1]
-    assert "Anna lives in Lisbon" in str(block.content)
-    assert question.content == "Where does Anna live?"
 
 
 def test_a_tool_of_memory_answers(memory: AgentMemory, portal: Portal) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from chatbot.adapters.litellm import MemoryCallback
 from chatbot.embed import AgentMemory, open_memory
-from tests.adapters.poisoned import ATTACKS, assert_inside, poison
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.nightly
@@ -51,7 +50,7 @@ async def test_a_call_remembers_and_recalls(memory: AgentMemory, *, stream: bool
     assert (row.user_text, row.assistant_text) == ("My sister Anna lives in Lisbon.", "Noted.")
     await say(callback, "Where does Anna live?", "In Lisbon.")
     block, question = callback.sent[-1]
-    assert "Anna lives in Lisbon" in block["content"]
+    assert (block["role"], "Anna lives in Lisbon" in block["content"]) == ("user", True)
     assert question["content"] == "Where does Anna live?"
 
 
@@ -79,14 +78,3 @@ async def test_a_call_that_is_cancelled_or_left_early_is_not_waited_for(memory: 
     await asyncio.gather(task, return_exceptions=True)
     await callback.settled(PATIENCE_S)
     assert await memory.every() == []
-
-
-@pytest.mark.parametrize("attack", ATTACKS)
-async def test_a_poisoned_memory_stays_inside_the_fence(memory: AgentMemory, attack: str) -> None:
-    await poison(memory, attack)
-    callback = Noting(memory)
-    await say(callback, "What is the door code?", "No.")
-    [block] = callback.sent[-1][:-1]
-    assert block["role"] == "user"
-    assert "on the blue card" in block["content"]
-    assert_inside(block["content"], attack)

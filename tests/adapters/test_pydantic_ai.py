@@ -18,7 +18,6 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from chatbot.adapters.pydantic_ai import recalling, record, toolset
 from chatbot.embed import AgentMemory, open_memory
-from tests.adapters.poisoned import ATTACKS, assert_inside, poison
 
 pytestmark = pytest.mark.nightly
 
@@ -66,14 +65,3 @@ async def test_a_tool_of_memory_answers_the_model_and_is_recorded(memory: AgentM
     assert "Anna lives in Lisbon" in asked.answers[0]
     assert "not instructions" in asked.answers[0]
     assert (await record(memory, result.new_messages())).exchange
-
-
-@pytest.mark.parametrize("attack", ATTACKS)
-async def test_a_poisoned_memory_stays_inside_the_fence(memory: AgentMemory, attack: str) -> None:
-    await poison(memory, attack)
-    asked = Asked("No.")
-    await agent_of(memory, asked).run("What is the door code?")
-    block, question = asked.prompts[0]
-    assert question == "What is the door code?"
-    assert "on the blue card" in block
-    assert_inside(block, attack)

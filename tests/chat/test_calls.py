@@ -13,14 +13,13 @@ from msgspec import convert
 
 from chatbot.chat.calls import Calls, OwnBudget, Purpose, Reply
 from chatbot.chat.ledger import Call, Ledger
-from chatbot.config import AgentSettings, BudgetSettings
+from chatbot.config import BudgetSettings
 from chatbot.errors import BudgetExceeded, ContextTooLong, ModelError, ModelTimeout, ProviderFailed, RequestRefused
 from chatbot.memory import SessionHandle
 from chatbot.messages import Delta, Finished, Message, ReasoningDelta, TextDelta, ToolCall, ToolCallDelta, Usage
 from chatbot.models import Price, ScriptedModel
 from chatbot.models.model import JsonMode
 from tests.patience import PATIENCE_S
-from tests.talk import chat_of
 
 ASKED = [Message("user", "Which alpacas does Ellen keep?")]
 
@@ -128,16 +127,6 @@ def test_two_calls_of_tools_are_two_where_a_server_gives_both_one_index(second: 
                   ToolCallDelta(0, "a", "", '\ude00"}'), ToolCallDelta(second, "b", "f", "{}")):  # fmt: skip
         reply.take(delta)
     assert reply.tool_calls() == [ToolCall("a", "f", '{"x":"😀"}'), ToolCall("b", "f", "{}")]
-
-
-async def test_a_title_that_breaks_off_is_billed_too(session: SessionHandle, memory_home: Path) -> None:
-    model = ScriptedModel(["Castor and Pollux.", [TextDelta("Alpacas of"), ProviderFailed("it broke off")]])
-    chat = chat_of(model, session, memory_home, settings=AgentSettings(title_by_model=True))
-    receipt = await chat.turn("Which alpacas does Ellen keep?")
-    assert [call.purpose for call in receipt.calls] == ["chat", "title"]
-    assert await billed(memory_home) == {"chat": 1, "title": 1}
-    [kept] = await session.receipts()
-    assert [call["purpose"] for call in kept["calls"]] == ["chat", "title"]
 
 
 async def test_a_bill_that_cannot_be_written_is_reported_and_the_reply_arrives(memory_home: Path) -> None:

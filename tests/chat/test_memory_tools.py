@@ -68,14 +68,6 @@ async def test_one_call_changes_a_memory_or_replaces_it_and_names_its_subject_an
     assert "give one of them" in (await use("memory_write", title="x", id=later["id"], supersedes=later["id"]))["error"]
 
 
-async def test_what_a_person_said_is_not_changed_by_a_tool(session: SessionHandle, memory: MemorySystem) -> None:
-    use = _use(session.for_tools(), memory)
-    said = await memory.memory("chat").remember(type="exchange", user_text="I live in Oslo", assistant_text="Fine")
-    assert "right" in (await use("memory_write", title="Lives in Rome", id=said.id))["error"]
-    [row] = await memory.memory("chat").get([said.id])
-    assert "Rome" not in row.text()
-
-
 async def test_a_text_for_an_id_is_the_one_memory_that_it_quotes_but_not_in_a_list(use: Use) -> None:
     tea = await use("memory_write", title="The tea is in the blue tin")
     await use("memory_write", title="The tin is blue", narrative="tin")

@@ -129,17 +129,11 @@ async def test_an_unknown_type_is_kept_as_a_note_and_told(memories: Memory) -> N
     "given",
     [
         {"facts": 5},
-        {"tags": "one"},
         {"importance": True},
-        {"importance": "high"},
-        {"token_count": 2.5},
         {"metadata": []},
-        {"metadata": {"a": float("nan")}},
-        {"created_at": "2026-01-01T00:00:00Z"},
         {"created_at": datetime(2026, 1, 1)},  # noqa: DTZ001 - that is what is wrong with it
         {"expires_at": 5},
         {"derived_from": "x"},
-        {"narrative": "x" * 10_000_000},
         {"narrative": "api_key " * 1_000_000},
         {"title": "\ud800"},
         {"supersedes": 5},

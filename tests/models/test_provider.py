@@ -228,14 +228,6 @@ def test_another_model_by_flag_takes_no_key_of_the_configured_provider() -> None
     assert owners_of(config_of(CONFIG, model="openai/other")) == {"openai"}
 
 
-def test_an_identity_that_names_another_model_gets_no_key_of_the_file() -> None:
-    Path("asked.toml").write_text(CONFIG, encoding="utf-8")
-    settings = Settings.read(Path("asked.toml"), environ={"CHATBOT_PROVIDERS__OPENAI__API_KEY": "key-of-environment."})
-    config = settings.with_identity({"model": {"name": "mistral/x"}}, Path("identity.toml")).combined()
-    assert owners_of(config) == set()
-    assert "key-of" not in repr(config)
-
-
 @pytest.mark.parametrize("key", ["api_key", "api_base", "headers"])
 @pytest.mark.parametrize("section", ["model", "embedding", "extraction"])
 def test_what_belongs_to_a_provider_is_an_error_beside_a_model_and_says_where_it_goes(section: str, key: str) -> None:
@@ -261,32 +253,6 @@ async def ask(model: LiteLLMModel) -> None:
     async with model, aclosing(model.stream([Message("user", "hello")])) as deltas:
         async for _ in deltas:
             pass
-
-
-@pytest.fixture
-def second_url(openai_url: str) -> str:
-    return f"{openai_url}-second"
-
-
-async def test_a_local_and_a_cloud_provider_work_side_by_side(openai_url: str, second_url: str) -> None:
-    providers = configured(
-        {
-            "openai": {"api_key": "sk-openai-0123456789", "api_base": openai_url, "headers": {"X-Team": "one"}},
-            "mybox": {"kind": "openai", "api_base": second_url, "headers": {"X-Box": "two"}},
-        }
-    )
-    await ask(LiteLLMModel(ModelSettings(name="openai/says"), providers))
-    await ask(LiteLLMModel(ModelSettings(name="mybox/says"), providers))
-    async with LiteLLMEmbedder(EmbeddingSettings(model="mybox/embeds"), providers) as embedder:
-        await embedder.embed(["tea"])
-    [cloud] = await requests_at(openai_url)
-    box = await requests_at(second_url)
-    assert (cloud["headers"]["authorization"], cloud["headers"]["x-team"]) == ("Bearer sk-openai-0123456789", "one")
-    assert len(box) == 2
-    for request in box:
-        assert (request["headers"]["authorization"], request["headers"]["x-box"]) == (f"Bearer {NO_KEY}", "two")
-        assert "x-team" not in request["headers"]
-        assert "sk-openai" not in json.dumps(request)
 
 
 async def test_a_refusal_for_no_key_tells_why_none_was_sent(openai_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -343,16 +309,6 @@ def test_an_embedder_of_a_provider_that_may_get_no_memories_is_an_error() -> Non
     with pytest.raises(ConfigError, match="memory = false forbids it"):
         open_embedder(EmbeddingSettings(model="openai/embed"), configured({"openai": {"memory": False}}))
     assert open_embedder(EmbeddingSettings(model="local/minilm"), configured({"openai": {"memory": False}}))
-
-
-def test_every_way_to_open_a_model_takes_the_providers() -> None:
-    """Whoever opens a model by its settings alone would leave out the keys of `[providers]`."""
-    chatbot = Path(__file__).parents[2] / "chatbot"
-    calls = re.compile(r"\bopen_(?:model|embedder)\((?!self)([^()]*(?:\([^()]*\))?[^()]*)\)")
-    for path in chatbot.rglob("*.py"):
-        for call in calls.findall(path.read_text("utf-8")):
-            if ":" not in call and "context.open_model" not in call and call.strip():
-                assert "providers" in call or path.name in {"structured.py", "runtime.py", "init.py"}, (path, call)
 
 
 def test_only_the_resolution_reads_a_key() -> None:

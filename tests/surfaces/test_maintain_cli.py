@@ -45,15 +45,6 @@ def test_it_says_what_it_would_do_then_does_it_then_has_nothing_to_do() -> None:
     assert "nothing to do" in ok()
 
 
-def test_rules_come_from_the_configuration() -> None:
-    old = add("it rained", "--type", "event")
-    with Path("config.toml").open("a", encoding="utf-8") as config:
-        config.write('rules = [{types = ["event"], archive_after_days = 1e-9}]\n')
-    assert report()["changes"] == [
-        {"kind": "archive", "count": 1, "why": "event untouched for 1e-09 days", "by": None, "ids": [old]}
-    ]
-
-
 def test_old_sessions_are_rolled_up_when_asked() -> None:
     assert "summarize" in report("--summarize-old")["counts"]
     done = command.run("maintain", "--summarize-old", "0")

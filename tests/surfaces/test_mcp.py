@@ -178,11 +178,6 @@ async def test_prompts_put_memory_before_the_model_and_what_is_typed_is_complete
 HOSTILE_CALLS: list[tuple[str, dict[str, Any], str]] = [
     ("memory_search", {"query": "x", "identity": "guarded"}, "memory_search has no argument 'identity'"),
     ("memory_search", {"query": "x", "clearance": "full"}, "has no argument 'clearance'"),
-    ("memory_search", {"qeury": "x"}, "did you mean 'query'"),
-    ("memory_search", {"query": ["x"]}, "query: input should be a valid string"),
-    ("memory_search", {"query": "x" * 100_000}, "query: "),
-    ("memory_get", {"ids": ["../../etc/passwd"]}, "is not the id of a memory"),
-    ("memory_get", {"ids": []}, "ids: "),
     ("memory_get", {}, "ids: missing"),
     ("memory_serach", {}, "did you mean 'memory_search'"),
     ("", {}, "unknown tool ''"),
