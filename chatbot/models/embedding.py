@@ -74,6 +74,7 @@ class LiteLLMEmbedder(LiteLLMClient, JudgingEmbedder):
         """Embed the texts in a call that is tried up to three times."""
         tried = 0
         while texts:
+            self.provider.check_before_call()  # what is remembered is not sent for nothing
             try:
                 return await self._call(texts)
             except ModelError as error:

@@ -48,6 +48,9 @@ async def test_the_key_may_stand_in_a_variable(openai_url: str, monkeypatch: pyt
     assert call["headers"]["authorization"] == f"Bearer {KEY}"
     with pytest.raises(KeyRefused, match="NO_SUCH_VARIABLE, which is not set"):
         await embedded(openai_url, "embeds", key="env:NO_SUCH_VARIABLE")
+    async with LiteLLMEmbedder(EmbeddingSettings(model="openai/embeds")) as keyless:
+        with pytest.raises(KeyRefused, match="openai/embeds needs a key: run `chatbot keys set openai`"):
+            await keyless.embed(["nothing is sent"])
 
 
 async def test_vectors_can_be_asked_to_be_shorter(openai_url: str) -> None:
