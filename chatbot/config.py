@@ -270,7 +270,6 @@ STANDING = {
     "money": "What do I pay, owe and save?",
     "dates": "Which birthdays and anniversaries matter to me?",
 }
-"""The built-in standing questions, by name."""
 
 
 class StandingSettings(Section, frozen=True):

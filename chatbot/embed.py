@@ -55,7 +55,6 @@ __all__ = ["AgentMemory", "MemoryContext", "MemoryTool", "Portal", "RecordResult
 
 Result = TypeVar("Result")
 AnyMessage = TypeVar("AnyMessage", bound=Mapping[str, Any])
-"""The type of a client's messages."""
 _CLOCKS_APART = timedelta(minutes=1)
 """How far a sender's clock may be ahead of ours."""
 _LOOKED_BACK = 20
@@ -128,7 +127,6 @@ class MemoryTool:
     def __init__(self, spec: ToolSpec, box: Toolbox) -> None:
         self.name, self.description = spec.name, spec.description
         self.parameters = spec.parameters
-        """JSON schema of the arguments."""
         self.schema: Any = spec.as_openai()
         """The tool in the format of chat completions, which LiteLLM converts for providers; `Any` fits every SDK."""
         self._box = box

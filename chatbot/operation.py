@@ -24,14 +24,11 @@ OperationEffect = Literal["reads", "adds", "changes", "destroys"]
 _RIGHTS: dict[OperationEffect, Right] = {"reads": "read", "adds": "write", "changes": "write", "destroys": "erase"}
 
 Line = Annotated[str, "Line"]
-"""Text on one line."""
 Name = Annotated[str, "Name"]
 """Non-empty text on one line."""
 Title = Annotated[str, "Title"]
-"""The title of a session."""
 Text = Annotated[str, "Text"]
 Query = Annotated[str, "Query"]
-"""Words to look for."""
 Id = Annotated[str, "Id"]
 """The id of a memory. On the command line its beginning is enough."""
 FactId = Annotated[str, "FactId"]
@@ -40,7 +37,6 @@ LineKey = Annotated[str, "LineKey"]
 SessionId = Annotated[str, "SessionId"]
 """The id of a session; on the command line its beginning, or the title."""
 Limit = Annotated[int, "Limit"]
-"""Size of a page."""
 Count = Annotated[int, "Count"]
 RankCursor = Annotated[str, "RankCursor"]
 """Number of items to skip."""
@@ -172,9 +168,7 @@ class Operation(Struct, frozen=True):
     cli: str = ""
     """The verb, such as `memory tasks add`."""
     http: str = ""
-    """The method and the path."""
     tool: str = ""
-    """The name of the tool."""
     model: bool = True
     """True if the chat's own model may call the tool; otherwise only MCP clients may."""
     first: bool = False

@@ -69,13 +69,10 @@ class Context(Struct, frozen=True):
     any_agent: bool = True
     """True if the caller may open sessions of other agents, too."""
     writer: str = "user"
-    """The source of new rows."""
     own: memory.SessionHandle | None = None
     """The running session, which a search of sessions leaves out."""
     store_types: Sequence[str] = ()
-    """The stores of new sessions."""
     progress: Progress | None = None
-    """Called with the progress of long work."""
     stop_turns: Callable[[str], Awaitable[object]] | None = None
     """Stops running turns of a session before it is deleted."""
 

@@ -119,11 +119,6 @@ class Runtime(AsyncResource):
             await self._servers.tools()
 
     @property
-    def is_at_rest(self) -> bool:
-        """True if nothing runs in the background: no hook, and no embedding."""
-        return self.hooks.is_settled() and not self.memory.is_embedding
-
-    @property
     def remembers(self) -> bool:
         """True if the agent has a memory beyond a session."""
         return self._ephemeral or self.setup.observations is not None

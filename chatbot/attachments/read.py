@@ -69,7 +69,6 @@ class Attachment:
     data: bytes = field(repr=False)
     text: str | None = field(default=None, repr=False)
     redacted: tuple[str, ...] = ()
-    """Kinds of secrets that were removed from the text."""
     is_cut: bool = False
     """True if `text` is only the beginning of the document."""
 

@@ -32,11 +32,8 @@ class Attachments:
         self._notice = notice
         self._in_memory: dict[str, bytes] = {}
 
-    async def store(self, attachments: Sequence[Attachment]) -> list[tuple[Link, dict[str, Any]]]:
-        """Store the attachments; return the link of each, and its line in the receipt."""
-        return [await self._store(each) for each in attachments]
-
-    async def _store(self, attachment: Attachment) -> tuple[Link, dict[str, Any]]:
+    async def store(self, attachment: Attachment) -> tuple[Link, dict[str, Any]]:
+        """Store an attachment; return its link, and its line in the receipt."""
         if self._session is None:
             kept = {blob_name(data, suffix): data for data, suffix in attachment.blobs}
             self._in_memory |= kept

@@ -68,7 +68,6 @@ class Chat:
         observer: Observer | None = None,
     ) -> None:
         self.model = model
-        """The model of the next turn."""
         self.session = session
         self.rules = rules
         self.tools = tools or Toolbox()

@@ -44,7 +44,6 @@ _WITHHELD = '{"withheld": "this answer is not sent to this provider"}'
 _OTHER_REPLY = re.compile(r"reply-([1-9]\d{0,5})-(.+)")
 
 DialogueLine = tuple[str, str]
-"""A role and a content, as a transcript entry holds them."""
 
 
 def tool_call_line(calls: Iterable[ToolCall]) -> DialogueLine:
@@ -203,9 +202,7 @@ class TurnTranscript:
         self.asked = asked
         """The user's entry, with the links of attachments."""
         self.asked_at = clock()
-        """Time of the user's entry."""
         self.reply_number = 1
-        """The number of the reply among those to the same message."""
         self._own: list[TranscriptEntry] = []
         """The entries of this turn: a store may keep fewer."""
         self._unsaved: list[DialogueLine] = []

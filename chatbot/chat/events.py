@@ -156,7 +156,6 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
     reply: str
     tools: tuple[ToolResult, ...]
     recalled: PromptMemory
-    """The memory block of the prompt."""
     memory: ConversationMemory | None
     notice: Callable[[str], None]
     answers: tuple[object, ...] = ()

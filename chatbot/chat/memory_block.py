@@ -57,7 +57,6 @@ class MemoryBlock(Struct, frozen=True):
     dropped: tuple[tuple[str, str], ...] = ()
     """Ids with the reason: the governor's, or `budget`, `limit`, `repeated`."""
     listed: tuple[str, ...] = ()
-    """Ids of rows shown only by title."""
     excerpts: tuple[str, ...] = ()
     """Injected ids of which only the best passages are shown."""
     profile: tuple[str, ...] = ()

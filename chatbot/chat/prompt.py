@@ -272,7 +272,6 @@ class PromptBundle(Struct, frozen=True):
     parts: Mapping[str, int] = field(default_factory=dict)
     """Tokens of persona, tools, summary, window, memory and, where there are any, the texts of attachments."""
     reply_tokens: int = 0
-    """Tokens kept free for the reply."""
     context_window: int = 0
     left_out: int = 0
     exchanges: int = 0

@@ -68,7 +68,6 @@ class Receipt(Struct):
     remembered: str | None = None
     """The observation that keeps this exchange."""
     title: str = ""
-    """The title that this turn gave the session."""
     notices: list[str] = field(default_factory=list)
     error: str | None = None
     lost: bool = False

@@ -149,7 +149,7 @@ class Turn:
             self.receipt.resumed_at = self._chat.clock()
             self._transcript.resume(await dialogue.last_exchange(self._session))
         else:
-            kept = await self._attached.store(self._files)
+            kept = [await self._attached.store(each) for each in self._files]
             self.receipt.attachments = [record for _, record in kept]
             if self._session is not None and not self._client.keeps:
                 mark = {"version": 1, "kind": NOT_KEPT, "at": format_time(self._transcript.asked_at)}

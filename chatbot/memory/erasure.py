@@ -62,7 +62,6 @@ class Erasure(Struct, frozen=True, kw_only=True):
     observations: tuple[Observation, ...] = ()
     """Named or matching rows, then those derived from them, store by store."""
     derived: frozenset[str] = frozenset()
-    """Ids of the derived rows."""
     facts: tuple[Triple, ...] = ()
     forks: tuple[str, ...] = ()
     """Forks of a deleted session, which keep their copy of the transcript."""

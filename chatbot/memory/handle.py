@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from chatbot.memory.system import MemorySystem
 
 CHOICES = "choices"
-"""Key of a session's `Choices`."""
 SUMMARY_KEYS = ("episode_summary", "episode_told")
 """Keys of summaries of a transcript; missing ones are recreated."""
 _TURN_RIGHTS: frozenset[Right] = frozenset({"read", "write", "erase"})

@@ -37,7 +37,6 @@ class Hit(Struct, frozen=True):
     observation: Observation
     score: float
     parts: Mapping[str, float] = field(default_factory=dict)
-    """Parts of the score."""
 
     def brief(self) -> dict[str, Any]:
         """Return what is needed to decide whether to read the whole row."""
@@ -65,11 +64,9 @@ class Ranking(TimedFilter, frozen=True, kw_only=True):
     limit: int = 0
     """Maximum number of hits; 0 means 10."""
     offset: int = 0
-    """Number of hits to skip."""
     max_tokens: int | None = None
     """Maximum tokens of the list; at least one hit is returned."""
     count_use: bool = True
-    """True to count the hits as used."""
 
 
 class Batch(Ranking, frozen=True):
@@ -90,7 +87,6 @@ class RecallOptions(TimedFilter, frozen=True, kw_only=True):
     limit: int = 5
     profile: str = "inject"
     exclude: Collection[str] = ()
-    """Ids of rows that are not recalled."""
     need: float | None = None
     """The score of the head `needs_memory` for the question; None if nothing judged it."""
     statements: bool = False

@@ -74,7 +74,6 @@ utc_now: Callable[[], datetime] = partial(datetime.now, UTC)
 
 
 LONGEST_LABEL = 1_000
-"""Maximum characters of a user's label."""
 LONGEST_NAME = 200
 """Maximum characters of a namespace, without that of a user inside it."""
 _LONGEST_WRITTEN = 200
@@ -178,7 +177,6 @@ class Caller(Struct, frozen=True):
     clearance: Clearance = "full"
     rights: frozenset[Right] = EVERY_RIGHT
     observer: Observer | None = None
-    """Observer that is given spans and counts of each operation."""
     sensitivity: Sensitivity = "public"
     """Minimum sensitivity of what they write."""
     project: str | None = None
@@ -261,15 +259,12 @@ class SystemOptions(Struct, frozen=True, kw_only=True):
     observations: str | None = None
     """Store of memories without a session; by default `observations`, or `in_memory` without a home."""
     plugins_beside: Path | None = None
-    """Folder to search for plug-ins."""
     profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
     """Profiles of ranking: `search`, `recent`, `inject` and custom ones."""
     questions: Callable[[], Sequence[StandingSettings]] = standing_questions
-    """Returns the standing questions."""
     bill: Billing | None = None
     """Called after each call of the embedder, to bill it."""
     on_event: EventListener | None = None
-    """Called after each operation."""
     project: str = ""
     """Project of new sessions of a caller that is not in a project."""
 

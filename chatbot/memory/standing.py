@@ -45,7 +45,6 @@ class StandingAnswer(Struct, frozen=True):
     """Model that summarizes the answer; empty for none."""
     rows: Sequence[Observation]
     sentence: str = ""
-    """The model's summary of these rows."""
 
     @property
     def made_of(self) -> list[str]:

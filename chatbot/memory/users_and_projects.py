@@ -43,7 +43,6 @@ class User:
     """Number of rows and facts, of any status."""
     sessions: int
     used_at: datetime | None
-    """Last use of a session."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,6 @@ class UserErasure:
     memories: int
     """Number of rows and facts."""
     sessions: tuple[str, ...]
-    """Ids of sessions."""
 
 
 async def users_in(memory: MemorySystem) -> list[User]:
@@ -168,7 +166,6 @@ class Project:
     """Active memories, and facts."""
     sessions: int
     used_at: datetime | None
-    """Time of the last use of one of its sessions."""
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it as plain JSON values."""

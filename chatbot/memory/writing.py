@@ -37,12 +37,10 @@ from chatbot.stores.text.analysis import terms
 CONCEPTS = ("how-it-works", "why-it-exists", "what-changed", "problem-solution", "gotcha", "pattern", "trade-off")
 """Kinds of knowledge by which memories can be found."""
 DEFAULT_TYPE: Type = "discovery"
-"""Default type of a memory that a user adds."""
 TASK = "task"
 """The type of a task, and the value under the metadata key `KIND` of every row that is one."""
 STARTUP = "startup"
 PENDING = {"status": "pending", "scope": "collaborative", "priority": "normal", "surface": STARTUP}
-"""Metadata of a new task."""
 _BATCH = 500
 _AT_ONCE = 16
 """Drafts checked in a row before other tasks get a turn."""
@@ -75,7 +73,6 @@ class Draft(Change):
     source: Line = "agent"
     created_at: datetime | None = None
     supersedes: str | None = None
-    """The observation that it replaces."""
     forgets: str | None = None
     """The observation that is no longer true, to be forgotten in the same step."""
 

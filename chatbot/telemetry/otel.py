@@ -60,7 +60,6 @@ _MEMORY_S = (0.0001, 0.0003, 0.001, 0.003, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0)
 _MEASURED_EVERY_S = 60.0
 _LONGEST_WAIT_S = 2.0
 
-
 _ATTRIBUTES = {
     "access": "chatbot.store.access",
     "agent": "gen_ai.agent.name",
@@ -100,7 +99,6 @@ class _Kind:
     about: str
     labels: Collection[str]
     fixed: Mapping[str, str] = field(default_factory=dict)
-    """Attributes that are the same in every span."""
     borders: Sequence[float] = _MEMORY_S
     role: SpanKind = SpanKind.INTERNAL
     attributes: Mapping[str, str] = field(default_factory=lambda: _ATTRIBUTES)

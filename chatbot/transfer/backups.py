@@ -33,7 +33,6 @@ from chatbot.transfer.untrusted import VERSION
 
 _HEAD = "backup.json"
 BACKUP_NAME = "{}-{:%Y-%m-%d}.chatbot"
-"""Name of the file of a backup, by identity and time."""
 _ATTEMPTS = 5
 INTERRUPTIONS = (StoreBusy, StoreFailed)
 """Errors after which a restore can be continued: the backup is good, but the storage failed."""

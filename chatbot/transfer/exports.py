@@ -52,7 +52,6 @@ SESSION, MEMORIES, END = "session", "memories", "end"
 """Lines of a bundle that begin and end a part of it."""
 EXPORTED_SENSITIVITIES: tuple[Sensitivity, ...] = ("public", "private")
 SUFFIXES = {"markdown": ".md", "jsonl": ".jsonl"}
-"""File suffixes of the formats of a session."""
 VERSION = 1
 _LONGEST_TITLE = 80
 
@@ -76,7 +75,6 @@ class SessionExport:
     receipts: tuple[Mapping[str, Any], ...] = ()
     remembered: MemoryExport = MemoryExport()
     redacted: tuple[str, ...] = ()
-    """Kinds of the secrets that were redacted."""
     attachments: tuple[tuple[str, bytes], ...] = ()
     """The files that messages name; only JSON lines hold them."""
 

@@ -95,7 +95,6 @@ class KnownRows:
         self.memories = memories
         self.by_key = {str(row.metadata.get(KEY)): row for row in reversed(rows)}
         self.by_hash = {str(row.metadata.get(HASH)): row.id for row in reversed(rows)}
-        """Ids of rows by the hash of their items."""
         self.repeated: set[str] = set()
         """Hashes of known rows that the import repeats."""
         self.by_content: dict[tuple[str, str, str], str] = {}

@@ -73,7 +73,6 @@ class SyncReport:
     place: str
     dry_run: bool = False
     is_new: bool = False
-    """True if nothing was there before."""
     taken: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_WORDS, 0))
     given: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_WORDS, 0))
     forks: list[str] = field(default_factory=list)
@@ -105,13 +104,11 @@ class ServerAnswer(msgspec.Struct):
     """Answer of a server, which has the files that are new to the other machine."""
 
     identity: IdentityMark
-    """Id of the server's identity."""
     files: dict[str, bytes]
     """Files by name; in base64 when sent."""
     taken: list[str]
     """Names of the other machine's files that were merged."""
     aside: list[RefusedFile]
-    """Refused files."""
 
 
 class SyncPlace(ABC):

@@ -34,7 +34,6 @@ def portable(record: SessionRecord) -> dict[str, Any]:
 
 
 Transcript = Sequence[tuple[str, TranscriptEntry]]
-"""Entries of a transcript with their ids."""
 
 
 def with_ids(entries: Iterable[TranscriptEntry]) -> list[tuple[str, TranscriptEntry]]:
@@ -124,12 +123,10 @@ class SessionState(Struct):
     times: dict[str, str] = {}
     """When fields of the record were changed."""
     ids: list[str] = []
-    """Ids of its entries."""
     files: list[str] = []
     cut: list[str] = []
     """Entries and files that were removed on any machine."""
     keys: list[str] = []
-    """Keys of its values."""
     dead: dict[str, str] = {}
     """When values were removed, by key."""
     stamp: str = ""
