@@ -328,10 +328,7 @@ class SessionHandle:
 
     async def rename(self, title: str, *, instead_of: str | None = None) -> None:
         """Set the title; an empty one removes it. With `instead_of`, only if that is its title. Durable on return."""
-        now = self._environment.clock()
-        await self._change(
-            "write", lambda record: record.renamed(title).used(now) if instead_of in {None, record.title} else record
-        )
+        await self._change("write", lambda each: each.renamed(title) if instead_of in {None, each.title} else each)
 
     async def pin(self, *, undo: bool = False) -> None:
         """Pin the session, so that lists for people show it first, or unpin it. Durable on return."""

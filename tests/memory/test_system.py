@@ -218,19 +218,19 @@ async def test_a_rename_survives_what_an_older_handle_writes_down(memory: Memory
     assert (await memory.find_session("new")).id == session.id
 
 
-async def test_renaming_and_replacing_a_reply_are_uses_of_the_session(memory_home: Path) -> None:
+async def test_replacing_a_reply_is_a_use_of_the_session_and_renaming_it_is_none(memory_home: Path) -> None:
     clock = Clock()
     async with MemorySystem(memory_home, clock=clock) as memory:
         first, second = [await memory.create_session(STORES, "chat") for _ in range(2)]
-        await second.transcript_append("assistant", "hi")
+        await first.transcript_append("assistant", "hi")
         clock.move(days=1)
+        await second.transcript_append("assistant", "hi")
         await first.rename("first")
+        assert (await memory.list_sessions())[0].id == second.id
+        clock.move(days=1)
+        await first.transcript_drop_last(1, [TranscriptEntry("assistant", "hello", clock.now)])
         latest = (await memory.list_sessions())[0]
         assert (latest.id, latest.used_at) == (first.id, clock.now)
-        clock.move(days=1)
-        await second.transcript_drop_last(1, [TranscriptEntry("assistant", "hello", clock.now)])
-        latest = (await memory.list_sessions())[0]
-        assert (latest.id, latest.used_at) == (second.id, clock.now)
 
 
 async def test_adding_and_renaming_at_once_lose_neither_the_title_nor_the_time_to_live(memory_home: Path) -> None:
