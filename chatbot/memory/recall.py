@@ -53,6 +53,7 @@ PROFILE_LINE = "in the profile"
 SEEN = "seen already"
 """Reason for a row that is excluded because the prompt shows it anyway."""
 BY_CHANCE = "no better than chance"
+TOO_WEAK = "much weaker than the best"
 ASKED = "only asked"
 """Reason for a row in which the person only asked, if statements are wanted."""
 BY_OTHERS = "said by others"
@@ -296,7 +297,7 @@ def verdicts_of(
         if is_chance:
             verdict = BY_CHANCE
         elif row.evidence < share * best or (share and not row.evidence):
-            verdict = "below relative floor"
+            verdict = TOO_WEAK
         elif row.match.id in exclude:
             verdict = SEEN
         elif _is_summary(row) and said:

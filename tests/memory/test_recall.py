@@ -327,7 +327,7 @@ async def test_stop_words_alone_find_what_is_newest_and_put_nothing_into_a_promp
     assert newest == [f"Number {number} said." for number in (8, 7, 6)]
     found = await session.memory.recall("what is it about?")
     assert found.hits == ()
-    assert {each.verdict for each in found.considered} == {"below relative floor"}
+    assert {each.verdict for each in found.considered} == {"much weaker than the best"}
 
 
 async def test_a_long_message_is_searched_for_by_its_rarest_words_wherever_they_stand(either: MemorySystem) -> None:

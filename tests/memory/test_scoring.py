@@ -209,4 +209,4 @@ def test_the_order_does_not_depend_on_how_rows_came_in(rows: list[Match]) -> Non
 def test_a_session_alone_is_no_evidence() -> None:
     [found] = ranked({"a": candidate(lexical=0.0, session_id="s")}, INJECT, sessions={"s": 1000})
     assert found.evidence == 0
-    assert [verdict for _, verdict in verdicts_of([found], INJECT, 5, frozenset())] == ["below relative floor"]
+    assert [verdict for _, verdict in verdicts_of([found], INJECT, 5, frozenset())] == ["much weaker than the best"]

@@ -78,7 +78,7 @@ def test_why_shows_what_was_looked_at_what_went_in_and_why_the_rest_did_not(serv
     injected = page.locator("li.in")
     assert 1 <= injected.count() < considered.count()
     expect(injected.first).to_contain_text("sent")
-    expect(page.locator("li.out .verdict").first).to_have_text("left out: below relative floor")
+    expect(page.locator("li.out .verdict").first).to_have_text("left out: much weaker than the best")
     expect(page.get_by_text("In the prompt: 1 memory sent")).to_be_visible()
     expect(injected.locator(f"a[href='/i/ada/memory/{inside}']")).to_be_visible()
     injected.first.locator("summary").click()
