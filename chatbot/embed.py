@@ -127,6 +127,7 @@ class MemoryTool:
     def __init__(self, spec: ToolSpec, box: Toolbox) -> None:
         self.name, self.description = spec.name, spec.description
         self.parameters = spec.parameters
+        """JSON schema of the arguments."""
         self.schema: Any = spec.as_openai()
         """The tool in the format of chat completions, which LiteLLM converts for providers; `Any` fits every SDK."""
         self._box = box

@@ -77,6 +77,7 @@ class Embedder(AsyncResource):
     dimension: int = 0
     """The length of each vector; 0 if it is not known before the first call."""
     batch: int = 32
+    """Maximum texts of one call."""
     scale: float = 1.0
     """Factor that corrects the cosine of a question and a row, if the form of the vectors makes it smaller."""
     is_calibrated: bool = False

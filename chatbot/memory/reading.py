@@ -67,6 +67,7 @@ class Ranking(TimedFilter, frozen=True, kw_only=True):
     max_tokens: int | None = None
     """Maximum tokens of the list; at least one hit is returned."""
     count_use: bool = True
+    """True to count the hits as used."""
 
 
 class Batch(Ranking, frozen=True):
@@ -87,6 +88,7 @@ class RecallOptions(TimedFilter, frozen=True, kw_only=True):
     limit: int = 5
     profile: str = "inject"
     exclude: Collection[str] = ()
+    """Ids of rows that are not recalled."""
     need: float | None = None
     """The score of the head `needs_memory` for the question; None if nothing judged it."""
     statements: bool = False
