@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from chatbot.chat.chat import Chat
 
 LONGEST = 60
+"""Maximum characters of a title."""
 REPLY_TOKENS = 32
 _TOPIC_WORDS = 3
 """Content words from which a statement is preferred as a title."""
