@@ -70,7 +70,8 @@ class MemoryCallback(CustomLogger):
     async def settled(self, timeout_s: float = 10.0) -> None:
         """Wait until the calls so far are recorded, as LiteLLM reports them in the background. Raises `TimeoutError`.
 
-        Await it before the memory is closed. A stream that is kept, but not read to its end, is waited for once.
+        Await it before the memory is closed. A stream that is kept, but not read to its end, is waited for once, and so
+        is a cancelled call while its task is kept.
         """
         waiting = [each for each in self._calls.values() if not each.done()]
         if waiting and (late := (await asyncio.wait(waiting, timeout=timeout_s))[1]):

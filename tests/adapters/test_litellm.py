@@ -1,6 +1,7 @@
 """The callback of LiteLLM, with LiteLLM itself answering by its own mock."""
 
 import asyncio
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,17 +30,21 @@ class Noting(MemoryCallback):
         return changed
 
 
+@pytest.fixture(autouse=True)
+def no_callback_left() -> Iterator[None]:
+    yield
+    litellm.logging_callback_manager._reset_all_callbacks()  # type: ignore[no-untyped-call]
+
+
 async def say(callback: Noting, text: str, reply: str, **more: Any) -> None:
+    litellm.logging_callback_manager._reset_all_callbacks()  # type: ignore[no-untyped-call]  # it keeps the first of each class
     litellm.callbacks = [callback]
-    try:
-        messages = [{"role": "user", "content": text}]
-        answer = await litellm.acompletion(model="gpt-5", messages=messages, mock_response=reply, **more)
-        if more.get("stream"):
-            async for _ in answer:
-                pass
-        await callback.settled(PATIENCE_S)
-    finally:
-        litellm.logging_callback_manager._reset_all_callbacks()  # type: ignore[no-untyped-call]  # it keeps the first of each class
+    messages = [{"role": "user", "content": text}]
+    answer = await litellm.acompletion(model="gpt-5", messages=messages, mock_response=reply, **more)
+    if more.get("stream"):
+        async for _ in answer:
+            pass
+    await callback.settled(PATIENCE_S)
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -72,9 +77,11 @@ async def test_a_call_that_is_cancelled_or_left_early_is_not_waited_for(memory: 
     messages = [{"role": "user", "content": "My brother Bo lives in Porto."}]
     async for _ in await litellm.acompletion(model="gpt-5", messages=messages, mock_response="Noted.", stream=True):
         break
+    callback.has_sent.clear()
     task = asyncio.create_task(say(callback, "My sister Anna lives in Lisbon.", "Noted.", mock_delay=4 * PATIENCE_S))
     await callback.has_sent.wait()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
+    del task  # its traceback keeps the call
     await callback.settled(PATIENCE_S)
     assert await memory.every() == []

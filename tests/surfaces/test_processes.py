@@ -40,12 +40,11 @@ LINES: dict[int, str] = {
         personas use tutor; hooks; tools list --json; token add phone --clearance public; token list;
         users list --json; users limit alice --day-usd 1; config; config show; config path;
         config set terminal.vi true; config trust; doctor --json; init --here --name kim --model scripted;
-        completion bash
+        completion bash; keys; personas; tools; token; users
     """,
     2: """
         sessions; projects; sessions import missing.zip; sessions delete {session}; memory; memory purge {row};
-        storage; restore copy.chatbot; sync; setup; keys; personas; tools; mcp --port 1;
-        token; users; config edit
+        storage; restore copy.chatbot; sync; setup; mcp --port 1; config edit
     """,
     3: "storage create; keys set nobody; serve --host 0.0.0.0; config unset model.seed",
     4: """
