@@ -9,11 +9,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
-from weakref import finalize
+from typing import Any, cast
+from weakref import finalize, ref
 
 from litellm.integrations.custom_logger import CustomLogger
 
@@ -35,8 +35,8 @@ class MemoryCallback(CustomLogger):
         self._per_user = per_user
         self._tokens = tokens
         self._rows = rows
-        self._calls: dict[str, asyncio.Future[None]] = {}
-        """Calls not recorded yet, by id; the future of each is cancelled once it is recorded, or dropped."""
+        self._calls: dict[str, tuple[asyncio.Future[None], Callable[[], asyncio.Task[Any] | None]]] = {}
+        """Calls not recorded yet, by id: a future that is cancelled on recording, and a weak reference to the task."""
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
         """Add the memory block before the last question."""
@@ -46,9 +46,11 @@ class MemoryCallback(CustomLogger):
         if len(asked := _asked_in(messages)) > 1 and is_block(asked[-2]):  # a later round of a tool loop
             return None
         memory = self._memory_of(kwargs)
-        call = str(kwargs.get("litellm_call_id"))
-        self._calls.setdefault(call, asyncio.get_running_loop().create_future())
-        finalize(kwargs["litellm_logging_obj"], self._settle, call).atexit = False  # when the call or stream is dropped
+        call, task = str(kwargs.get("litellm_call_id")), cast("asyncio.Task[Any]", asyncio.current_task())
+        self._calls.setdefault(call, (asyncio.get_running_loop().create_future(), ref(task)))
+        task.remove_done_callback(self._note_end)  # one suffices for all calls of a task
+        task.add_done_callback(self._note_end)
+        finalize(kwargs["litellm_logging_obj"], self._settle, call).atexit = False  # a stream keeps it until dropped
         context = await memory.context(messages, tokens=self._tokens, rows=self._rows)
         return {**kwargs, "messages": context.added_to(messages)}
 
@@ -70,10 +72,9 @@ class MemoryCallback(CustomLogger):
     async def settled(self, timeout_s: float = 10.0) -> None:
         """Wait until the calls so far are recorded, as LiteLLM reports them in the background. Raises `TimeoutError`.
 
-        Await it before the memory is closed. A stream that is kept, but not read to its end, is waited for once, and so
-        is a cancelled call while its task is kept.
+        Await it before the memory is closed. A stream that is kept, but not read to its end, is waited for once.
         """
-        waiting = [each for each in self._calls.values() if not each.done()]
+        waiting = [each for each, _ in self._calls.values() if not each.done()]
         if waiting and (late := (await asyncio.wait(waiting, timeout=timeout_s))[1]):
             for each in late:
                 each.cancel()
@@ -89,7 +90,11 @@ class MemoryCallback(CustomLogger):
     def _settle(self, call: str) -> None:
         if waiting := self._calls.pop(call, None):
             with suppress(RuntimeError):  # the loop is closed; a dropped stream may be noticed in any thread
-                waiting.get_loop().call_soon_threadsafe(waiting.cancel)
+                waiting[0].get_loop().call_soon_threadsafe(waiting[0].cancel)
+
+    def _note_end(self, task: asyncio.Task[Any]) -> None:
+        for call in [call for call, (_, of) in self._calls.items() if task.cancelled() and of() is task]:
+            self._settle(call)
 
     def _memory_of(self, kwargs: Mapping[str, Any]) -> AgentMemory:
         if not self._per_user:
