@@ -37,14 +37,16 @@ def no_callback_left() -> Iterator[None]:
 
 
 async def say(callback: Noting, text: str, reply: str, **more: Any) -> None:
-    litellm.logging_callback_manager._reset_all_callbacks()  # type: ignore[no-untyped-call]  # it keeps the first of each class
     litellm.callbacks = [callback]
-    messages = [{"role": "user", "content": text}]
-    answer = await litellm.acompletion(model="gpt-5", messages=messages, mock_response=reply, **more)
-    if more.get("stream"):
-        async for _ in answer:
-            pass
-    await callback.settled(PATIENCE_S)
+    try:
+        messages = [{"role": "user", "content": text}]
+        answer = await litellm.acompletion(model="gpt-5", messages=messages, mock_response=reply, **more)
+        if more.get("stream"):
+            async for _ in answer:
+                pass
+        await callback.settled(PATIENCE_S)
+    finally:
+        litellm.logging_callback_manager._reset_all_callbacks()  # type: ignore[no-untyped-call]  # it keeps the first of each class
 
 
 @pytest.mark.parametrize("stream", [False, True])
