@@ -143,11 +143,9 @@ class SessionOpening(AsyncResource, Observable):
     async def _create(self, record: SessionRecord) -> SessionHandle:
         stores = self._open_stores(record.store_types)
         self._named_stores.update(record.store_types)
-        making = asyncio.ensure_future(self._catalog.make(record))
         try:
-            await asyncio.shield(making)
+            await to_its_end(self._catalog.make(record))
         except asyncio.CancelledError:
-            await making
             await self._catalog.delete(record)  # nobody knows its id
             raise
         return self._handle(record, stores)
