@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from copy import copy
 from functools import cached_property, reduce
 from pathlib import Path
@@ -200,12 +201,18 @@ def check_found(path: Path, table: Table, remedy: str, *, providers: frozenset[s
 
 def read_toml(path: Path) -> Table:
     """Read a TOML file. Raises `ConfigError` with file, line and column."""
+    with reading(path), path.open(encoding="utf-8") as file:
+        text = file.read(_LARGEST + 1)
+    if len(text) > _LARGEST:
+        raise ConfigError(f"{path} is longer than {_LARGEST:,} characters", at=path)
+    return parse_toml(text, path)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Raise `ConfigError` if the file of settings cannot be read."""
     try:
-        with path.open(encoding="utf-8") as file:
-            text = file.read(_LARGEST + 1)
-        if len(text) > _LARGEST:
-            raise ConfigError(f"{path} is longer than {_LARGEST:,} characters", at=path)
-        return parse_toml(text, path)
+        yield
     except UnicodeDecodeError as error:
         raise ConfigError(f"{path} is not valid UTF-8: save it as UTF-8 without BOM", at=path) from error
     except OSError as error:

@@ -24,7 +24,7 @@ from chatbot.cli.options import setup_of
 from chatbot.cli.output import ask_yes_or_no, check_can_ask, say, say_result, warn
 from chatbot.cli.repl.editor import edit_text
 from chatbot.config import SECRET
-from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file, own_identities, read_toml
+from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file, own_identities, read_toml, reading
 from chatbot.errors import ConfigError
 from chatbot.identity import trust_identity
 from chatbot.options import Options, Setup
@@ -162,13 +162,9 @@ def toml_text(text: str) -> str:
 
 def current_text(path: Path, new: str | None = None) -> str:
     """Return the text of the file, or that of a `new` one, by default of a configuration. Raises `ConfigError`."""
-    try:
+    with reading(path):
         if path.exists():
             return path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not valid UTF-8: save it as UTF-8 without BOM", at=path) from error
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", at=path) from error
     return f"{HEADER}identities = {toml_text(own_identities())}\n" if new is None else new
 
 
