@@ -21,7 +21,7 @@ import asyncio
 import json
 import secrets
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field
@@ -40,7 +40,7 @@ from chatbot.stores.loops import run_apart, to_its_end
 from chatbot.stores.observations import log_union
 from chatbot.stores.query import Progress
 from chatbot.stores.records import ID, canonical, chunks, format_time
-from chatbot.stores.row_events import MAINTENANCE, Event
+from chatbot.stores.row_events import MAINTENANCE
 from chatbot.transfer import sync_place, union, untrusted
 from chatbot.transfer.sync_storage import Entries, SessionUnion, Storage, unite_lines
 
@@ -198,7 +198,7 @@ class Sync:
         for each in self.report.aside:
             raise DamagedFile(f"{self.place.key}: {each.file} is invalid: {each.why}. Nothing was written")
         rows, sessions = self.storage.journal().touched(), self.storage.backend.sessions.ids()
-        if {*rows} - batch.parts.keys() or {*sessions} - {*chain(*batch.sessions.values())}:
+        if {*rows} - batch.rows.parts.keys() or {*sessions} - {*chain(*batch.sessions.values())}:
             raise ConfigError(f"the target has data that {self.place.key} lacks: nothing was written. Use an empty one")
 
     def _find_own(self, names: list[str]) -> list[str]:
@@ -261,13 +261,13 @@ class Sync:
         """Erase what was erased elsewhere: rows, with caches and receipts that quote them, sessions and facts."""
         state = self.state
         fresh = [each for each in dict.fromkeys(batch.erased) if each not in state.erased]
-        if not batch.gone and not fresh:
+        if not batch.rows.erased and not fresh:
             return
         journal = await asyncio.to_thread(self.storage.journal)
         facts = [each for each in fresh if journal.has_fact(each)]
         state.erased += fresh
         await self.storage.save(self.state)
-        there = {each: is_alone for each, is_alone in batch.gone.items() if journal.has(each)}
+        there = {each: is_alone for each, is_alone in batch.rows.erased.items() if journal.has(each)}
         alone = [each for each, is_alone in there.items() if is_alone]
         whole = [each for each, is_alone in there.items() if not is_alone] + facts
         memories = self.memory.memory().everywhere()
@@ -290,27 +290,18 @@ class Sync:
             journal = after = self.storage.journal()
             self._read_to = log.mark()
             rows = journal.touched(self.known.digests) if self.gives else []
-            gone = {each: alone for each, alone in batch.gone.items() if each not in journal.erased}
-            journal.erased |= gone
-            for each in {*self.state.erased} & batch.parts.keys():
-                del batch.parts[each]
-            made = log_union.changes_to_unite(journal, batch.parts, batch.counts, also=rows if writes else ())
+            for each in {*self.state.erased} & batch.rows.parts.keys():
+                del batch.rows.parts[each]
+            made = log_union.changes_to_unite(journal, batch.rows, also=rows if writes else (), now=self.now())
             if writing:
-                made.events += self._purges(gone)
                 after = made.write(writing, journal)
                 writing.release()
                 writing.sync()
         self._is_waiting |= made.is_waiting
         self.report.taken["memories"] = made.taken
         self.known.digests |= after.digests() - (set() if self.gives else journal.digests())
-        self._note_facts(after, (*rows, *batch.parts))
+        self._note_facts(after, (*rows, *batch.rows.parts))
         return journal, rows
-
-    def _purges(self, gone: Mapping[str, bool]) -> Iterator[Event]:
-        """Yield the events that erase rows, with those derived from them unless they were erased alone."""
-        for alone, who in ((True, MAINTENANCE), (False, "sync")):
-            for ids in chunks([each for each, is_alone in gone.items() if is_alone is alone], _AT_ONCE):
-                yield Event(kind="purge", at=self.now(), ids=tuple(ids), who=who)
 
     def _note_facts(self, journal: log_union.Journal, new: Iterable[str]) -> None:
         """Add the facts among new ids to those of the state; those that no longer exist were erased."""
@@ -439,18 +430,11 @@ class Sync:
 
     def _rows(self, journal: log_union.Journal, rows: Sequence[str]) -> Iterator[untrusted.RowLine]:
         """Yield the parts and counts of rows and facts that the place lacks."""
-        known = self.known.digests
         for done, row_id in enumerate(rows, 1):
-            history = journal.history(row_id)
-            parts = {log_union.digest_of(log_union.identity(part)): part for part in history.parts}
-            new = [part.as_json() for digest, part in parts.items() if digest not in known]
-            counts = history.counts.settled(history.parts)
-            digest = log_union.digest_of(f"{row_id} {counts.text()}")
-            known |= parts.keys()
-            if new or (counts != log_union.Counts() and digest not in known):
+            new, counts = journal.new_to(self.known.digests, row_id)
+            if new or counts is not None:
                 self.report.given["memories"] += bool(new)
-                yield untrusted.RowLine(row_id, new, counts if counts != log_union.Counts() else None)
-            known.add(digest)
+                yield untrusted.RowLine(row_id, [part.as_json() for part in new], counts)
             if self.is_own:
                 self.texts.append(log_union.digested_text(journal, row_id))
             if not done % _AT_ONCE:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import zlib
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -20,7 +19,7 @@ from msgspec.structs import replace
 from chatbot.memory.handle import CHOICES
 from chatbot.stores.backend import checked_blob, checked_blob_name
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat
-from chatbot.stores.observations.log_union import Counts, digest_of, identity, parts_of
+from chatbot.stores.observations.log_union import Counts, OtherRows, digest_of, identity, parse_parts
 from chatbot.stores.records import (
     KeyValue,
     TranscriptEntry,
@@ -30,7 +29,6 @@ from chatbot.stores.records import (
     parse_record,
     parse_time,
 )
-from chatbot.stores.row_events import Event, check_fields, parse_event
 from chatbot.transfer.union import SESSIONS, portable
 
 VERSION = 1
@@ -255,12 +253,9 @@ class Delivery:
     """Contents of the files of a place, parsed; of sessions only the ids."""
 
     names: list[str] = field(default_factory=list)
-    parts: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
-    """Events by the id of their row or fact."""
-    counts: dict[str, Counts] = field(default_factory=dict)
-    gone: dict[str, bool] = field(default_factory=dict)
-    """Erased rows by id; True if they were erased alone."""
+    rows: OtherRows = field(default_factory=OtherRows)
     erased: list[str] = field(default_factory=list)
+    """Erased sessions and facts."""
     sessions: dict[str, list[str]] = field(default_factory=dict)
     """Ids of the sessions in each file."""
     lines: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
@@ -268,13 +263,9 @@ class Delivery:
     digests: set[bytes] = field(default_factory=set)
 
     def join(self, other: Delivery) -> None:
-        """Add the contents of another one. A row counts as erased alone only if every machine erased it so."""
+        """Add the contents of another one."""
         self.names += other.names
-        for row_id, parts in other.parts.items():
-            self.parts[row_id] += parts
-        for row_id, counts in other.counts.items():
-            self._count(row_id, counts)
-        self.gone |= {each: alone and self.gone.get(each, True) for each, alone in other.gone.items()}
+        self.rows.join(other.rows)
         self.erased += other.erased
         self.sessions |= other.sessions
         for name, records in other.lines.items():
@@ -285,10 +276,14 @@ class Delivery:
     def take(self, line: Line, until: datetime, *, is_own: bool) -> None:
         """Add a line. Raises `ValueError` or `LookupError` for one that is invalid, or dated later than `until`."""
         match line:
-            case RowLine():
-                self._take_row(line, until)
-            case GoneLine(ids):
-                self.gone |= dict.fromkeys(ids, line.alone)
+            case RowLine(row_id, records, counts):
+                parts = parse_parts(row_id, records)
+                for at in (*(part.at for part in parts), *(counts.times if counts else ())):
+                    checked_time(at, until)
+                self.rows.add(row_id, parts, counts)
+                self.digests |= {digest_of(identity(part)) for part in parts}
+            case GoneLine(ids, alone):
+                self.rows.erase(dict.fromkeys(ids, alone))
                 self.digests |= {digest_of(f"gone {each}") for each in ids}
             case ErasedLine(ids):
                 self.erased += ids
@@ -304,22 +299,6 @@ class Delivery:
                 self.documents[name] = line.data
             case _:
                 raise DamagedFile(f"unknown line {line!r:.40}")
-
-    def _take_row(self, line: RowLine, until: datetime) -> None:
-        for part in map(parse_event, line.parts):
-            check_fields(part)
-            if [each for each, _ in parts_of(part)] != [line.id]:
-                raise DamagedFile("an event is not part of the row that its line names")
-            checked_time(part.at, until)
-            self.parts[line.id].append(part)
-            self.digests.add(digest_of(identity(part)))
-        if (counts := line.counts) is not None:
-            for at in filter(None, (counts.used_at, *(counts.strength or ())[:1])):
-                checked_time(at, until)
-            self._count(line.id, counts)
-
-    def _count(self, row_id: str, counts: Counts) -> None:
-        self.counts[row_id] = self.counts.get(row_id, Counts()).joined(counts)
 
 
 class _Bounded:

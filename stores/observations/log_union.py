@@ -24,10 +24,11 @@ from chatbot.stores.fields import MOST_COUNTED
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import COUNTING, ID_IN_LINE, LineChange, Writing
 from chatbot.stores.observation import Observation
-from chatbot.stores.records import canonical, format_time, parse_time
+from chatbot.stores.records import canonical, chunks, format_time, parse_time
 from chatbot.stores.row_events import KINDS, MAINTENANCE, Event, apply, check_fields, implied_events, parse_event
 
 STEP = timedelta(microseconds=1)
+_AT_ONCE = 500
 _BEGINNINGS = ("add", "triple")
 _Key = tuple[int, datetime, int, str]
 """Place of a part among those of its row: what began it, then by time, kind and content."""
@@ -78,6 +79,11 @@ class Counts(Struct, frozen=True):
                 return replace(self, strength=(at, touches, None))
         return self
 
+    @property
+    def times(self) -> list[datetime]:
+        """Times in the counts."""
+        return [at for at in (self.used_at, *(self.strength or ())[:1]) if at is not None]
+
     def text(self) -> str:
         """Return the text of the counts for a digest."""
         return msgspec.json.encode(self).decode()
@@ -110,6 +116,42 @@ def parts_of(event: Event) -> Iterator[tuple[str, Event]]:
         yield from ((each, replace(event, ids=(each,))) for each in event.ids)
     for implied in implied_events(event):
         yield from ((each, replace(implied, ids=(each,))) for each in implied.ids)
+
+
+def parse_parts(row_id: str, records: Iterable[Mapping[str, Any]]) -> list[Event]:
+    """Parse the parts of a row or fact. Raises `InvalidValue`, also for a part of another one, and `LaterFormat`."""
+    parts = [*map(parse_event, records)]
+    for part in parts:
+        check_fields(part)
+        if [each for each, _ in parts_of(part)] != [row_id]:
+            raise InvalidValue("an event is not part of the row that its line names")
+    return parts
+
+
+@dataclass(slots=True)
+class OtherRows:
+    """Rows and facts of other machines, by id: their parts, their counts, and those that were erased there."""
+
+    parts: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
+    counts: dict[str, Counts] = field(default_factory=dict)
+    erased: dict[str, bool] = field(default_factory=dict)
+    """True for those that every machine erased alone, without those derived from them."""
+
+    def add(self, row_id: str, parts: Iterable[Event], counts: Counts | None) -> None:
+        """Add parts of a row or fact, and its counts on another machine."""
+        self.parts[row_id] += parts
+        if counts is not None:
+            self.counts[row_id] = self.counts.get(row_id, Counts()).joined(counts)
+
+    def erase(self, erased: Mapping[str, bool]) -> None:
+        """Add rows that were erased; True for those erased alone."""
+        self.erased |= {each: alone and self.erased.get(each, True) for each, alone in erased.items()}
+
+    def join(self, other: OtherRows) -> None:
+        """Add others."""
+        for row_id, parts in other.parts.items():
+            self.add(row_id, parts, other.counts.get(row_id))
+        self.erase(other.erased)
 
 
 @dataclass(slots=True)
@@ -185,6 +227,17 @@ class Journal:
             self._histories[row_id] = self._history(row_id)
         return self._histories[row_id]
 
+    def new_to(self, known: set[bytes], row_id: str) -> tuple[list[Event], Counts | None]:
+        """Return the parts and counts of a row or fact whose digests are not `known`, and add these."""
+        history = self.history(row_id)
+        parts = {digest_of(identity(part)): part for part in history.parts}
+        new = [part for digest, part in parts.items() if digest not in known]
+        counts = history.counts.settled(history.parts)
+        digest = digest_of(f"{row_id} {counts.text()}")
+        is_new = counts != Counts() and (bool(new) or digest not in known)
+        known |= {*parts, digest}
+        return new, counts if is_new else None
+
     def _history(self, row_id: str) -> History:
         """Fold the lines of the row into counts, and its parts, each moved behind those that its writer knew."""
         written: list[tuple[datetime, Event]] = []
@@ -233,26 +286,26 @@ class JournalChanges:
         return Journal([*lines, *(encode(event.as_json()).rstrip(b"\n") for event in self.events)])
 
 
-def changes_to_unite(
-    journal: Journal, parts: Mapping[str, list[Event]], counts: Mapping[str, Counts], *, also: Iterable[str] = ()
-) -> JournalChanges:
+def changes_to_unite(journal: Journal, others: OtherRows, *, also: Iterable[str], now: datetime) -> JournalChanges:
     """Return the changes that add what is new, and that put the rows in `also` in order if they are not.
 
-    `parts` and `counts` are those of other machines, by the id of the row or fact.
+    Rows that were erased elsewhere count as erased in the journal from now on.
     """
     made = JournalChanges()
-    counted: list[Event] = []
-    for row_id in dict.fromkeys([*parts, *counts, *also]):
+    gone = {each: alone for each, alone in others.erased.items() if each not in journal.erased}
+    journal.erased |= gone
+    last: list[Event] = []
+    for row_id in dict.fromkeys([*others.parts, *also]):
         if row_id in journal.erased:
             continue
         ours = journal.history(row_id)
         known = {*map(identity, ours.parts)}
-        new = {identity(part): part for part in parts.get(row_id, ())}
+        new = {identity(part): part for part in others.parts.get(row_id, ())}
         fresh = [part for each, part in new.items() if each not in known]
         fresh = [part for part in fresh if part.triple is None or part.triple.source not in journal.erased]
         whole = sorted([*ours.parts, *fresh], key=_key)
         if not whole or whole[0].kind not in _BEGINNINGS:
-            made.is_waiting |= bool(fresh) or row_id in counts
+            made.is_waiting |= bool(fresh) or row_id in others.counts
             continue
         made.taken += bool(fresh)
         if not ours.is_arranged or whole[: len(ours.parts)] != ours.parts:
@@ -260,10 +313,13 @@ def changes_to_unite(
             made.events += whole[1:] if ours.is_there else whole
         else:
             made.events += whole[len(ours.parts) :]
-        joined = ours.counts.joined(counts.get(row_id, Counts())).settled(whole)
+        joined = ours.counts.joined(others.counts.get(row_id, Counts())).settled(whole)
         if joined != ours.counts or (joined.strength and (fresh or row_id in made.rearranged)):
-            counted.append(joined.event(row_id))
-    made.events += counted
+            last.append(joined.event(row_id))
+    for alone, who in ((True, MAINTENANCE), (False, "sync")):
+        ids = [each for each, is_alone in gone.items() if is_alone is alone]
+        last += [Event(kind="purge", at=now, ids=tuple(some), who=who) for some in chunks(ids, _AT_ONCE)]
+    made.events += last
     return made
 
 
