@@ -22,9 +22,14 @@ from msgspec import Struct
 
 from chatbot.stores.errors import MISFITS, StoreBusy, StoreError, StoreFailed
 from chatbot.stores.log import Shelf, ShelfWriter
+from chatbot.stores.text.analysis import VERSION
 
 logger = logging.getLogger(__name__)
 
+INDEX_FORMAT = f"6.{VERSION}"
+"""Version of the files of the text index and of the analysis: an index of another version is rebuilt."""
+FLUSH_ROWS = 512
+"""Number of rows in memory that are worth a segment of that index."""
 _ALIGNED = 8
 _ATTEMPTS = 3
 _NAME = re.compile(r"[a-z]+-[0-9a-f]{16}")

@@ -21,12 +21,11 @@ import numpy as np
 from chatbot.stores.cache import MemoryShelf
 from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Shelf, ShelfWriter
-from chatbot.stores.observations.arrays import Piece, PieceList, Pieces, read_list
+from chatbot.stores.observations.arrays import FLUSH_ROWS, INDEX_FORMAT, Piece, PieceList, Pieces, read_list
 from chatbot.stores.observations.lookups import Visible
 from chatbot.stores.observations.ranking import RankedRows, Totals, rank_rows, rows_holding
-from chatbot.stores.observations.segments import MAX_ROWS, Numbers, Segment
+from chatbot.stores.observations.segments import MAX_ROWS, Numbers, Overlay, Segment, Text, count_terms
 from chatbot.stores.text.bm25 import Document
-from chatbot.stores.text.overlay import FLUSH_ROWS, FORMAT, Overlay, Text, count_terms
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +61,7 @@ class TextIndex:
 
     def __init__(self, shelf: Shelf) -> None:
         self.shelf = shelf
-        self._pieces: Pieces[Segment] = Pieces(shelf, FORMAT, Segment)
+        self._pieces: Pieces[Segment] = Pieces(shelf, INDEX_FORMAT, Segment)
         self._segments: list[Segment] = []
         self._overlay = Overlay()
         self._changed_rows: list[int] = []
@@ -161,12 +160,12 @@ class TextIndex:
         """
         from chatbot.stores.observations.codec import build
 
-        if read_list(self.shelf, FORMAT).generation != plan.generation:
+        if read_list(self.shelf, INDEX_FORMAT).generation != plan.generation:
             return None
         draft = build(plan.start, plan.end, _texts_of(plan, documents), plan.segments, pause)
         self.shelf.prepare()
         with self.shelf.alone() as writer:
-            now = read_list(self.shelf, FORMAT)
+            now = read_list(self.shelf, INDEX_FORMAT)
             if now.generation != plan.generation or not is_current():
                 return None
             segment = draft.save(writer)
@@ -191,7 +190,7 @@ class TextIndex:
         self.shelf.prepare()
         made: dict[Piece, Segment] = {}
         with self.shelf.alone() as writer:
-            pieces = read_list(self.shelf, FORMAT).pieces
+            pieces = read_list(self.shelf, INDEX_FORMAT).pieces
             kept = [each for each in pieces if not _may_hold(each, known.get(each), rows)]
             for each in {*pieces} - {*kept}:
                 if rest := self._without(known.get(each), rows, writer):

@@ -17,11 +17,23 @@ from msgspec import Struct
 
 from chatbot.stores.observations.filters import always, fitting_rows, predicate, ranges
 from chatbot.stores.observations.lookups import Visible
-from chatbot.stores.observations.segments import LENGTH_OF, MANY, REPEATED, UNKNOWN, Numbers, Segment, TermRun
+from chatbot.stores.observations.segments import (
+    COUNT_SHIFT,
+    FIELD_SHIFT,
+    LENGTH_OF,
+    MANY,
+    REPEATED,
+    REPEATED_IN_OVERLAY,
+    ROW_SHIFT,
+    UNKNOWN,
+    Numbers,
+    Overlay,
+    Segment,
+    TermRun,
+)
 from chatbot.stores.observations.table import Table
 from chatbot.stores.query import Filter
 from chatbot.stores.text.bm25 import BOOSTS, BS, FIELDS, K1, inverse_frequency
-from chatbot.stores.text.overlay import COUNT_SHIFT, FIELD_SHIFT, REPEATED_IN_OVERLAY, ROW_SHIFT, Overlay
 
 _BOOSTS = np.array(BOOSTS)
 _BS = np.array(BS)[:, None]

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING
 from chatbot.stores.errors import StoreError
 from chatbot.stores.log import Shelf
 from chatbot.stores.observation import SEARCHED, Observation, searched_of
+from chatbot.stores.observations.arrays import FLUSH_ROWS
 from chatbot.stores.query import Progress
 from chatbot.stores.records import chunks
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.bm25 import Document
 from chatbot.stores.text.dates import date_terms, moment_terms
-from chatbot.stores.text.overlay import FLUSH_ROWS
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.index import Plan, TextIndex

@@ -31,7 +31,7 @@ from chatbot.stores.log import Log, Shelf
 from chatbot.stores.loops import GroupCommit, in_thread
 from chatbot.stores.observation import STATUSES, Observation, RowState, Triple
 from chatbot.stores.observations import filters, log, search
-from chatbot.stores.observations.arrays import read_list
+from chatbot.stores.observations.arrays import INDEX_FORMAT, read_list
 from chatbot.stores.observations.log import FileLog
 from chatbot.stores.observations.lookups import version
 from chatbot.stores.observations.replica import Replica
@@ -40,7 +40,6 @@ from chatbot.stores.observations.writer import Request, Writer
 from chatbot.stores.on_disk.examination import bad_lines
 from chatbot.stores.records import chunks
 from chatbot.stores.row_events import Event, Outcome, as_strict_as, chain_of, parse_event
-from chatbot.stores.text.overlay import FORMAT
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.questions import Questions
@@ -356,7 +355,7 @@ def _examine_index(cache: Cache, rows: int, reindex: Callable[[], int]) -> Flaw:
     except UnsafePath as error:
         command = f"rm -r {shell_word(cache.folder)} && {_REINDEX}"
         return Flaw("index", "bad", str(error), command, renew if os.path.lexists(cache.folder) else None)
-    known = read_list(FolderShelf.of(cache, search.NAME), FORMAT).pieces
+    known = read_list(FolderShelf.of(cache, search.NAME), INDEX_FORMAT).pieces
     covered = known[-1].end if known else 0
     if rows - covered > _MOST_MISSING:
         what = f"the index in {cache.folder} holds {covered:,} of {how_many(rows, 'row')}" if known else "no index yet"
