@@ -178,7 +178,6 @@ MAY_TOUCH_FILES = {
     "server/identities.py": "configuration: which identities there are",
     "tools/mcp/connection.py": "configuration: the working folder of a server of tools",
     "memory/orders.py": "a table that ships",
-    "redaction.py": "a table that ships",
     "server/page/rendering.py": "files that ship",
     "cli/attaching.py": "files that the user attaches",
     "embed.py": "the configuration beside the folder that a developer names",

@@ -16,12 +16,12 @@ from langgraph.store import base
 
 from chatbot.embed import AgentMemory, Portal, checked
 from chatbot.messages import json_in
-from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.fields import LONGEST_LINE
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, MISSING, check_conditions, passes, tests_of
 from chatbot.stores.records import format_time, parse_time
+from chatbot.stores.text.redaction import redact_all
 
 _KIND = "langgraph"
 _CREATED_AT = "made"

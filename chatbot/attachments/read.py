@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from urllib.parse import unquote_to_bytes
 
 from chatbot.attachments import DOCX, ODT, PDF, SUFFIXES, TEXT, Link, extract, is_image, link_name
-from chatbot.redaction import redact
 from chatbot.stores.errors import InvalidValue
+from chatbot.stores.text.redaction import redact
 
 LARGEST = 20 << 20
 """Maximum bytes of one attachment."""

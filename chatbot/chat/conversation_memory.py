@@ -29,7 +29,6 @@ from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, Rank
 from chatbot.memory.writing import STARTUP, AddResult, Draft, add_drafts
 from chatbot.messages import FENCE, ends_of, without_blocks
 from chatbot.models.model import Disclosure, estimate_text
-from chatbot.redaction import redact, redact_all
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.errors import InvalidValue, UnknownObservation
@@ -38,6 +37,7 @@ from chatbot.stores.query import Version
 from chatbot.stores.records import KEYED, TranscriptEntry, format_time, parse_time
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import observed, span
+from chatbot.stores.text.redaction import redact, redact_all
 
 NOT_KEPT = "not_kept"
 """Kind of the record that a message may not be remembered, also if its turn is killed."""

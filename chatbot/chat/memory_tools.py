@@ -30,12 +30,12 @@ from chatbot.memory.writing import AddResult
 from chatbot.messages import ToolCall, ToolSpec
 from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, Parameter, briefs_of, named_for_models
 from chatbot.operations import OPERATIONS, Context, Entries, MemoryRows
-from chatbot.redaction import redact
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import did_you_mean
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Version
 from chatbot.stores.records import TranscriptEntry, format_time, is_id, well_formed
+from chatbot.stores.text.redaction import redact
 from chatbot.tools import Effect, Tool
 from chatbot.tools.toolbox import coerce, result_text, shorten
 

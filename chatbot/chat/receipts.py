@@ -13,9 +13,9 @@ from msgspec.structs import asdict
 
 from chatbot.chat.ledger import Call
 from chatbot.memory.recall import SEEN
-from chatbot.redaction import redact
 from chatbot.stores.fields import how_many
 from chatbot.stores.records import TranscriptEntry, format_time, parse_time
+from chatbot.stores.text.redaction import redact
 from chatbot.tools import ToolResult
 
 if TYPE_CHECKING:

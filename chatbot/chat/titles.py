@@ -15,9 +15,9 @@ from chatbot.chat.receipts import Receipt
 from chatbot.errors import BudgetExceeded, ModelError
 from chatbot.memory.memorability import content
 from chatbot.messages import Message
-from chatbot.redaction import redact
 from chatbot.stores.errors import StoreError
 from chatbot.stores.text.analysis import is_question, sentences_of
+from chatbot.stores.text.redaction import redact
 
 if TYPE_CHECKING:
     from chatbot.chat.chat import Chat

@@ -40,7 +40,6 @@ from chatbot.models import open_model
 from chatbot.models.embedding import open_embedder
 from chatbot.models.model import Model
 from chatbot.options import Options, Setup
-from chatbot.redaction import without_secrets
 from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.backend import Examination, Flaw, shell_word
@@ -51,6 +50,7 @@ from chatbot.stores.json_lines import record_of
 from chatbot.stores.on_disk.examination import close_to_others, exposed, unwritable
 from chatbot.stores.plugins import STORES, open_backend, open_place, open_store
 from chatbot.stores.records import SessionRecord, reason_of
+from chatbot.stores.text.redaction import without_secrets
 from chatbot.telemetry import check_telemetry
 from chatbot.tools.toolbox import TOOLS
 from chatbot.transfer.sync_storage import Storage, digest_of_storage, interrupted

@@ -29,13 +29,13 @@ from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.memorability import OTHER_WEIGHT, THRESHOLD, TYPE_WEIGHTS, Memorability
 from chatbot.memory.scope import utc_now
 from chatbot.messages import json_in, without_blocks
-from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.fields import texts_in
 from chatbot.stores.observation import Type
 from chatbot.stores.records import is_id
+from chatbot.stores.text.redaction import redact
 from chatbot.tools import ToolResult
 
 if TYPE_CHECKING:

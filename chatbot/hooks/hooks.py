@@ -35,13 +35,13 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.reading import Hit
 from chatbot.memory.scope import MemoryEvent
 from chatbot.memory.writing import AddResult, Draft
-from chatbot.redaction import redact
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import StoreError
 from chatbot.stores.home import Home
 from chatbot.stores.loops import is_cancelled
 from chatbot.stores.records import format_time, reason_of
 from chatbot.stores.span import Observer, observed, span
+from chatbot.stores.text.redaction import redact
 
 logger = logging.getLogger(__name__)
 

@@ -35,7 +35,6 @@ from chatbot.memory.people import OPEN, task_of
 from chatbot.memory.standing import StandingAnswer
 from chatbot.memory.writing import TASK
 from chatbot.messages import Message, without_blocks
-from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import MissingFolder
@@ -43,6 +42,7 @@ from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import KIND
 from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.text.analysis import sentences_of
+from chatbot.stores.text.redaction import redact
 
 SUMMARY = "session.summary_by_model"
 _LEAST_NEW = 6

@@ -24,11 +24,11 @@ from chatbot.hooks.hook import Hook, HookContext, PassiveHook, per_session
 from chatbot.memory import SessionHandle
 from chatbot.memory.recall import RankedMemory
 from chatbot.messages import without_blocks
-from chatbot.redaction import redact
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import OF_SESSION, Observation
 from chatbot.stores.records import format_time, parse_time
 from chatbot.stores.text.analysis import terms
+from chatbot.stores.text.redaction import redact
 
 PREDICATE = "boundary_at"
 _MOST_WORDS = 200

@@ -22,13 +22,13 @@ from chatbot.memory.memorability import Memorability, content, is_worth_keeping,
 from chatbot.memory.session_catalog import MESSAGES
 from chatbot.memory.writing import Draft
 from chatbot.messages import without_blocks
-from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import KeyValueStore, ObservationStore
 from chatbot.stores.observation import Type
 from chatbot.stores.records import TranscriptEntry, format_time
 from chatbot.stores.span import span
 from chatbot.stores.text.analysis import is_question
+from chatbot.stores.text.redaction import redact
 
 KEY, MODEL_KEY = SUMMARY_KEYS
 _MOST_LINES = 24

@@ -17,13 +17,13 @@ from chatbot.memory.reading import MemoryReads
 from chatbot.memory.scope import PUBLIC, Sensitivities
 from chatbot.memory.standing import StandingQuestions
 from chatbot.memory.writing import AddResult
-from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.observation import OWN_KEY, STATUSES, Observation
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter, check_limit
 from chatbot.stores.records import chunks
 from chatbot.stores.row_events import Event
+from chatbot.stores.text.redaction import redact_all
 
 
 class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):

@@ -22,7 +22,6 @@ from chatbot.memory.inputs import takes
 from chatbot.memory.scope import PUBLIC, Scope, ScopedOperations, Sensitivities, project_named
 from chatbot.memory.writing import DEFAULT_TYPE, PENDING, STARTUP, TASK, MemoryWrites
 from chatbot.messages import Priority, TaskScope, TaskStatus
-from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, Visibility, default_visibility, fold
 from chatbot.stores.errors import InvalidValue, UnknownObservation, did_you_mean
 from chatbot.stores.fields import one_line
@@ -30,6 +29,7 @@ from chatbot.stores.observation import KIND, Observation, Triple
 from chatbot.stores.query import EVERY, Facet, FactFilter, Filter, check_facts, check_limit
 from chatbot.stores.records import check_text, format_time
 from chatbot.stores.row_events import Event
+from chatbot.stores.text.redaction import redact_all
 
 _FILTERED = FactFilter.__struct_fields__
 

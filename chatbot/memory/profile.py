@@ -34,7 +34,6 @@ from chatbot.memory.profile_lines import (
 )
 from chatbot.memory.scope import Scope
 from chatbot.memory.writing import AddResult, Draft, MemoryWrites, add_drafts
-from chatbot.redaction import redact
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, fold
 from chatbot.stores.errors import ConflictingChange, InvalidValue, UnknownObservation
 from chatbot.stores.fields import one_line
@@ -43,6 +42,7 @@ from chatbot.stores.query import Filter
 from chatbot.stores.records import check_text, check_time, format_time, parse_time
 from chatbot.stores.row_events import HELD, Event
 from chatbot.stores.text.analysis import terms
+from chatbot.stores.text.redaction import redact
 
 LONGEST_KEY = 60
 PROPOSED = "proposed line"

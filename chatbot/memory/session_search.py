@@ -20,7 +20,6 @@ from msgspec import Struct
 from chatbot.memory.handle import SessionHandle
 from chatbot.memory.scope import Scope
 from chatbot.memory.session_catalog import MESSAGES
-from chatbot.redaction import redact
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import MissingFolder, StoreError
 from chatbot.stores.observation import Observation
@@ -29,6 +28,7 @@ from chatbot.stores.records import SessionRecord, TranscriptEntry, format_time
 from chatbot.stores.session_terms import Row, SessionTerms, stamp_version
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.bm25 import rank, score_sessions
+from chatbot.stores.text.redaction import redact
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,6 @@ from chatbot.embedding import SURE
 from chatbot.memory.inputs import list_of, sets, takes
 from chatbot.memory.profile_lines import forget_derived
 from chatbot.memory.scope import Scope, ScopedOperations, project_named, raise_first
-from chatbot.redaction import redact_all
 from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_as_strict
 from chatbot.stores.errors import (
     ChangedMeanwhile,
@@ -33,6 +32,7 @@ from chatbot.stores.query import EVERY, FactFilter, Filter, status_now
 from chatbot.stores.records import check_time, check_type, chunks, format_time, parse_time
 from chatbot.stores.row_events import Event, Kind
 from chatbot.stores.text.analysis import terms
+from chatbot.stores.text.redaction import redact_all
 
 CONCEPTS = ("how-it-works", "why-it-exists", "what-changed", "problem-solution", "gotcha", "pattern", "trade-off")
 """Kinds of knowledge by which memories can be found."""

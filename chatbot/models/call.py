@@ -19,10 +19,10 @@ from chatbot import errors
 from chatbot.messages import Delta, FinishReason, ReasoningDelta, TextDelta, ToolCallDelta
 from chatbot.models.litellm_import import close_quietly
 from chatbot.providers import known_providers
-from chatbot.redaction import without_secrets
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import nearest_hint
 from chatbot.stores.records import well_formed
+from chatbot.stores.text.redaction import without_secrets
 
 MARGIN_S = 5.0
 """LiteLLM's own limit comes this much later than ours, so that ours applies first."""

@@ -32,8 +32,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from chatbot.config import TelemetrySettings, from_variable
-from chatbot.redaction import without_secrets
 from chatbot.stores.base import AsyncResource
+from chatbot.stores.text.redaction import without_secrets
 from chatbot.telemetry.otel import OtelObserver
 
 logger = logging.getLogger(__name__)

@@ -23,9 +23,9 @@ from pydantic import Field
 
 from chatbot.errors import ConfigError, ToolError
 from chatbot.messages import ToolCall
-from chatbot.redaction import redact
 from chatbot.stores.errors import UnsafePath
 from chatbot.stores.files import FILE_MODE, Folder, open_folder
+from chatbot.stores.text.redaction import redact
 from chatbot.tools.function import FunctionTool
 from chatbot.tools.toolbox import Effect, Tool
 

@@ -19,12 +19,12 @@ import msgspec
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import utc_now
-from chatbot.redaction import without_secrets
 from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreBusy, StoreError, StoreFailed
 from chatbot.stores.files import writing
 from chatbot.stores.home import Home
 from chatbot.stores.query import Progress
 from chatbot.stores.records import format_time, parse_time
+from chatbot.stores.text.redaction import without_secrets
 from chatbot.transfer.sync import Sync
 from chatbot.transfer.sync_place import NAME, ArchivePlace, counts_text
 from chatbot.transfer.sync_storage import Storage, digest_of_storage, unreadable

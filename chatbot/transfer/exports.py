@@ -37,7 +37,6 @@ from chatbot.memory.erasure import KEY
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import utc_now
 from chatbot.messages import json_in
-from chatbot.redaction import redact_all
 from chatbot.stores import transcript
 from chatbot.stores.access import Sensitivity
 from chatbot.stores.backend import checked_blob, is_blob_name, suffix_of
@@ -46,6 +45,7 @@ from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat, Unsupp
 from chatbot.stores.observation import Observation, Triple, parse_observation, parse_triple
 from chatbot.stores.query import EVERY
 from chatbot.stores.records import KeyValue, TranscriptEntry, format_time, parse_record, parse_time
+from chatbot.stores.text.redaction import redact_all
 from chatbot.transfer.untrusted import AHEAD, checked_receipt
 
 SESSION, MEMORIES, END = "session", "memories", "end"

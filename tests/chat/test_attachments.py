@@ -24,9 +24,9 @@ from chatbot.chat.governor import FILE, TOKEN
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import FENCE, File, Message, ToolCallDelta
 from chatbot.models import ScriptedModel
-from chatbot.redaction import redact
 from chatbot.stores.backend import blob_name
 from chatbot.stores.errors import InvalidValue
+from chatbot.stores.text.redaction import redact
 from chatbot.tools.function import FunctionTool
 from tests.patience import PATIENCE_S
 from tests.talk import chat_of

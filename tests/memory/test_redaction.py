@@ -16,8 +16,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from chatbot import redaction
-from chatbot.redaction import redact, without_secrets
+from chatbot.stores.text import redaction
+from chatbot.stores.text.redaction import redact, without_secrets
 from tests.effort import examples, share
 
 HEX = "0123456789abcdef"
@@ -221,7 +221,7 @@ def test_every_rule_of_gitleaks_is_read_as_it_is_written() -> None:
 
 def test_what_is_small_talk_reads_no_rule() -> None:
     use = (
-        "from chatbot.redaction import redact; from chatbot import redaction as rules;"
+        "from chatbot.stores.text.redaction import redact; from chatbot.stores.text import redaction as rules;"
         "redact('Hello there, how are you today? I have been to the library of Tromsø.');"
         "import sys; print('secretscreen' in sys.modules, sum('_written' in vars(rule) for rule in rules.rules()))"
     )

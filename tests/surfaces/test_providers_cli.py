@@ -10,8 +10,8 @@ import pytest
 
 from chatbot.errors import ConfigError
 from chatbot.models.call import translate
-from chatbot.redaction import KEY_PREFIXES, redact, without_secrets
 from chatbot.runtime import Options, Setup
+from chatbot.stores.text.redaction import KEY_PREFIXES, redact, without_secrets
 from tests.command import run
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import serving

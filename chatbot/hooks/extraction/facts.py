@@ -38,7 +38,6 @@ from chatbot.memory.orders import form_in, without_invisible
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.writing import AddResult, Draft
 from chatbot.messages import Message
-from chatbot.redaction import redact
 from chatbot.stores.access import CLEARANCES, Guard, Sensitivity, fold
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import one_line
@@ -46,6 +45,7 @@ from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import PROTECTED_TYPES, Observation, Type
 from chatbot.stores.query import Filter
 from chatbot.stores.text.analysis import terms
+from chatbot.stores.text.redaction import redact
 
 FACT_TYPES: tuple[Type, ...] = ("note", "preference", "identity", "decision", "event", "discovery", "technical")
 """The types of facts; anything else becomes a note."""
