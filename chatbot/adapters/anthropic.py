@@ -1,4 +1,4 @@
-"""Anthropic's memory tool: its files are memories with their history, which the model reads as fenced text.
+"""Anthropic's memory tool: each of its files is a memory, which the model reads as fenced text.
 
 client.beta.messages.tool_runner(model=…, messages=[…], tools=[MemoryFiles(memory)])
 """
@@ -28,7 +28,7 @@ _COMMANDS: TypeAdapter[Any] = TypeAdapter(Annotated[beta.BetaMemoryTool20250818C
 
 
 class MemoryFiles(BetaAsyncAbstractMemoryTool):
-    """The commands view, create, str_replace, insert, delete and rename over memories, each under its path.
+    """Runs view, create, str_replace, insert, delete and rename; a file is a memory with its path in the metadata.
 
     Keys and passwords are redacted. A file that reads like instructions is not shown; its owner finds it with
     `chatbot memory list`.
@@ -98,10 +98,9 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
     async def delete(self, command: beta.BetaMemoryTool20250818DeleteCommand) -> str:
         """Hide a file, or all files of a folder; `chatbot memory restore` brings them back."""
         path = _safe_path(command.path)
-        files = await self._below(path)
         if path == _ROOT:
             raise ToolError(f"Cannot delete {path} itself")
-        if not files:
+        if not (files := await self._below(path)):
             raise ToolError(f"The path {path} does not exist")
         await self._memory.forget(*(row.id for row in files.values()))
         return f"Successfully deleted {path}"
@@ -109,11 +108,12 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
     async def rename(self, command: beta.BetaMemoryTool20250818RenameCommand) -> str:
         """Move a file, or all files of a folder."""
         old, new = _safe_path(command.old_path), _safe_path(command.new_path)
-        files = await self._below(old)
-        if not files:
+        if old == _ROOT:
+            raise ToolError(f"Cannot rename {old} itself")
+        if not (files := await self._below(old)):
             raise ToolError(f"The path {old} does not exist")
-        if _ROOT in (old, new) or await self._below(new):
-            raise ToolError(f"The path {old} cannot be moved there")
+        if await self._below(new):
+            raise ToolError(f"The path {new} already exists")
         for path, row in files.items():
             await self._write(new / path.relative_to(old), row.narrative)
             with _as_tool_errors(path):
@@ -135,7 +135,8 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
 
     async def _write(self, path: PurePosixPath, text: str, old: Observation | None = None) -> None:
         """Write a new file, or the next version of `old`; of concurrent writes, one succeeds."""
-        name, metadata = str(path), {"kind": _KIND, "path": str(path)}
+        name = str(path)
+        metadata = {"kind": _KIND, "path": name}
         memory = self._memory if old is None else self._memory.expecting(frozenset({version_of(old)}))
         with _as_tool_errors(path):
             await memory.upsert(
@@ -163,7 +164,7 @@ def _safe_path(name: str) -> PurePosixPath:
 
 
 def _is_plain(name: object) -> TypeGuard[str]:
-    """Return whether a name is a short printable line, without the marks of our prompts, that a row keeps as it is."""
+    """Return whether a name is a short printable line without role marks, which a row stores unchanged."""
     if not isinstance(name, str) or not name.isprintable() or len(name) > LONGEST_LINE:
         return False
     return without_tokens(" ".join(name.split())) == name

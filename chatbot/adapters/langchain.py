@@ -1,4 +1,4 @@
-"""LangChain, and LangGraph's agents: a chat history, memory tools, and messages with memories.
+"""LangChain, and LangGraph's agents: a chat history, memory tools, and a step that adds memories to messages.
 
 history = MemoryHistory(memory, portal, "thread-7")        # history.messages, history.add_messages([...])
 messages = await recalling(memory)(messages)               # before the model is asked
@@ -27,7 +27,7 @@ from chatbot.embed import AgentMemory, MemoryTool, Portal, checked, entry_of, it
 from chatbot.memory import SessionHandle
 from chatbot.stores.records import check_text, check_type
 
-Done = TypeVar("Done")
+Result = TypeVar("Result")
 _SPEAKERS: dict[str, type[HumanMessage | AIMessage]] = {USER: HumanMessage, ASSISTANT: AIMessage}
 
 
@@ -40,7 +40,7 @@ class MemoryHistory(BaseChatMessageHistory):
         self._session_id = check_text(session_id, "session_id")
 
     @property
-    def messages(self) -> list[BaseMessage]:  # type: ignore[override]  # an attribute there
+    def messages(self) -> list[BaseMessage]:  # type: ignore[override]  # an attribute in the base class
         """All messages, oldest first."""
         entries = self._run(lambda session: session.transcript_read_all())
         return [message for entry in entries if (message := _message(item_of(entry))) is not None]
@@ -54,17 +54,17 @@ class MemoryHistory(BaseChatMessageHistory):
         """Remove every message. Memories of them stay."""
         self._run(lambda session: session.transcript_clear())
 
-    def _run(self, work: Callable[[SessionHandle], Awaitable[Done]]) -> Done:
-        async def done() -> Done:
+    def _run(self, work: Callable[[SessionHandle], Awaitable[Result]]) -> Result:
+        async def run() -> Result:
             return await work(await self._memory.session(self._session_id))
 
-        return self._portal.run(done())
+        return self._portal.run(run())
 
 
 def recalling(
     memory: AgentMemory, *, tokens: int = 2000, rows: int = 5
 ) -> Callable[[Sequence[BaseMessage]], Coroutine[Any, Any, list[BaseMessage]]]:
-    """Return a step that adds the memory block before the last question, for a `pre_model_hook` or a chain."""
+    """Return a function from messages to messages that adds the memory block before the last question."""
     checked(memory)
 
     async def add(messages: Sequence[BaseMessage]) -> list[BaseMessage]:

@@ -1,4 +1,4 @@
-"""LangGraph: a `BaseStore` over memories; for chat histories and messages with memories see `langchain`.
+"""LangGraph: a `BaseStore` over memories; `langchain` has the chat history and what adds memories to messages.
 
 store = MemoryStore(memory, portal)                        # create_agent(..., store=store)
 """
@@ -9,7 +9,6 @@ import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
-from datetime import datetime
 from typing import Any
 
 from langgraph.store import base
@@ -20,7 +19,7 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.fields import LONGEST_LINE
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, MISSING, check_conditions, passes, tests_of
-from chatbot.stores.records import format_time, parse_time
+from chatbot.stores.records import check_type, format_time, parse_time
 from chatbot.stores.text.redaction import redact_all
 
 _KIND = "langgraph"
@@ -36,7 +35,7 @@ class MemoryStore(base.BaseStore):
 
     def __init__(self, memory: AgentMemory, portal: Portal) -> None:
         self._memory = checked(memory)
-        self._portal = portal
+        self._portal = check_type(portal, Portal, "portal")
 
     def batch(self, ops: Iterable[base.Op]) -> list[base.Result]:
         """Run operations in order."""
@@ -107,8 +106,8 @@ def _key(namespace: tuple[str, ...], key: str) -> str:
 
 def _is_item(row: Observation) -> bool:
     """Return whether a row is an item of this store: other rows may share part of its metadata."""
-    place, *others = map(row.metadata.get, ("namespace", "item", _CREATED_AT))
-    return isinstance(place, list) and all(isinstance(part, str) for part in (*place, *others))
+    namespace, *others = map(row.metadata.get, ("namespace", "item", _CREATED_AT))
+    return isinstance(namespace, list) and all(isinstance(part, str) for part in (*namespace, *others))
 
 
 def _value(row: Observation) -> dict[str, Any]:
@@ -123,12 +122,11 @@ def _parts_by_name(namespace: Sequence[str]) -> dict[str, str]:
 
 
 def _fields(row: Observation) -> dict[str, Any]:
-    kept = row.metadata
-    created_at = row.created_at
-    with suppress(ValueError):  # written by another
-        created_at = parse_time(kept[_CREATED_AT])
-    times: dict[str, datetime] = {"created_at": created_at, "updated_at": row.updated_at}
-    return {"value": _value(row), "key": kept["item"], "namespace": tuple(kept["namespace"]), **times}
+    metadata, created_at = row.metadata, row.created_at
+    with suppress(ValueError):  # another program wrote it
+        created_at = parse_time(metadata[_CREATED_AT])
+    times = {"created_at": created_at, "updated_at": row.updated_at}
+    return {"value": _value(row), "key": metadata["item"], "namespace": tuple(metadata["namespace"]), **times}
 
 
 def _fits(value: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:

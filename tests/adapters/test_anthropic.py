@@ -59,6 +59,7 @@ async def test_files_and_folders_are_renamed_and_deleted(memory: AgentMemory) ->
         ("insert", {"path": "/memories/a.md", "insert_line": 9, "insert_text": "y"}, "Invalid `insert_line`"),
         ("delete", {"path": "/memories"}, "Cannot delete"),
         ("rename", {"old_path": "/memories/none", "new_path": "/memories/b.md"}, "does not exist"),
+        ("rename", {"old_path": "/memories/a.md", "new_path": "/memories"}, "The path /memories already exists"),
         ("view", {"path": "/memories/a.md", "view_range": [0, 1]}, "Invalid `view_range` parameter: .0, 1."),
         ("view", {"path": "/memories/a.md", "view_range": [1]}, "Invalid `view_range`"),
         ("view", {}, "path: Field required"),
