@@ -117,7 +117,7 @@ class Store(Closable):
                     found = await operation(self, *args, **named)
                     kind = _LISTS.get(operation.__name__)
                     if kind and not (isinstance(found, list) and (not found or isinstance(found[0], kind))):
-                        raise TypeError(f"it returned {found!r:.80}, which is no list of {kind.__name__}")
+                        raise TypeError(f"it returned {found!r:.80}, which is not a list of {kind.__name__}")
                 except errors.StoreError:
                     raise
                 except BaseException as error:

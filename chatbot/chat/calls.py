@@ -1,8 +1,8 @@
 """Model calls: each has a purpose, is checked against the budget, and is billed.
 
-Every call of a chat model goes through `Calls`. One that was cancelled or broke off is billed by our own count; one
-that failed before its reply began is not billed. Neither is one whose process was killed, except, if a limit is set, as
-a call of unknown cost. No lock is held while a model is asked.
+Every call of a chat model goes through `Calls`. One that was cancelled or broke off is billed by our own count, one
+that failed before its reply began is not billed. If the process is killed, the call is billed only where a limit is
+set, later and with an unknown cost. No lock is held while a model is asked.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ _LONGEST_REPLY = 200_000
 
 
 class OwnBudget(Struct, frozen=True):
-    """A limit in dollars a day for some purposes, besides `[budget]`; 0 sets none."""
+    """A limit in dollars a day for some purposes, besides `[budget]`; 0 means no limit."""
 
     usd: float
     purposes: Collection[Purpose]
@@ -74,11 +74,11 @@ class _Hold(Struct, frozen=True):
 
 
 class Calls:
-    """The model calls of one piece of work, such as a turn; `made` are those that are in no receipt yet.
+    """The model calls of one piece of work, such as a turn; `made` lists them until `note` has written their receipt.
 
-    `reply_tokens` is the longest reply, `timeout_s` the time that `ask` waits for a whole one. `session` is the session
-    that the calls are billed to; `payers` are those whose quotas apply as well; `report` is called if a line of the
-    bill cannot be written. With `bills`, functions that write the lines are collected there instead.
+    `reply_tokens` is the longest reply, `timeout_s` the time that `ask` waits for a whole one. The calls are billed to
+    `session`; the quotas of `payers` apply as well. `report` is called if a line of the bill cannot be written. If
+    `bills` is given, the functions that write the lines are added to it, for the caller to run.
     """
 
     def __init__(
@@ -137,14 +137,14 @@ class Calls:
         most, held = await self._reserve(purpose, prompt_tokens, reply_tokens or self._reply_tokens)
         reply, began = Reply(), time.monotonic()
         with observed(self._observer):
-            model = {"model": self.model.name, "server": self.model.server}
-            work = span("call", operation="chat", purpose=purpose, max_tokens=most, **model)
+            labels = {"model": self.model.name, "server": self.model.server}
+            work = span("call", operation="chat", purpose=purpose, max_tokens=most, **labels)
         try:
             stream = self.model.stream(
                 messages, tools=tools, max_output_tokens=most, json_schema=schema, options=options
             )
             if not isinstance(stream, AsyncGenerator):
-                raise TypeError(f"stream returned {stream!r:.80}, which is no async generator")
+                raise TypeError(f"stream returned {stream!r:.80}, which is not an async generator")
             async with aclosing(stream) as deltas:
                 async for delta in deltas:
                     if not reply.has_begun:
@@ -192,7 +192,7 @@ class Calls:
         return await reply(None)
 
     def discloses(self, rows: Sequence[Observation]) -> bool:
-        """Return whether the model's provider may be sent all these rows; if not, they are noted as withheld."""
+        """Return whether the model's provider may be sent all these rows; if not, `note` records them as withheld."""
         if not any(map(self.model.disclosure.withholds, rows)):
             return True
         self._withheld += [row.id for row in rows]
@@ -206,7 +206,7 @@ class Calls:
         if self._withheld:
             line["withheld"] = self.model.disclosure.record(rows=self._withheld)
         line["calls"] = [call.as_json() for call in self.made]
-        self.made.clear()  # the same list: a receipt may hold it
+        self.made.clear()  # not a new list: a receipt may have this one
         await self._session.receipt_append(line)
 
     async def _whole(self, stream: AsyncGenerator[Delta, None]) -> str:
@@ -226,7 +226,7 @@ class Calls:
         return text
 
     async def _reserve(self, purpose: Purpose, prompt_tokens: int, reply_tokens: int) -> tuple[int, list[_Hold]]:
-        """Return how long the reply may be, and the accounts on which its cost is held."""
+        """Return how many tokens the reply may have, and the accounts on which its cost is held."""
         room = await self.model.context_window() - prompt_tokens
         if room < 1:
             window = f"the window of {self.model.name}"
@@ -234,7 +234,7 @@ class Calls:
         most, price = min(reply_tokens, room), await self.model.price()
 
         def decide(limits: Sequence[Limit]) -> Amount:
-            nonlocal most
+            nonlocal most  # each payer may shorten it
             most = reply_within(limits, prompt_tokens=prompt_tokens, reply_tokens=most, price=price)
             cost = 0.0 if price is None else price.cost(prompt_tokens, most)
             return Amount(prompt_tokens + most, cost)
@@ -243,7 +243,7 @@ class Calls:
         return most, held
 
     async def hold(self, purpose: Purpose, decide: Callable[[Sequence[Limit]], Amount]) -> list[_Hold]:
-        """Hold on every payer's account what `decide` returns for its limits; on none if one fails.
+        """Hold on every payer's account, last on the identity's, what `decide` returns for its limits; all or none.
 
         Raises what `decide` raises, and `BudgetExceeded` where a reservation cannot be written.
         """
@@ -290,7 +290,7 @@ class Calls:
             try:
                 with observed(self._observer):
                     if self._bills is not None and bill is not None and each.reservation is None:
-                        self._bills.append(each.ledger.blocking_add(bill))
+                        self._bills.append(each.ledger.prepare_add(bill))
                     else:  # a reservation ends only once the cost is written
                         await each.ledger.settle(each.reservation, bill)
             except StoreError as error:
@@ -327,7 +327,7 @@ class Reply:
         elif isinstance(getattr(delta, "usage", None), Usage):
             self.finished = delta
         else:
-            raise TypeError(f"it yielded {delta!r:.80}, which is no valid delta")
+            raise TypeError(f"it yielded {delta!r:.80}, which is not a valid delta")
 
     @property
     def written(self) -> str:

@@ -56,12 +56,9 @@ class Call(Struct, frozen=True):
         return head | asdict(self.usage) | {"seconds": round(self.seconds, 3)}
 
 
-_USAGE = Usage.__struct_fields__
-
-
 def parse_call(record: Mapping[str, Any]) -> Call:
     """Parse a record of `Call.as_json`."""
-    usage = {name: record[name] for name in _USAGE}
+    usage = {name: record[name] for name in Usage.__struct_fields__}
     return msgspec.convert({**record, "at": parse_time(record["at"]), "usage": usage}, Call)
 
 
@@ -170,7 +167,7 @@ class Limit(Struct, frozen=True):
         return -1 if left < 0 else left / price.output_usd if price.output_usd else math.inf
 
     def refusal(self, *, fits_alone: bool = True) -> BudgetExceeded:
-        """Return the error for a call that does not fit; with `fits_alone`, it would if nothing had been spent."""
+        """Return the error for a call that does not fit; `fits_alone` if it would fit had nothing been spent."""
         remedy = self.remedy if fits_alone else "it exceeds the whole limit: raise that, or shorten the message"
         limit = f"{self.setting} = {self.allowed:g} {self.unit}"
         message = f"this call could exceed {limit} ({self.spent:g} used): {remedy}"
@@ -180,13 +177,13 @@ class Limit(Struct, frozen=True):
 
 
 class Quota(Struct, frozen=True):
-    """Limits of a day in UTC; 0: no limit."""
+    """Limits of a day in UTC; 0 means no limit."""
 
     day_usd: float = 0.0
     day_tokens: int = 0
 
     def limits(self, spent: Bill, whose: str, now: datetime) -> list[Limit]:
-        """Return the limits that it sets, tokens first; `whose` is for messages."""
+        """Return the limits that are set, tokens first; `whose` names the token or user in messages."""
         resets_at = next_day(now)
         remedy = f"it resets at {resets_at:%Y-%m-%d %H:%M} UTC"
         limits = [
@@ -292,7 +289,7 @@ class Ledger:
     """Appends calls, and sums them up.
 
     The place may be given as a folder or an address. `counts` is false if telemetry counts these calls already.
-    With `names_sessions` false, no line names the session that it is of: only this object knows.
+    With `names_sessions` false, no line names its session, so only this object can sum up a session.
     """
 
     def __init__(self, place: Place | Home, *, counts: bool = True, names_sessions: bool = True) -> None:
@@ -310,9 +307,9 @@ class Ledger:
 
     async def add(self, call: Call) -> None:
         """Write a call. Durable on return. Telemetry counts it even if it cannot be written."""
-        await asyncio.to_thread(self.blocking_add(call))
+        await asyncio.to_thread(self.prepare_add(call))
 
-    def blocking_add(self, call: Call) -> Callable[[], None]:
+    def prepare_add(self, call: Call) -> Callable[[], None]:
         """Count the call for telemetry, and return the blocking function that writes it."""
         if self._counts:
             count("billed", model=call.model, purpose=call.purpose, usage=call.usage)
@@ -336,12 +333,12 @@ class Ledger:
             now = utc_now()
             known = _parse_reservations(self._reservations, before)
             running = [each for each in known if each.until > now]
-            lapsed[:] = [each for each in known if each.until <= now]
+            lapsed.extend(each for each in known if each.until <= now)
             with self._summing:  # after the reservations: a call settled meanwhile counts twice rather than never
                 self._read_new()
                 day = sum_of([self._by_day.get(today, Bill())])
                 own = sum_of([self._summed.get(session, Bill()) if session else Bill()])
-            spent = sum_of([day]), sum_of([own])
+            spent = sum_of([day]), sum_of([own])  # copies: the running calls are added below
             for each in running:
                 part = Bill(input_tokens=each.tokens, cost_usd=each.cost_usd)
                 is_own = session and session in {each.session, self._unnamed.get(each.id)}
@@ -359,11 +356,11 @@ class Ledger:
             if not self._names_sessions:
                 self._unnamed[new.id], new = session, replace(new, session="")
             reserved.append(new)
-            return msgspec.json.encode(_Reservations([*running, *reserved]))
+            return msgspec.json.encode(_Reservations([*running, new]))
 
         self._reservations.change(add, durable=False)  # a power cut ends the reserving processes, too
         for each in lapsed:  # the call began, and its process was killed: nobody knows what it cost
-            self.blocking_add(Call(each.until - _LAPSES_AFTER, each.session, each.purpose, "", Usage(), 0.0))()
+            self.prepare_add(Call(each.until - _LAPSES_AFTER, each.session, each.purpose, "", Usage(), 0.0))()
         return reserved[0]
 
     async def settle(self, reservation: Reservation | None, call: Call | None = None) -> None:

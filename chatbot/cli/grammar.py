@@ -79,7 +79,7 @@ def _time(text: str, direction: int) -> datetime:
             return first
         return read_time(text)
     except (ValueError, OverflowError):
-        named = "4w, or a time that is past, as May 2025 or last year" if direction < 0 else "or 4w"
+        named = "4w, or a past time, such as May 2025 or last year" if direction < 0 else "or 4w"
         raise argparse.ArgumentTypeError(
             f"invalid date {text!r}: write 2026-01-31, 2026-01-31T12:00Z, 12h, 30d, {named}"
         ) from None
@@ -108,9 +108,9 @@ _MEANT = {
     **dict.fromkeys(("new", "create", "remember", "save"), ("add", "set")),
     **dict.fromkeys(("undo", "unforget", "recover"), ("restore",)),
 }
-"""Verbs that people try, and our verbs for them."""
+"""Verbs that people type, and the verbs that they may mean."""
 _MEANT_ALONE = frozenset({"list", "ls", "show", "all"})
-"""Verbs that people try for what a command does without one."""
+"""Verbs that people type for what a command does when it gets no verb."""
 _PATHS = frozenset({"FILE", "PATH", "PLACE", "FROM", "TO"})
 """Names of values that are paths, or addresses in their place."""
 _CHOICE = re.compile(r"(argument \w+: )?invalid choice: '(?P<typed>.*?)' \(choose from (?P<known>.*)\)")
@@ -130,7 +130,7 @@ class Parser(argparse.ArgumentParser):
         return added
 
     def in_chat(self) -> Parser:
-        """Show `/memory add` for `chatbot memory add` in help and errors, and no options in their first line."""
+        """Show `/memory add` for `chatbot memory add` in help and errors; leave options out of the usage line."""
         for child in self.actions.values():
             child.prog = child.prog.replace("chatbot ", "/", 1)
             usage = child._get_formatter()  # noqa: SLF001 - argparse has no other way
@@ -169,6 +169,7 @@ class Parser(argparse.ArgumentParser):
         return super()._get_value(action, arg_string)
 
     def _nearest(self, wrong: re.Match[str]) -> str:
+        """Return the message for an invalid choice: what was probably meant, else the choices."""
         from chatbot.stores.errors import nearest
 
         typed, known = wrong["typed"], re.findall(r"[\w.-]+", wrong["known"])

@@ -94,7 +94,7 @@ class Model(AsyncResource):
         super().__init_subclass__(**options)
         for name, method in [] if cls.__module__.startswith("chatbot.") else list(vars(cls).items()):
             if name == "stream" and iscoroutinefunction(method):
-                raise TypeError(f"{cls.__name__}.stream is no async generator: it must `yield` its deltas")
+                raise TypeError(f"{cls.__name__}.stream is not an async generator: it must `yield` its deltas")
             if iscoroutinefunction(getattr(Model, name, None)):
                 setattr(cls, name, guard_method(method))
 

@@ -209,14 +209,14 @@ async def test_a_wrong_answer_of_a_plug_in_is_an_error_of_that_model(memory_home
 
     for model, message in [
         (Wrong(), "count_tokens is '12': it must be int"),
-        (ScriptedModel([words]), "yielded 'Half', which is no valid delta"),
-        (ScriptedModel([ends]), r"yielded Finished\(.*usage=None.*\), which is no valid delta"),
-        (Listing(), "stream returned .'Half'., which is no async generator"),
+        (ScriptedModel([words]), "yielded 'Half', which is not a valid delta"),
+        (ScriptedModel([ends]), r"yielded Finished\(.*usage=None.*\), which is not a valid delta"),
+        (Listing(), "stream returned .'Half'., which is not an async generator"),
         (Plain(), "the answer of context_window is 80: it must be Awaitable: write `async def`"),
     ]:
         with pytest.raises(ModelError, match=message):
             await text_of(calls_of(model, memory_home))
-    with pytest.raises(TypeError, match=r"Asking\.stream is no async generator: it must `yield` its deltas"):
+    with pytest.raises(TypeError, match=r"Asking\.stream is not an async generator: it must `yield` its deltas"):
         type("Asking", (ScriptedModel,), {"stream": Wrong.count_tokens})
 
 

@@ -150,7 +150,7 @@ async def test_what_a_plug_in_raises_of_its_own_is_a_store_error_that_names_it()
     for key in ("cancel", "exit"):
         with pytest.raises(BrokenStore, match=f"(CancelledError|SystemExit): {key}"):
             await session.kv_get(key)
-    with pytest.raises(BrokenStore, match="kv_entries: TypeError: it returned None, which is no list of KeyValue"):
+    with pytest.raises(BrokenStore, match="kv_entries: TypeError: it returned None, which is not a list of KeyValue"):
         await session.kv_entries()
     with pytest.raises(StoreFailed, match=r"Faulty failed in kv_set.*No space left"):
         await session.kv_set("key", "value")

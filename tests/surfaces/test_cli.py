@@ -97,7 +97,7 @@ def test_the_bill_is_shown_for_a_session_and_in_all() -> None:
     assert run("usage", "--days", "0").returncode == 2
     [bill] = Path("identities").rglob(NAME)
     for cost in (0.5, None):
-        Ledger(bill.parent).blocking_add(Call(utc_now(), "", "chat", "a-model", Usage(1, 1, cost_usd=cost), 1.0))()
+        Ledger(bill.parent).prepare_add(Call(utc_now(), "", "chat", "a-model", Usage(1, 1, cost_usd=cost), 1.0))()
     assert re.search(r"cost in 30 days: over \$0\.5000, most on [\d-]+: over \$0\.5000", ok("usage"))
 
 
@@ -132,7 +132,7 @@ def test_a_budget_refuses_before_anything_is_spent() -> None:
         (["-i", "ada", "forget", "tea"], 2, "did you mean 'memory forget'?"),
         (["memory", "timeline", "--limit", "2"], 2, "chatbot memory timeline: error: unrecognized arguments: --limit"),
         (["config", "get", "model.name"], 2, "invalid choice 'get': did you mean 'show'?"),
-        (["memory", "profile", "--as-of", "May 2030"], 2, "12h, 30d, 4w, or a time that is past, as May 2025 or last"),
+        (["memory", "profile", "--as-of", "May 2030"], 2, "12h, 30d, 4w, or a past time, such as May 2025 or last"),
         (["memory", "help"], 2, "invalid choice 'help': did you mean 'chatbot memory --help'?"),
         (["memory", "tasks", "list"], 2, "invalid choice 'list': did you mean 'chatbot memory tasks'?"),
         (["memory", "rm", "tea"], 2, "invalid choice 'rm': did you mean 'forget' or 'purge'?"),
