@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 VERSION = 1
 _LONGEST_ARGUMENTS = 500
 """Maximum characters of a confirmed call's arguments."""
-PARTS = frozenset({"excerpts", "listed", "profile", "quoted", "standing"})
-"""Fields of a `MemoryBlock` that a receipt repeats besides `injected`."""
 
 Finish = Literal["stop", "length", "content_filter", "tool_calls", "tool_limit", "empty", "cancelled", "error"]
 """How a turn ended: the model's own reasons, then ours."""
@@ -36,6 +34,15 @@ LISTED, LINE, STANDING = "sent by its title", "sent as a profile line", "sent fo
 BEFORE, IN_WINDOW = "sent with the previous message", "in the conversation already"
 IN_PROMPT = frozenset({SENT, EXCERPT, QUOTED, LISTED, LINE, STANDING, BEFORE, IN_WINDOW})
 """Outcomes of memories that the model saw."""
+_PARTS = {
+    "profile": LINE,
+    "standing": STANDING,
+    "injected": SENT,
+    "excerpts": EXCERPT,
+    "quoted": QUOTED,
+    "listed": LISTED,
+}
+"""Fields of a `MemoryBlock` that a receipt repeats, with the outcome of their memories; the last one counts."""
 
 
 class Receipt(Struct):
@@ -136,7 +143,7 @@ class Receipt(Struct):
 
 def as_unsent(memory: Mapping[str, Any], ids: Collection[str], why: str) -> dict[str, Any]:
     """Return the record of a block that is not sent after all; `ids` are its memories, `why` is the reason."""
-    kept = {name: value for name, value in memory.items() if name not in PARTS}
+    kept = {name: value for name, value in memory.items() if name not in _PARTS}
     out = [{"id": each, "why": why} for each in ids]
     return kept | {"injected": [], "left_out": [*kept.get("left_out", ()), *out]}
 
@@ -147,9 +154,7 @@ def outcomes(memory: Mapping[str, Any]) -> dict[str, str]:
     Memories without a score come first if they were sent, and last if not.
     """
     sent: dict[str, str] = {}
-    parts = {"profile": LINE, "standing": STANDING, "injected": SENT}
-    parts |= {"excerpts": EXCERPT, "quoted": QUOTED, "listed": LISTED}
-    for name, outcome in parts.items():
+    for name, outcome in _PARTS.items():
         sent |= dict.fromkeys(map(str, memory.get(name, ())), outcome)
     for name, outcome in (("before", BEFORE), ("in_window", IN_WINDOW)):
         sent |= {str(each): outcome for each in memory.get(name, ()) if each not in sent}
