@@ -53,7 +53,7 @@ class Compaction(Struct, frozen=True):
 
 
 class Chat:
-    """One conversation. `session` is None for an agent without stores: then no turn sees another."""
+    """One conversation. `session` is None for an agent without stores: then no turn sees those before it."""
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Chat:
     ) -> Receipt:
         if not files:
             _check_message(text)
-        # Read nothing before our turn in the order, or we could miss what the last turn has written.
+        # Read nothing before this turn is first in the order: the turn before may still be writing.
         async with self._settled() if client.again else self._held():
             await self._restore_window()
             if client.again:
@@ -275,7 +275,7 @@ class Chat:
                 window = self.window
                 entries = window.cut(await self.session.transcript_read_last(window.limit), 0)
                 asked = [at for at, entry in enumerate(entries) if entry.role == dialogue.USER]
-                if not asked[1:]:
+                if len(asked) < 2:
                     return None
                 window.since = entries[asked[-1]].at
                 await self.session.kv_set(COMPACTED, format_time(window.since))

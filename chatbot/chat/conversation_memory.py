@@ -40,12 +40,13 @@ from chatbot.stores.span import observed, span
 from chatbot.stores.text.redaction import redact, redact_all
 
 NOT_KEPT = "not_kept"
-"""Kind of the record that a message may not be remembered, also if its turn is killed."""
+"""Kind of the record of a message that must not be remembered, even if its turn is killed."""
 AUTO = "auto"
 """The source of rows that hooks captured."""
 WITHHELD = "withheld"
 """Reason for leaving out a row that the provider may not be sent."""
 _MOST_SHOWN = 200
+"""Rows of the window that are looked up, newest first."""
 RECENT_QUESTIONS = 3
 """Messages of the user that recall looks at: the last one, and the two before it."""
 _NEAR = 20
@@ -311,9 +312,9 @@ class ConversationMemory:
         return kept
 
     async def recover(self, lost: Sequence[TranscriptEntry], memorability: Memorability) -> None:
-        """Remember unanswered messages, newest first, if their turns were killed: every other turn left a receipt.
+        """Remember `lost`, the last messages without a reply, newest first, if their turns were killed.
 
-        What was remembered, and maybe erased, is left alone.
+        Every other turn left a receipt. What was remembered before, even if it was erased since, is not added again.
         """
         if not lost or (session := self._session) is None:
             return
@@ -327,11 +328,12 @@ class ConversationMemory:
             or await memory.every(session_id=session.id, after=since, sensitivities=SENSITIVITIES, statuses=STATUSES)
         ):
             return
-        for at, text in [(each.at, with_file_names(each.content)) for each in reversed(lost)]:
+        for each in reversed(lost):
+            text = with_file_names(each.content)
             row, _ = memory.prepare(Draft(type=EXCHANGE, user_text=without_blocks(text)))
             is_barred = tombstones is not None and await asyncio.to_thread(tombstones.barred, list(marks_of(row)))
-            if not (is_barred or format_time(at) in unkept):
-                await self.remember(at, text, memorability=memorability)
+            if not (is_barred or format_time(each.at) in unkept):
+                await self.remember(each.at, text, memorability=memorability)
 
     def last_changes(self, recalled: PromptMemory, row: str | None, reply: str) -> tuple[list[Event], tuple[str, ...]]:
         """Return the changes at the end of a turn: uses of the rows shown and, last, the reply to add to `row`.
