@@ -1,7 +1,4 @@
-"""The composition root: from options to an open identity with its memory, model, hooks and chats.
-
-Everything is wired here; a `Runtime` closes what it opens.
-"""
+"""The composition root: opens an identity with its memory, model, hooks and chats, and closes what it opens."""
 
 from __future__ import annotations
 
@@ -93,7 +90,9 @@ class Runtime(AsyncResource):
         self.confirm = confirm
         self._is_terminal = is_terminal
         self._former: list[Model] = []
+        """Models that `use_model` replaced; chats that began with them may go on."""
         self._others: dict[str, Model] = {}
+        """Models of single sessions, by name."""
         self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder, _judge, _clean)
         identity, beside = self.setup.identity.name, self.setup.settings.plugins_beside
         context = HookContext(self.config, identity, self.agent, self.memory, self.model, self.ledger, clock)
@@ -192,9 +191,9 @@ class Runtime(AsyncResource):
         )
 
     async def end_session(self, session: SessionHandle | None) -> list[str]:
-        """Close a session: its hooks end. Sessions that are still open end with `aclose`.
+        """Run the hooks at the end of a session; return their failures, which no turn can report.
 
-        Returns the failures of hooks that no turn could report.
+        `aclose` does so for the sessions that are still open.
         """
         return [] if session is None else await self.hooks.end(session.id)
 
@@ -243,7 +242,7 @@ class Runtime(AsyncResource):
 
         async def settle() -> None:
             await calls.settle(held[:-1], bill)
-            await calls.settle(held[-1:])  # memory has put it on the identity's bill
+            await calls.settle(held[-1:])  # the identity's: memory has put the call on its bill
 
         try:
             name, found = await self.memory.embed(texts)
@@ -312,7 +311,7 @@ class Runtime(AsyncResource):
             tools = tools_of(names, context, beside=self.setup.settings.plugins_beside)
             return [kept for tool in tools if (kept := tool.without(withheld)) is not None]
 
-        # Ours cannot be wrong, unless a given one has the same name: they load later, and the prompt need not wait.
+        # Tools that ship need no check, unless a given one has the same name: they are made later, by `complete`.
         is_ours = TOOLS.own.keys() >= set(names) and not self._tools
         return Toolbox(
             given if is_ours else (*given, *named()),

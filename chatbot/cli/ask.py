@@ -1,4 +1,4 @@
-"""`chatbot ask`: one question, one answer. Text goes to standard output as it arrives, all else to standard error."""
+"""`chatbot ask`: one question, one answer. The answer goes to standard output, notices to standard error."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from chatbot.attachments.read import Upload
 from chatbot.chat.events import Notice, TurnEvent
-from chatbot.chat.receipts import Receipt, memory_line
+from chatbot.chat.receipts import memory_line
 from chatbot.cli.attaching import upload_from_file
 from chatbot.cli.options import chosen_session, discard_empty, options_of
 from chatbot.cli.output import TINY, read_piped, say_json, say_part, warn
@@ -58,16 +58,11 @@ async def _ask(runtime: Runtime, args: argparse.Namespace, text: str, files: Seq
     if args.json:
         is_kept = not (args.ephemeral or runtime.warning(session) or receipt.lost)
         say_json(receipt.as_json() | {"reply": receipt.reply, "kept": is_kept})
-    else:
-        _show(receipt, is_written=streams)
-    return Exit.STORAGE if receipt.lost else None
-
-
-def _show(receipt: Receipt, *, is_written: bool) -> None:
-    if not is_written:
+    elif not streams:
         say_part(f"{receipt.reply}\n")
-    if "withheld" in receipt.memory:
+    if not args.json and "withheld" in receipt.memory:
         warn(memory_line(receipt.memory))
+    return Exit.STORAGE if receipt.lost else None
 
 
 def question(words: list[str]) -> str:

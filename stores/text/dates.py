@@ -226,14 +226,15 @@ _MAYBE_YEAR = rf"(?:,?\s+(?:(?:of|del?|in)\s+)?{_YEAR})?\b"
 _MONTH = rf"(?P<month>{_either(_MONTHS)})\.?"
 _DAY = r"(?P<day>\d{1,2})(?:st|nd|rd|th|er|\.)?(?:\s*[-\u2013]\s*\d{1,2}(?:st|nd|rd|th)?)?"
 """A day, or the first of several."""
-_ON = rf"(?:\b(?:{_either(_WEEKDAYS)}),?\s+(?:the\s+)?)?"
+_WEEKDAY = rf"(?:\b(?:{_either(_WEEKDAYS)}),?\s+(?:the\s+)?)?"
+"""A weekday before a date, if there is one."""
 _UNIT = r"(?P<unit>day|weekend|week|month|year)"
 _COUNT = rf"(?P<count>\d{{1,3}}|{_either(_COUNTS)})\s+{_UNIT}s?"
 _SEASON = rf"(?P<season>{_either(_SEASONS)})"
-_ONE = rf"(?P<which>{_either(_WHICH)})"
+_WHICH_ONE = rf"(?P<which>{_either(_WHICH)})"
 _IN = "in|during|since|until|by|im|seit|en|depuis|desde"
 _FORMS: list[tuple[Collection[str], str, Callable[[Part, date], Sequence[str]]]] = [
-    ("0", rf"{_ON}(?<![\d.-]){_YEAR}(?P<dash>[-/.])(?P<month>\d\d?)(?P=dash)(?P<day>\d\d?)(?!\d|[-/.]\d)", _day),
+    ("0", rf"{_WEEKDAY}(?<![\d.-]){_YEAR}(?P<dash>[-/.])(?P<month>\d\d?)(?P=dash)(?P<day>\d\d?)(?!\d|[-/.]\d)", _day),
     (
         "0",
         r"(?<![\d./-])(?P<first>\d\d?)(?P<dash>[-/.])(?P<second>\d\d?)(?P=dash)(?P<year>(?:19|20)?\d\d)(?!\d|[-/.]\d)",
@@ -242,16 +243,16 @@ _FORMS: list[tuple[Collection[str], str, Callable[[Part, date], Sequence[str]]]]
     ("月", rf"(?:{_YEAR}年)?(?<!\d)(?P<month>\d\d?)月(?P<day>\d\d?)[日号]", _day),
     ("月", rf"(?:{_YEAR}年)?(?<!\d)(?P<month>\d\d?)月", _month),
     ("年", rf"(?<!\d){_YEAR}年", _year),
-    (_MONTHS, rf"{_ON}\b{_DAY}\s+(?:(?:of|de)\s+)?{_MONTH}{_MAYBE_YEAR}", _day),
-    (_MONTHS, rf"{_ON}\b{_MONTH}\s+(?:the\s+)?{_DAY}(?!\d|:\d){_MAYBE_YEAR}", _day),
+    (_MONTHS, rf"{_WEEKDAY}\b{_DAY}\s+(?:(?:of|de)\s+)?{_MONTH}{_MAYBE_YEAR}", _day),
+    (_MONTHS, rf"{_WEEKDAY}\b{_MONTH}\s+(?:the\s+)?{_DAY}(?!\d|:\d){_MAYBE_YEAR}", _day),
     (_MONTHS, rf"\b{_MONTH},?\s+(?:(?:of|de)\s+)?{_YEAR}\b", _month),
-    (_MONTHS, rf"\b(?:{_IN}|{_ONE})\s+{_MONTH}\b", _month),
-    (_SEASONS, rf"\b(?:{_IN}|of|{_ONE})\s+(?:the\s+)?{_SEASON}(?:\s+(?:of\s+)?{_YEAR})?\b", _season),
+    (_MONTHS, rf"\b(?:{_IN}|{_WHICH_ONE})\s+{_MONTH}\b", _month),
+    (_SEASONS, rf"\b(?:{_IN}|of|{_WHICH_ONE})\s+(?:the\s+)?{_SEASON}(?:\s+(?:of\s+)?{_YEAR})?\b", _season),
     (["ago"], rf"\b{_COUNT}\s+ago\b", _counted),
     (["in"], rf"\b(?P<ahead>in)\s+{_COUNT}\b", _counted),
     (["yesterday", "today", "tonight", "tomorrow", "last", "this"], rf"\b(?P<word>{_either(_DAYS)})\b", _relative_day),
-    (_WHICH, rf"\b{_ONE}\s+{_UNIT}\b", _relative_unit),
-    (_WEEKDAYS, rf"\b(?:{_ONE}\s+)?(?P<weekday>{_either(_WEEKDAYS)})\b", _weekday),
+    (_WHICH, rf"\b{_WHICH_ONE}\s+{_UNIT}\b", _relative_unit),
+    (_WEEKDAYS, rf"\b(?:{_WHICH_ONE}\s+)?(?P<weekday>{_either(_WEEKDAYS)})\b", _weekday),
     ("0", rf"\b(?:{_IN}|of|year|im\s+jahr)\s+{_YEAR}\b", _year),
 ]
 """Forms of dates, in order. A form is tried if the text has one of its words; `0` means a digit."""

@@ -202,6 +202,7 @@ def _show_erasure(erasure: Erasure) -> None:
 
 
 _LONGEST = 1_000_000
+"""Bytes of a text from which facts are extracted."""
 
 
 async def extract(run: VerbRun) -> None:

@@ -24,8 +24,8 @@ from chatbot.stores.errors import did_you_mean
 from chatbot.stores.fields import how_many
 
 _LISTED = 20
-_OTHER_NAMES = {"/?": "/help", "/bye": "/exit", "/clear": "/new", "/q": "/exit", "/quit": "/exit"}
-"""Names of commands in other chats, with ours."""
+_SYNONYMS = {"/?": "/help", "/bye": "/exit", "/clear": "/new", "/q": "/exit", "/quit": "/exit"}
+"""Names that other chats use, and our command for each."""
 
 
 class Commands(MemorySlash, ReplySlash, CommandLineSlash):
@@ -46,8 +46,10 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
     @classmethod
     def named(cls, name: str) -> list[str]:
         """Return the commands that `name` can mean: the one of that name, or all that begin with it."""
-        known, name = cls.all(), _OTHER_NAMES.get(name, name)
-        return [name] if name in known else [each for each in known if name != "/" and each.startswith(name)]
+        known, name = cls.all(), _SYNONYMS.get(name, name)
+        if name in known:
+            return [name]
+        return [] if name == "/" else [each for each in known if each.startswith(name)]
 
     @classmethod
     def is_command(cls, text: str) -> bool:
@@ -70,11 +72,11 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         found = self._command_named(name)
         if found is None:
             return NextStep()
-        rest = line[len(name) :].strip()
-        if found[1:] in self.SHELL:
-            await self._command(found[1:], rest)
+        verb, rest = found.removeprefix("/"), line[len(name) :].strip()
+        if verb in self.SHELL:
+            await self._command(verb, rest)
             return NextStep()
-        command: Callable[[str], Awaitable[NextStep | None]] = getattr(self, f"do_{found[1:]}")
+        command: Callable[[str], Awaitable[NextStep | None]] = getattr(self, f"do_{verb}")
         return await command(rest) or NextStep()
 
     async def do_help(self, name: str) -> None:
@@ -142,7 +144,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
     async def do_project(self, name: str) -> None:
         """Show the project of this session, or move the session to one: /project [NAME].
 
-        The memories of the session move along. /project - removes it from its project.
+        The memories of the session move with it. /project - removes it from its project.
         """
         session = self._session()
         moved = await session.move(name) if name else 0
@@ -282,7 +284,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         return await discard_empty(self._runtime, session)
 
     def _command_named(self, name: str) -> str | None:
-        """Return the one command that `name`, or its beginning, means; otherwise print what it could mean."""
+        """Return the one command that is named `name` or begins with it; otherwise print what could be meant."""
         found = self.named(name)
         if len(found) == 1:
             return found[0]
