@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,20 +11,19 @@ from msgspec.structs import replace
 
 from chatbot.allowed import is_harmless_model
 from chatbot.chat.calls import Calls
-from chatbot.chat.ledger import Amount, Call, Ledger, Limit, Payer
+from chatbot.chat.ledger import Ledger, Payer
 from chatbot.config import ModelSettings
 from chatbot.errors import ConfigError, ModelError, UnknownModel
 from chatbot.hooks import HookContext
 from chatbot.hooks.hooks import Hooks
 from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.memory.scope import utc_now
-from chatbot.messages import CallOptions, Delta, Message, ToolSpec
+from chatbot.messages import ToolSpec
 from chatbot.models import open_model
-from chatbot.models.model import Model, estimate_text
+from chatbot.models.model import Model
 from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import NO_PROJECT, TOOL_RIGHTS
 from chatbot.stores.base import AsyncResource
-from chatbot.stores.loops import to_its_end
 from chatbot.stores.records import check_text, check_type
 from chatbot.stores.span import observed
 from chatbot.telemetry import open_telemetry
@@ -34,7 +33,6 @@ from chatbot.tools.toolbox import TOOLS, tools_of
 
 if TYPE_CHECKING:
     from chatbot.chat.chat import Chat
-    from chatbot.embedding import EmbeddingResult
 
 __all__ = ["Options", "Runtime", "Setup"]
 
@@ -67,7 +65,7 @@ class Runtime(AsyncResource):
         """Settings and identity; `config` and `agent` are those in force."""
         self.setup.check()
         self.config, self.agent = self.setup.config, self.setup.agent
-        self._persona = options.persona or self.setup.identity.persona
+        self.persona = options.persona or self.setup.identity.persona
         self._ephemeral = options.ephemeral
         self._asked_project = None if options.project is None else self.setup.project
         self._telemetry = None if options.telemetry else open_telemetry(self.config.telemetry)
@@ -173,7 +171,7 @@ class Runtime(AsyncResource):
 
         check_type(session, SessionHandle | None, "session", ": `await runtime.new_session()` returns one")
         rules = Rules(
-            persona=self._persona,
+            persona=self.persona,
             agent=self.agent,
             settings=self.setup.agent_settings,
             budget=self.config.budget,
@@ -197,59 +195,17 @@ class Runtime(AsyncResource):
         """
         return [] if session is None else await self.hooks.end(session.id)
 
-    def answer(
-        self,
-        messages: Sequence[Message],
-        *,
-        tools: Sequence[ToolSpec] = (),
-        max_output_tokens: int | None = None,
-        options: CallOptions | None = None,
-        payers: Sequence[Payer] = (),
-    ) -> AsyncGenerator[Delta, None]:
-        """Ask the model without a session: nothing is recalled or kept except the bill. Yields deltas, `Finished` last.
-
-        The persona comes first, unless `messages` have a system message. Raises `BudgetExceeded`, `ContextTooLong`, or
-        the `ModelError` of the model.
-        """
-        if not any(check_type(message, Message, "a message").role == "system" for message in messages):
-            messages = (Message("system", self._persona), *messages)
-        most = self.config.model.max_output_tokens
+    def calls(self, *, reply_tokens: int, payers: Sequence[Payer] = ()) -> Calls:
+        """Return what calls the model without a session: only the bill is kept of it."""
         with observed(self._observer):
-            calls = self._calls(min(max_output_tokens or most, most), payers)
-        return calls.stream("answer", messages, tools=tools, options=options)
-
-    def _calls(self, most: int, payers: Sequence[Payer]) -> Calls:
-        return Calls(self.model, self.ledger, self.config.budget, reply_tokens=most, payers=payers, clock=self._clock)
-
-    async def embed(self, texts: Sequence[str], *, payers: Sequence[Payer] = ()) -> tuple[str, EmbeddingResult]:
-        """Return the name of the memory's encoder, and its vectors of these texts; see `MemorySystem.embed`.
-
-        Raises `BudgetExceeded` if a limit of the day is spent, unless the encoder is on this machine.
-        """
-        if not self.config.embedding.model or self.config.embedding.model.startswith("local/"):
-            return await self.memory.embed(texts)
-        calls, now, tokens = self._calls(0, payers), self._clock(), sum(map(estimate_text, texts))
-
-        def decide(limits: Sequence[Limit]) -> Amount:
-            for limit in limits:
-                least = tokens if limit.unit == "tokens" else 0
-                if limit.left <= least:
-                    raise limit.refusal(fits_alone=limit.allowed > least)
-            return Amount(tokens)
-
-        bill: Call | None = None
-        held = await calls.hold("embed", decide)
-
-        async def settle() -> None:
-            await calls.settle(held[:-1], bill)
-            await calls.settle(held[-1:])  # the identity's: memory has put the call on its bill
-
-        try:
-            name, found = await self.memory.embed(texts)
-            bill = Call(now, "", "embed", name, found.usage, 0.0)
-        finally:
-            await to_its_end(settle())
-        return name, found
+            return Calls(
+                self.model,
+                self.ledger,
+                self.config.budget,
+                reply_tokens=reply_tokens,
+                payers=payers,
+                clock=self._clock,
+            )
 
     async def use_model(self, name: str) -> None:
         """Switch to another model, from the next `chat` on. On a `ModelError` or `ConfigError` nothing changes.

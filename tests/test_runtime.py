@@ -13,6 +13,7 @@ from chatbot.memory import MemorySystem
 from chatbot.messages import Usage
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
+from chatbot.server import model_calls
 from tests.clock import Clock
 from tests.command import project
 from tests.patience import PATIENCE_S
@@ -135,9 +136,9 @@ async def test_embeddings_under_way_count_towards_the_limit_of_the_day(monkeypat
     monkeypatch.setenv("CHATBOT_EMBEDDING__MODEL", "openai/stub")
     _configure("[budget]\nday_tokens = 100\n")
     async with Runtime(Options(identity="ada")) as runtime:
-        first = asyncio.create_task(runtime.embed(["tea " * 60]))
+        first = asyncio.create_task(model_calls.embed(runtime, ["tea " * 60]))
         await asyncio.wait_for(asked.wait(), PATIENCE_S)
         with pytest.raises(BudgetExceeded, match="running now"):
-            await asyncio.wait_for(runtime.embed(["tea " * 60]), PATIENCE_S)
+            await asyncio.wait_for(model_calls.embed(runtime, ["tea " * 60]), PATIENCE_S)
         go_on.set()
-        assert await first == await runtime.embed(["tea " * 60])
+        assert await first == await model_calls.embed(runtime, ["tea " * 60])
