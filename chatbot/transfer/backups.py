@@ -94,16 +94,14 @@ async def backup(
             sync = Sync(memory, storage, place, now=now, takes=False, is_own=True, progress=progress)
             try:
                 await sync.run()
-            except BaseException:
+                if not await sync.is_outdated():
+                    damage = await unreadable(storage, sync.report.aside)
+                    made = Backup(name, format_time(made_at), text, place.names(), digest_of_all(sync.texts), damage)
+                    place.write(_HEAD, msgspec.json.encode(made))
+                    place.close()
+                    return made
+            finally:
                 place.abandon()
-                raise
-            if not await sync.is_outdated():
-                damage = await unreadable(storage, sync.report.aside)
-                made = Backup(name, format_time(made_at), text, place.names(), digest_of_all(sync.texts), damage)
-                place.write(_HEAD, msgspec.json.encode(made))
-                place.close()
-                return made
-            place.abandon()
     raise StoreBusy("memories or messages are being erased all the time: try again later")
 
 

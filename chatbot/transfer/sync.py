@@ -34,15 +34,16 @@ import msgspec
 
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
+from chatbot.memory.session_catalog import TurnOrder
 from chatbot.stores.access import SENSITIVITIES, View
-from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, ReadOnlyFolder, StoreBusy, UnknownObservation
-from chatbot.stores.loops import run_apart, to_its_end
+from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, ReadOnlyFolder, UnknownObservation
+from chatbot.stores.loops import run_apart
 from chatbot.stores.observations import log_union
 from chatbot.stores.query import Progress
 from chatbot.stores.records import ID, canonical, chunks, format_time
 from chatbot.stores.row_events import MAINTENANCE
 from chatbot.transfer import sync_place, union, untrusted
-from chatbot.transfer.sync_storage import Entries, SessionUnion, Storage, unite_lines
+from chatbot.transfer.sync_storage import LONGEST_WAIT_S, Entries, SessionUnion, Storage, unite_lines
 
 _PART_BYTES = 512 << 10
 """Bytes after which a new file of a place is begun."""
@@ -83,27 +84,13 @@ class Sync:
     def __post_init__(self) -> None:
         self.report = sync_place.SyncReport(self.place.key, self.dry_run)
         self._forgets_place = self.dry_run or self.is_own or self.for_dry_run
-        self._is_read_only = False
-        """True if a backup is made of a storage that cannot be written: its state is not saved."""
-
-    def _advance(self, done: int, total: int) -> None:
-        if self.progress is not None:
-            self.progress(done, total)
+        self._advance: Progress = self.progress or (lambda *_: None)
 
     async def run(self) -> sync_place.SyncReport:
         """Take in the files of others, and put new ones there. Raises `ConfigError` for another identity."""
         lease = self.storage.backend.lease("sync")
-        try:  # a thread may take the lease after we are cancelled
-            try:
-                if not await to_its_end(asyncio.to_thread(lease.take)):
-                    raise StoreBusy("another sync of this identity is under way: wait for it")
-            except ReadOnlyFolder:
-                if self.takes or not self.is_own:
-                    raise
-                self._is_read_only = True
+        async with TurnOrder(lease, work="syncing this identity", longest_wait_s=LONGEST_WAIT_S):
             await self._run()
-        finally:
-            await to_its_end(asyncio.to_thread(lease.release))
         return self.report
 
     async def _run(self) -> None:
@@ -144,8 +131,13 @@ class Sync:
         if not self._forgets_place:
             self.known.at = format_time(self.now())
             self.state.places[self.place.key] = self.known
-        if not (self.dry_run or self.for_dry_run or self._is_read_only):  # a backup, too: it notes what has existed
-            await self.storage.save(self.state)
+        if not (self.dry_run or self.for_dry_run):  # a backup, too: it notes what has existed
+            await asyncio.to_thread(self._save)
+
+    def _save(self) -> None:
+        """Keep the state. A backup can also be made of a storage that cannot be written."""
+        with suppress(*([ReadOnlyFolder] if self.is_own and not self.takes else [])):
+            self.state.save(self.storage.document)
 
     async def is_outdated(self) -> bool:
         """Return whether something that was given has been erased meanwhile."""
@@ -185,8 +177,7 @@ class Sync:
         state.identity = found or state.identity or secrets.token_hex(16)
         if self.dry_run or (self.is_own and self.takes):  # a backup may turn out to be wrong
             return
-        if not self._is_read_only:
-            state.save(self.storage.document)
+        self._save()
         self.report.is_new = not found
         if not found and self.gives:
             self.place.write(

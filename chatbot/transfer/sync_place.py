@@ -213,7 +213,7 @@ class ArchivePlace(SyncPlace):
         self._zip.close()
 
     def abandon(self) -> None:
-        """Leave the archive without its end, as it is not complete."""
+        """Leave an archive that is not complete without its end."""
         self._zip.fp = None
 
 

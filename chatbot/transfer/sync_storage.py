@@ -44,7 +44,8 @@ from chatbot.transfer import union
 from chatbot.transfer.sync_place import RefusedFile, SyncReport, acceptable
 from chatbot.transfer.untrusted import SessionLine, checked_receipt
 
-_LONGEST_WAIT_S = 20.0
+LONGEST_WAIT_S = 20.0
+"""How long a sync waits for a turn of a session, or for another sync."""
 _FILES_BYTES = 8 << 20
 """Bytes of attachments that are sent in one line: few lines, as taking one in reads the whole session."""
 _WITHOUT_CAPS = {"kv_cap": GREATEST, "transcript_cap": GREATEST}
@@ -251,7 +252,7 @@ class SessionUnion:
     def _turn_lock(self, session_id: str) -> TurnOrder:
         """Return the lock of a session, which turns hold too; to be held while the session is changed."""
         lease = self.storage.backend.place_of(self._sessions.ref(session_id)).lease("turn")
-        return TurnOrder(lease, longest_wait_s=_LONGEST_WAIT_S)
+        return TurnOrder(lease, longest_wait_s=LONGEST_WAIT_S)
 
     def _stamp(self, record: SessionRecord, ref: SessionRef) -> str:
         """Return a stamp that changes with the session, without reading it; empty if there is none."""
