@@ -1,7 +1,4 @@
-"""Configuration: each section with its types, bounds and defaults. `chatbot.config_layers` reads it.
-
-`config.toml` says what each setting does, and a test compares the two.
-"""
+"""Configuration: each section with its types, bounds and defaults; `config.toml` says what each setting does."""
 
 from __future__ import annotations
 

@@ -1,8 +1,4 @@
-"""Operation: one typed function that declares its descriptions, parameters, effect and doors.
-
-The table is `chatbot.operations`. Doors bind it: `chatbot.cli.bind` makes verbs of it, `chatbot.server.bind` routes,
-`chatbot.chat.memory_tools` tools for models and MCP clients. Imports nothing heavy: `chatbot memory --help` reads it.
-"""
+"""Operation: one typed function that declares its descriptions, parameters, effect and doors. Imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""The table of operations: everything that can be done with memory and sessions, once.
-
-An operation is a typed function of a context and its parameters. The decorator declares its effect on memory and its
-doors: a verb, a route, a tool. A parameter declares its description, and the differences between doors. To add an
-operation, add a function here, and its tests.
-"""
+"""The table of operations: everything that can be done with memory and sessions, once."""
 
 from __future__ import annotations
 

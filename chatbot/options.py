@@ -1,7 +1,4 @@
-"""Options of a caller, and the `Setup` made from them: settings and identity, resolved and checked, nothing open yet.
-
-A setup can open only a memory; `chatbot.runtime` opens the rest.
-"""
+"""Options of a caller, and the `Setup` made from them: settings and identity, resolved and checked, nothing opened."""
 
 from __future__ import annotations
 

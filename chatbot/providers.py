@@ -1,7 +1,4 @@
-"""Names of model providers, and the provider of a model.
-
-The names are LiteLLM's. They are read from the files of the installed package, because importing it takes seconds.
-"""
+"""Names of model providers, from the files of LiteLLM, whose import takes seconds; and the provider of a model."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ Promises, each held by tests that kill real processes:
   refused;
 - an error is never treated as an empty file: it is raised and names the file.
 
-Everything here blocks. Async callers use a thread once per operation, not per system call; only a short read without a
-lock runs directly, because it takes less time than the switch to a thread.
+Everything here blocks; async callers use a thread once per operation, not per system call.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The engine that writes nothing, for tests, demos and `--ephemeral`: its store, its log and its backend.
-
-Everything is kept until it is closed. Observations use the same code as in other engines.
-"""
+"""The engine that writes nothing, for tests, demos and `--ephemeral`: its store, its log and its backend."""
 
 from __future__ import annotations
 

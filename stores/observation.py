@@ -3,9 +3,6 @@
 Each field is declared here, once: `fields` explains how. An observation is checked when it is made. Texts are
 kept as they are, with two exceptions: control characters are removed, and names, titles and other single lines are
 folded to one line. What is too long is refused, never cut.
-
-A row has the importance that its author gave it, and a strength that starts with the same value. Consolidation changes
-the strength (docs/maintenance.md), which with use decides which rows are archived above a cap.
 """
 
 from __future__ import annotations

@@ -4,9 +4,6 @@ Links are plain Markdown, on lines of their own at the end of a message:
 
     [photo.png](attachments/0f…e1.png)
     [notes.pdf](attachments/77…02.pdf) ([text](attachments/9a…3c.txt))
-
-`read` turns a user's files into content that may be kept and sent; `extract` is the program that extracts the text of
-documents. The bytes are kept in the blobs of a session, see `chatbot.stores.backend`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Titles of sessions: by rule from a message, and by a model if the settings ask for it.
-
-A title by rule is the first sentence with content, without quotations, code and heading marks. A statement of one
-content word says little, and is a title only if there is nothing better.
-"""
+"""Titles of sessions: by rule from a message, and by a model if the settings ask for it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Arguments of operations as tools: checked by pydantic, in the types of each kind.
-
-Imported with the first call of such a tool, because it loads pydantic, which no prompt needs.
-"""
+"""Arguments of operations as tools, checked by pydantic. Imported with the first call, as pydantic loads slowly."""
 
 from __future__ import annotations
 

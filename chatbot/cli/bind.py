@@ -1,8 +1,4 @@
-"""Verbs of the command line that operations declare: their grammar, and the values that an operation is given.
-
-A verb is bound from `chatbot.operations` unless `OF_SESSIONS` or `OF_MEMORY` has it. Imports nothing heavy:
-`chatbot memory --help` needs it.
-"""
+"""Verbs that operations declare: their grammar, and the values that they are given. Imports nothing heavy, for help."""
 
 from __future__ import annotations
 

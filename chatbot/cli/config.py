@@ -1,7 +1,4 @@
-"""`chatbot config`: show, check, trust and edit the configuration.
-
-`chatbot config set`, `config unset`, `config edit` and `chatbot setup` all write through here.
-"""
+"""`chatbot config`: show, check, trust and edit the configuration; `chatbot setup` also writes it through here."""
 
 from __future__ import annotations
 

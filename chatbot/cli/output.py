@@ -1,7 +1,4 @@
-"""Output of commands on standard output and error. The chat has its own screen.
-
-Tables are lines of text that fit a width: loading rich for them would take longer than the rest.
-"""
+"""Output of commands on standard output and error. Tables are made without rich, which takes long to load."""
 
 from __future__ import annotations
 

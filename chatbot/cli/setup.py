@@ -2,8 +2,7 @@
 
 `init` creates a configuration and an identity, and overwrites no file. `setup` finds keys and model servers, and writes
 the chosen model into the configuration: nothing is searched without the user's consent, and then only the environment,
-stored keys and loopback addresses. A persona of your own is a file `personas/NAME.md` in the configuration folder: a
-line that describes it, an empty line, and the text that the model is given.
+stored keys and loopback addresses.
 """
 
 from __future__ import annotations

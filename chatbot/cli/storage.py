@@ -1,7 +1,4 @@
-"""`chatbot storage`: create tables, copy an identity; `chatbot maintain`: decay, merge and archive memories.
-
-`chatbot backup`, `restore` and `sync`: all of an identity in one file, or on several machines.
-"""
+"""`chatbot storage`, `maintain`, `backup`, `restore` and `sync`: storage of identities, maintenance and copies."""
 
 from __future__ import annotations
 

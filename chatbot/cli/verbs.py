@@ -1,7 +1,4 @@
-"""Verbs of `chatbot memory`, `sessions` and `projects`, with or without an operation; and the selection of sessions.
-
-Imports nothing heavy.
-"""
+"""Verbs of `chatbot memory`, `sessions` and `projects`, and the selection of sessions. Imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Hooks: topics and steps, plug-ins, and the log of failures.
 
-Steps are work of the turn itself; see `Step` in `chatbot.chat.events`.
-
 A hook is named by an entry point of the group `chatbot.hooks`, or as `package.module:Class`. Built-in hooks are on by
 default; a plug-in is on if `[hooks.<name>]` names it, so that merely installing a package runs nothing.
 """

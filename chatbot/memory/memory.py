@@ -1,7 +1,4 @@
-"""`Memory`: every operation on memories, as one caller sees them, and the summaries of sessions.
-
-A summary is an observation that is as strict as the strictest memory in it.
-"""
+"""`Memory`: every operation on memories, as one caller sees them, and the summaries of sessions."""
 
 from __future__ import annotations
 

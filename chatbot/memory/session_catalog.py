@@ -1,7 +1,4 @@
-"""Sessions and their receipts, for async callers, over any backend: each operation one hop into a thread.
-
-`TurnOrder` runs the turns of a session one after another, across processes.
-"""
+"""Sessions and their receipts, for async callers, over any backend: each operation one hop into a thread."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Progress of maintenance: a small file, and a lease so that one process runs at a time.
-
-The file may be lost: then maintenance begins again at the oldest row, and does nothing twice.
-"""
+"""Progress of maintenance: a small file, which may be lost, and a lease so that one process runs at a time."""
 
 from __future__ import annotations
 

@@ -1,10 +1,7 @@
 """Users and projects, which divide a memory: list them, and move, export and erase the data of one.
 
 A user is a namespace, see `chatbot.memory.scope`; the operations on users act on the namespace of the given memory
-system: `memory.cleared_for(namespace=user_namespace("alice"))`.
-
-A session belongs to a project or to none, and so do its memories. It recalls memories of its project and those
-without a project. A project exists while something belongs to it; its name is compared without case.
+system: `memory.cleared_for(namespace=user_namespace("alice"))`. A project exists while something belongs to it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Addresses of providers, the environment variables that hold their keys, and which providers need one.
-
-Also the model servers on this machine, by port.
-"""
+"""Addresses of providers and of model servers on this machine; the variables that hold keys, and who needs one."""
 
 from __future__ import annotations
 

@@ -9,9 +9,6 @@ the called provider, so none of them reaches another provider:
 1. `[providers.<name>]`; for a model whose name is an address, only if `api_base` there is the same address;
 2. the provider's usual environment variable, if it is called at its own address;
 3. the key that `chatbot keys set` stored for it, if it is called at its own address or has a name of your own.
-
-LiteLLM would send OpenAI's key to about seventy other providers without a key. Therefore it always gets a key, if only
-the word `none`, except for providers with other ways to log in.
 """
 
 from __future__ import annotations

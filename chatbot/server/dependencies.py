@@ -1,7 +1,4 @@
-"""Dependencies that routes share: the caller, the identity, and lists in pages, each with the cursor of the next.
-
-Dependencies are coroutines: FastAPI runs others in threads.
-"""
+"""Dependencies of routes: the caller, the identity, and lists in pages. Coroutines: FastAPI runs others in threads."""
 
 from __future__ import annotations
 

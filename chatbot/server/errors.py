@@ -1,9 +1,4 @@
-"""Errors as HTTP answers: statuses, problem bodies, and their description in OpenAPI.
-
-{"error": {"message": …, "type": …, "code": …, "param": …}}
-
-OpenAI clients understand this form.
-"""
+"""Errors as HTTP answers, in the form that OpenAI clients understand, and their description in OpenAPI."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The open identities of a server, a probe of their storage, and their runtimes.
-
-Unused runtimes are closed, and opened again on demand.
-"""
+"""The open identities of a server, opened on demand and closed when unused, and a probe of their storage."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Strict values of requests, exactly as documented. Mistakes are reported, never corrected.
-
-Pydantic alone would accept "yes" as true, " 5" as 5 and 0.5 as a time in 1970.
-"""
+"""Strict values of requests: mistakes are reported, never corrected. Pydantic alone would accept "yes" as true."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""JSON of the HTTP API: one model for each type that operations return.
-
-Most are derived: they have the named fields of a type, as declared there and with its docstrings.
-"""
+"""JSON of the HTTP API: one model for each type that operations return, most derived from the fields of that type."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Tools made of plain async functions: the signature is the schema, the docstring is the description.
-
-Arguments are checked strictly against the annotations before the function runs.
-"""
+"""Tools made of plain async functions: the signature is the schema, checked strictly; the docstring describes them."""
 
 from __future__ import annotations
 

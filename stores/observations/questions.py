@@ -1,7 +1,4 @@
-"""Questions about the rows of a replica: which of them match by words or meaning, and the data for ranking.
-
-Imported with the first question, because it loads NumPy.
-"""
+"""Which rows of a replica match a question by words or meaning, and the data for ranking. Import late: loads NumPy."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Connections to the database with a limit on every wait, and transactions of one thread and identity. Blocking.
-
-Without limits, a stuck server, a dead network or a commit that waits for a lost standby would block forever.
-"""
+"""Connections to the database with a limit on every wait, and transactions of one thread and identity. Blocking."""
 
 from __future__ import annotations
 

@@ -1,11 +1,4 @@
-"""The contract kit for backends: what a `Place` and a `Backend` promise, between processes, and when they are killed.
-
-    class TestMyBackend(BackendContract):
-        opener = "my_package.my_module:MyBackend"   # from a folder to the backend of the identity in it
-        processes = True                            # False if the data ends with the process
-
-Inherit `PlaceContract` for only a place.
-"""
+"""The contract kit for backends: what a `Place` and a `Backend` promise, between processes, and when killed."""
 
 from __future__ import annotations
 

@@ -1,13 +1,4 @@
-"""The contract kit for engines: what `Log` and `Shelf` promise, between threads and processes, and when killed.
-
-    class TestMyLog(LogContract):
-        opener = "my_package.my_module:MyLog"      # from a folder to the log in it
-
-    class TestMyShelf(ShelfContract):
-        opener = "my_package.my_module:MyShelf"    # from a folder to the shelf in it
-
-Inherit `ObservationStoreContract` for a store over the log as well.
-"""
+"""The contract kit for engines: what `Log` and `Shelf` promise, between threads and processes, and when killed."""
 
 from __future__ import annotations
 

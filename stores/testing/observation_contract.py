@@ -1,11 +1,4 @@
-"""The contract kit for observations: what an `ObservationStore` promises.
-
-Stores may differ in two levels:
-
-    class TestMyStore(ObservationStoreContract):
-        nearest = "approximate"     # see `RECALL` and `COSINE_ERROR`; or "exact", the default
-        erasure = "logical"         # see `Contract.erasure`
-"""
+"""The contract kit for observations: what an `ObservationStore` promises, at two levels: `nearest` and `erasure`."""
 
 from __future__ import annotations
 

@@ -1,19 +1,12 @@
 """The contract kit for sessions: what a `KeyValueStore` and a `TranscriptStore` promise, as tests to inherit.
 
-    class TestMyStore(KeyValueStoreContract, TranscriptStoreContract):
-        kv_cap = 100                       # None, the default, means that there is no cap
-        transcript_cap = None
-
-        def open_store(self, home):
-            return MyStore(home, kv_cap=100)
+Open the store with caps of 3 or more, which `kv_cap` and `transcript_cap` repeat. `StoreMachine` compares the store
+with `InMemoryStore`, taken as the perfect model, over random histories:
 
     class MyMachine(StoreMachine):
         open_store = TestMyStore.open_store
 
     TestMyHistories = MyMachine.TestCase
-
-Inherit the classes of the contracts that the store has, and open it with caps of 3 or more. `StoreMachine` compares
-it with `InMemoryStore`, taken as the perfect model, over random histories.
 """
 
 from __future__ import annotations

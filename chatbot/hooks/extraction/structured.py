@@ -1,7 +1,4 @@
-"""Calls of the model for extraction, and its structured answers.
-
-All complete objects of an answer are read, whatever text is around them, also those of a truncated list.
-"""
+"""Calls of the model for extraction, and the complete objects in its answers, also in truncated ones."""
 
 from __future__ import annotations
 
