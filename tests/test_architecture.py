@@ -179,7 +179,7 @@ MAY_TOUCH_FILES = {
     "tools/mcp/connection.py": "configuration: the working folder of a server of tools",
     "memory/orders.py": "a table that ships",
     "server/page/rendering.py": "files that ship",
-    "cli/attaching.py": "files that the user attaches",
+    "cli/options.py": "files that the user attaches",
     "embed.py": "the configuration beside the folder that a developer names",
     "server/page/settings.py": "the configuration, which its owner changes there",
     "transfer/sync_place.py": "the folder that the user names",

@@ -1,16 +1,19 @@
-"""The options, the setup and the session that parsed arguments name."""
+"""The options, the setup, the session and the files that a user names."""
 
 from __future__ import annotations
 
 import argparse
+import os.path
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from chatbot.errors import SessionError
 from chatbot.options import Options, Setup
-from chatbot.stores.errors import StoreError
+from chatbot.stores.errors import InvalidValue, StoreError
 
 if TYPE_CHECKING:
+    from chatbot.attachments.read import Upload
     from chatbot.memory import SessionHandle
     from chatbot.runtime import Runtime
 
@@ -63,3 +66,33 @@ async def discard_empty(runtime: Runtime, session: SessionHandle | None) -> bool
                 await runtime.memory.delete_session(session.id)
                 return True
     return False
+
+
+def upload_from_file(name: str) -> Upload:
+    """Read a file that the user named. Raises `InvalidValue` for one that cannot be read, or is too large. Blocking."""
+    from chatbot.attachments.read import LARGEST, Upload, check_size
+
+    path = file_named(name)
+    if path is None:
+        raise InvalidValue(no_file(name))
+    try:
+        check_size(path.name, path.stat().st_size)
+        with path.open("rb") as file:
+            return Upload(path.name, file.read(LARGEST + 1))  # it may grow: `read` checks the size again
+    except OSError as error:
+        raise InvalidValue(f"{str(path)!r} cannot be read: {error.strerror or error}") from error
+
+
+def file_named(name: str) -> Path | None:
+    """Return the path of the file of that name; None if there is none, or the name is invalid."""
+    try:
+        path = Path(name).expanduser()
+        return path if path.is_file() else None
+    except (OSError, ValueError, RuntimeError):  # too long, or the home of an unknown user
+        return None
+
+
+def no_file(name: str) -> str:
+    """Return the error about a name for which `file_named` returns None."""
+    is_there = os.path.exists(os.path.expanduser(name))  # noqa: PTH110, PTH111 - they raise nothing for an invalid name
+    return f"{'not a file' if is_there else 'file not found'}: {name!r:.200}"

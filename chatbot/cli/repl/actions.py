@@ -21,6 +21,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from chatbot.cli.memory.tables import say_numbered
+from chatbot.cli.options import file_named, no_file, upload_from_file
 from chatbot.cli.output import SHORTEST_ID, printable, wrapped
 from chatbot.cli.repl.input import Slash, require, resolve_number
 from chatbot.messages import ToolCall, json_in
@@ -73,8 +74,6 @@ def attach_named(text: str, pasted: PastedTexts, notice: Callable[[str], None]) 
     A name without a file is left unchanged, with a notice if it has an extension; `InvalidValue` is raised if it looks
     like a path. Blocking.
     """
-    from chatbot.cli.attaching import file_named, no_file, upload_from_file
-
     files: list[Upload] = []
 
     def named(found: re.Match[str]) -> str:
