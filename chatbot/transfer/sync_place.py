@@ -284,8 +284,7 @@ class ServerPlace(ParcelPlace):
         request = Request(self._address, msgspec.json.encode(body), self._headers)  # noqa: S310 - http or https
         try:
             with build_opener(_NoRedirect()).open(request, timeout=_LONGEST_WAIT_S) as answer:
-                data = _read_answer(answer, _LARGEST_ANSWER)
-            return msgspec.json.decode(data, type=ServerAnswer)
+                return msgspec.json.decode(answer.read(_LARGEST_ANSWER), type=ServerAnswer)  # a larger one is cut off
         except HTTPError as error:
             raise ConfigError(f"{self.key}: {_why(error)}") from error
         except (OSError, HTTPException, ValueError, RecursionError) as error:
@@ -293,18 +292,11 @@ class ServerPlace(ParcelPlace):
             raise StoreFailed(f"cannot sync with {self.key}: {getattr(reason, 'strerror', '') or reason}") from error
 
 
-def _read_answer(answer: Any, most: int) -> bytes:
-    """Read an answer to its end. Raises `OSError` for one that is too large."""
-    if len(data := answer.read(most + 1)) > most:
-        raise OSError(f"its answer is larger than {most >> 10:,} KiB")
-    return bytes(data)
-
-
 def _why(error: HTTPError) -> str:
     """Return a server's explanation of an error."""
     try:
         with error:
-            return str(json.loads(_read_answer(error.fp, _LARGEST_REASON))["error"]["message"])
+            return str(json.loads(error.read(_LARGEST_REASON))["error"]["message"])
     except (OSError, HTTPException, ValueError, LookupError, TypeError, RecursionError):
         return f"the server answered with the status {error.code}: is it `chatbot serve`?"
 
