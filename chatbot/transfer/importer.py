@@ -54,7 +54,6 @@ from chatbot.transfer.sources import BUNDLE, Source
 
 DELETED = "deleted here together with its memories; import it with --include-purged"
 PURGED = "deleted permanently here; import it with --include-purged"
-_BATCH = 200
 
 
 @dataclass(slots=True)
@@ -141,7 +140,10 @@ class Importer:
                 await self._take(item)
                 if self.progress:
                     self.progress(done, total)
-            await self._flush()
+            if self.remembers:
+                await self._remember(self.memory.memory(self.agent), self._waiting)
+            else:
+                self._report.skipped += [Skip(each.key, "the agent keeps no memories") for each in self._waiting]
         except (SessionError, StoreError) as error:
             if not self.dry_run and (counts := self._report.summary()):
                 error.args = (f"{error}. {counts} had been imported: import it again to continue",)
@@ -156,8 +158,6 @@ class Importer:
                 self._report.skipped.append(item)
             case MemoryItem():
                 self._waiting.append(item)
-                if len(self._waiting) >= _BATCH:
-                    await self._flush()
             case Conversation():
                 await self._take_conversation(item)
             case MemoryExport():
@@ -350,18 +350,11 @@ class Importer:
             created_at=row.created_at,
         )
 
-    async def _flush(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        if waiting and not self.remembers:
-            self._report.skipped += [Skip(each.key, "the agent keeps no memories") for each in waiting]
-        elif waiting:
-            await self._remember(self.memory.memory(self.agent), waiting)
-
     async def _remember(self, memories: Memory, items: Sequence[MemoryItem]) -> None:
         """Remember the items unless they exist."""
-        known = await self._known_rows()
-        if new := [each for each in items if await self._is_new(known, each)]:
-            await self._add(memories, known, new)
+        if items:
+            known = await self._known_rows()
+            await self._add(memories, known, [each for each in items if await self._is_new(known, each)])
 
     async def _known_rows(self) -> KnownRows:
         """Return the rows of earlier imports of this kind, of all projects, without those made by users."""
