@@ -14,7 +14,7 @@ from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat, StoreError, UnsafePath
+from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, UnsafePath
 from chatbot.stores.files import translated
 from chatbot.transfer import formats
 from chatbot.transfer.exports import MemoryExport, SessionExport, is_bundle, read_bundle
@@ -26,10 +26,6 @@ LARGEST_JSON = 1 << 30
 LARGEST_MARKDOWN = 4 << 20
 MOST_FILES = 20_000
 MOST_LEVELS = 100
-_MOST_SQUEEZED = 400
-"""Highest compression ratio that is read: text stays below it, a zip bomb does not."""
-_SMALL = 4 << 20
-"""The ratio of a member up to this size is not checked."""
 _SPACE = re.compile(r"[ \t\r\n]*")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _OPEN_TEXT = re.compile(r'"(?:[^"\\]|\\.)*\\?', re.DOTALL)
@@ -60,22 +56,6 @@ def open_source(path: Path) -> Source:
     """Open the source at `path` and detect its kind. Raises `InvalidValue` or `DamagedFile`."""
     with translated(path):
         return _open(path)
-
-
-def memories_in(text: str) -> Source:
-    """Return the memories of a bundle as a source, such as the body of a request; its sessions are skipped."""
-
-    def items() -> Items:
-        try:
-            for each in read_bundle(text, "the text"):
-                if isinstance(each, MemoryExport):
-                    yield each
-                else:
-                    yield Skip(each.record.id, "only memories are imported here")
-        except (DamagedFile, LaterFormat) as error:
-            raise InvalidValue(str(error)) from error
-
-    return Source(Path("text"), BUNDLE, items)
 
 
 def _open(path: Path) -> Source:
@@ -186,8 +166,7 @@ def _read_member(path: Path, member: zipfile.ZipInfo) -> str:
     name = f"{path}: {member.filename!r}"
     if stat.S_ISLNK(member.external_attr >> 16):
         raise UnsafePath(f"{name} is a symbolic link, which is refused")
-    squeezed = member.file_size > _SMALL and member.file_size > _MOST_SQUEEZED * max(1, member.compress_size)
-    if member.file_size > LARGEST_JSON or squeezed:
+    if member.file_size > LARGEST_JSON:
         raise DamagedFile(f"{name} would unpack to {member.file_size:,} bytes, which is refused")
     with path.open("rb") as file:
         return decode(content_of(open_zip(file, str(path)), member), name)

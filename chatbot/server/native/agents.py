@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, Self
 
 from fastapi import APIRouter, Body, Path, Query, Response
@@ -22,12 +24,13 @@ from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.request_values import MOST, Moment, Text, Tokens
 from chatbot.server.shapes import AddResult, MemoryRecord, RequestBody, Shape
 from chatbot.stores.access import Sensitivity
-from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat, UnknownObservation
 from chatbot.stores.observation import version_of
 from chatbot.stores.records import TranscriptEntry
-from chatbot.transfer.exports import export_memories, render_memories
+from chatbot.transfer.exports import MemoryExport, export_memories, read_bundle, render_memories
+from chatbot.transfer.formats import Skip
 from chatbot.transfer.importer import Importer, ImportReport
-from chatbot.transfer.sources import memories_in
+from chatbot.transfer.sources import BUNDLE, Source
 
 router = APIRouter(prefix="/v1")
 _MOST_MESSAGES = 500
@@ -215,8 +218,20 @@ async def import_memories(given: Annotated[ImportBody, Body()], access: AccessHe
     setup = access.runtime.setup
     agents = {name: agent.memory for name, agent in setup.config.agents.items()}
     importer = Importer(access.memory, agent=setup.agent, agents=agents)
-    report = await importer.run(memories_in(given.text))
+    report = await importer.run(Source(FilePath("text"), BUNDLE, partial(_memories_in, given.text)))
     return ImportResult.of(report)
+
+
+def _memories_in(text: str) -> Iterator[MemoryExport | Skip]:
+    """Yield the memories of a bundle; its sessions are skipped. Raises `InvalidValue` if it cannot be read."""
+    try:
+        for each in read_bundle(text, "the text"):
+            if isinstance(each, MemoryExport):
+                yield each
+            else:
+                yield Skip(each.record.id, "only memories are imported here")
+    except (DamagedFile, LaterFormat) as error:
+        raise InvalidValue(str(error)) from error
 
 
 def _memory(access: IdentityAccess) -> AgentMemory:
