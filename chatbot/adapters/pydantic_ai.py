@@ -71,8 +71,8 @@ async def record(
     return await memory.record(user=asked, assistant=replied, tools=used, context=context, session=session)
 
 
-async def _call(tool: MemoryTool, **arguments: Any) -> str:
-    return await tool(arguments)
+async def _call(called: MemoryTool, /, **arguments: Any) -> str:
+    return await called(arguments)
 
 
 def _prompts(message: ModelMessage) -> list[str]:

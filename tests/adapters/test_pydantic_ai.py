@@ -59,9 +59,9 @@ async def test_an_agent_remembers_across_processes(tmp_path: Path) -> None:
 
 
 async def test_a_tool_of_memory_answers_the_model_and_is_recorded(memory: AgentMemory) -> None:
-    await memory.remember("Anna lives in Lisbon")
-    asked = Asked(ToolCallPart("memory_search", {"query": "Anna"}), "In Lisbon.")
+    await memory.remember("Her sister lives in Lisbon", people=["Anna of Lisbon"])
+    asked = Asked(ToolCallPart("memory_more", {"tool": "memory_people", "arguments": {"query": "Anna"}}), "In Lisbon.")
     result = await agent_of(memory, asked).run("Where does my sister Anna live?")
-    assert "Anna lives in Lisbon" in asked.answers[0]
+    assert "Anna of Lisbon" in asked.answers[0]
     assert "not instructions" in asked.answers[0]
     assert (await record(memory, result.new_messages())).exchange
