@@ -1,7 +1,7 @@
 """LangChain, and LangGraph's agents: a chat history, memory tools, and a step that adds memories to messages.
 
 history = MemoryHistory(memory, portal, "thread-7")        # history.messages, history.add_messages([...])
-messages = await recalling(memory)(messages)               # before the model is asked
+messages = await recalling(memory)(messages)               # or prompt | RunnableLambda(recalling(memory)) | model
 agent = create_agent(model, tools(memory, portal))
 """
 
@@ -12,10 +12,12 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from langchain_core.chat_history import BaseChatMessageHistory
+from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import (
     AIMessage,
     BaseMessage,
     HumanMessage,
+    convert_to_messages,
     convert_to_openai_messages,
     message_to_dict,
     messages_from_dict,
@@ -63,11 +65,12 @@ class MemoryHistory(BaseChatMessageHistory):
 
 def recalling(
     memory: AgentMemory, *, tokens: int = 2000, rows: int = 5
-) -> Callable[[Sequence[BaseMessage]], Coroutine[Any, Any, list[BaseMessage]]]:
-    """Return a function from messages to messages that adds the memory block before the last question."""
+) -> Callable[[LanguageModelInput], Coroutine[Any, Any, list[BaseMessage]]]:
+    """Return a function from a chat model's input to messages that adds the memory block before the last question."""
     checked(memory)
 
-    async def add(messages: Sequence[BaseMessage]) -> list[BaseMessage]:
+    async def add(prompt: LanguageModelInput) -> list[BaseMessage]:
+        messages = convert_to_messages([prompt] if isinstance(prompt, str) else prompt)
         context = await memory.context([_as_openai(each) for each in messages], tokens=tokens, rows=rows)
         at = max((at for at, each in enumerate(messages) if isinstance(each, HumanMessage)), default=len(messages))
         block = [HumanMessage(context.text)] if context.text else []

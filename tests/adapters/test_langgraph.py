@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from langchain_core.language_models import LanguageModelInput
 from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+from langchain_core.prompt_values import StringPromptValue
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
-from chatbot.adapters.langchain import MemoryHistory, recalling, tools
+from chatbot.adapters.langchain import MemoryHistory, recalling
 from chatbot.adapters.langgraph import MemoryStore
 from chatbot.embed import AgentMemory, Portal, open_memory
 from tests.adapters.poisoned import ATTACKS, assert_inside, poison
@@ -148,6 +150,7 @@ def test_items_are_filtered_by_their_values(store: BaseStore, wanted: dict[str, 
         assert (found.key, bool(found.score)) == ("c", True)
 
 
+ASKED = "Where does Anna live?"
 SAID: list[BaseMessage] = [
     SystemMessage("Be kind."),
     HumanMessage("My sister Anna lives in Lisbon."),
@@ -202,10 +205,16 @@ def test_what_was_written_by_hand_is_shown_and_breaks_nothing(memory: AgentMemor
     assert (said[0], said[-2:]) == ("hi", ["typed by hand", "ok"])
 
 
-def test_a_tool_of_memory_answers(memory: AgentMemory, portal: Portal) -> None:
+@pytest.mark.parametrize(
+    "prompt",
+    [ASKED, [ASKED], [("user", ASKED)], [{"role": "user", "content": ASKED}], StringPromptValue(text=ASKED)],
+    ids=["text", "texts", "pairs", "mappings", "template"],
+)
+def test_a_prompt_in_any_form_gets_memories(memory: AgentMemory, portal: Portal, prompt: LanguageModelInput) -> None:
     portal.run(memory.remember("Anna lives in Lisbon"))
-    found = {tool.name: tool for tool in tools(memory, portal)}
-    assert "Anna lives in Lisbon" in found["memory_search"].invoke({"query": "Anna"})
+    block, question = portal.run(recalling(memory)(prompt))
+    assert "Anna lives in Lisbon" in str(block.content)
+    assert question == HumanMessage(ASKED)
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
