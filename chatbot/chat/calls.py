@@ -138,7 +138,7 @@ class Calls:
         reply, began = Reply(), time.monotonic()
         with observed(self._observer):
             labels = {"model": self.model.name, "server": self.model.server}
-            work = span("call", operation="chat", purpose=purpose, max_tokens=most, **labels)
+            work = span("call", request="chat", purpose=purpose, max_tokens=most, **labels)
         try:
             stream = self.model.stream(
                 messages, tools=tools, max_output_tokens=most, json_schema=schema, options=options

@@ -51,7 +51,7 @@ from chatbot.stores.on_disk.examination import close_to_others, exposed, unwrita
 from chatbot.stores.plugins import STORES, open_backend, open_place, open_store
 from chatbot.stores.records import SessionRecord, reason_of
 from chatbot.stores.text.redaction import without_secrets
-from chatbot.telemetry import check_telemetry
+from chatbot.telemetry import import_telemetry
 from chatbot.tools.toolbox import TOOLS
 from chatbot.transfer.sync_storage import Storage, digest_of_storage, interrupted
 
@@ -443,7 +443,7 @@ async def check_exporter(settings: TelemetrySettings, edit: str, *, network: boo
     if not (settings.endpoint or settings.prometheus):
         return
     try:
-        refused = await asyncio.to_thread(check_telemetry, settings, network=network)
+        refused = await asyncio.to_thread(import_telemetry().check, settings, network=network)
     except ConfigError as error:
         yield Finding("telemetry", "bad", str(error), command_in(str(error), edit))
         return

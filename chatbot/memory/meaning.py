@@ -336,7 +336,7 @@ class Meaning(AsyncResource):
     async def _bill_call(self, work: Awaitable[tuple[list[T], Usage]], texts: int) -> list[T]:
         """Await one call of the embedder for a number of texts, as a span and on the bill."""
         begun, model = time.monotonic(), {"model": self._embedder.name, "server": self._embedder.server}
-        with span("call", operation="embeddings", purpose="embed", **model) as noted:
+        with span("call", request="embeddings", purpose="embed", **model) as noted:
             found, usage = await work
             noted.note(usage=usage)
         if self._bill is not None:

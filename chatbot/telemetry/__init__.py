@@ -22,18 +22,11 @@ def open_telemetry(settings: TelemetrySettings, *, serves: bool = False) -> Tele
     """
     if not (settings.endpoint or (serves and settings.prometheus)):
         return None
-    return _import_telemetry().of(settings, serves=serves)
+    return import_telemetry().of(settings, serves=serves)
 
 
-def check_telemetry(settings: TelemetrySettings, *, network: bool = False) -> str:
-    """Return why the collector refuses data; empty if it accepts. Asks it only if `network` is true. Blocking.
-
-    Raises `ConfigError` like `open_telemetry`.
-    """
-    return _import_telemetry().check(settings, network=network)
-
-
-def _import_telemetry() -> type[Telemetry]:
+def import_telemetry() -> type[Telemetry]:
+    """Return the class of telemetry. Raises `ConfigError` if the extra is not installed."""
     try:
         from chatbot.telemetry.telemetry import Telemetry
     except ModuleNotFoundError as error:

@@ -35,11 +35,7 @@ from chatbot.stores.span import Observer, Span
 logger = logging.getLogger(__name__)
 
 _ERROR = "error.type"
-_OPERATION = "gen_ai.operation.name"
-_MODEL = "gen_ai.request.model"
-_PROVIDER = "gen_ai.provider.name"
-_PURPOSE = "chatbot.purpose"
-_MEMORY_OPERATION = "chatbot.operation"
+_REQUEST = "gen_ai.operation.name"
 
 _PROVIDERS = {
     "azure": "azure.ai.openai",
@@ -65,6 +61,8 @@ _ATTRIBUTES = {
     "agent": "gen_ai.agent.name",
     "cached_tokens": "gen_ai.usage.cache_read.input_tokens",
     "call": "gen_ai.tool.call.id",
+    "cause": _ERROR,
+    "change": "chatbot.change",
     "changes": "chatbot.changes",
     "cost_usd": "chatbot.cost_usd",
     "estimated": "chatbot.usage.estimated",
@@ -75,12 +73,13 @@ _ATTRIBUTES = {
     "host": "server.address",
     "input_tokens": "gen_ai.usage.input_tokens",
     "max_tokens": "gen_ai.request.max_tokens",
-    "model": _MODEL,
-    "operation": _MEMORY_OPERATION,
+    "model": "gen_ai.request.model",
+    "operation": "chatbot.operation",
     "output_tokens": "gen_ai.usage.output_tokens",
     "port": "server.port",
-    "provider": _PROVIDER,
-    "purpose": _PURPOSE,
+    "provider": "gen_ai.provider.name",
+    "purpose": "chatbot.purpose",
+    "request": _REQUEST,
     "response_model": "gen_ai.response.model",
     "session": "gen_ai.conversation.id",
     "store": "chatbot.store",
@@ -101,19 +100,17 @@ class _Kind:
     fixed: Mapping[str, str] = field(default_factory=dict)
     borders: Sequence[float] = _MEMORY_S
     role: SpanKind = SpanKind.INTERNAL
-    attributes: Mapping[str, str] = field(default_factory=lambda: _ATTRIBUTES)
 
 
-_TOOL = {_OPERATION: "execute_tool", "gen_ai.tool.type": "function"}
+_TOOL = {_REQUEST: "execute_tool", "gen_ai.tool.type": "function"}
 _KINDS = {
     "turn": _Kind(
         "invoke_agent {agent}", "chatbot.turn.duration", "Turns, by how they ended", ("finish",),
-        {_OPERATION: "invoke_agent"}, _CALL_S,
+        {_REQUEST: "invoke_agent"}, _CALL_S,
     ),
     "call": _Kind(
-        "{operation} {model}", "gen_ai.client.operation.duration", "Model calls",
-        ("operation", "provider", "model", "purpose", "host", "port"),
-        borders=_CALL_S, role=SpanKind.CLIENT, attributes=_ATTRIBUTES | {"operation": _OPERATION},
+        "{request} {model}", "gen_ai.client.operation.duration", "Model calls",
+        ("request", "provider", "model", "purpose", "host", "port"), borders=_CALL_S, role=SpanKind.CLIENT,
     ),
     "tool": _Kind("execute_tool {tool}", "chatbot.tool.duration", "Runs of tools", ("tool",), _TOOL, _CALL_S),
     "hook": _Kind("hook {hook}", "chatbot.hook.duration", "Runs of hooks", ("hook",)),
@@ -124,14 +121,15 @@ _KINDS = {
     ),
 }  # fmt: skip
 _COUNTERS = {
-    "chatbot.cost.usd": "US dollars, of calls whose price is known",
-    "chatbot.calls.unpriced": "Billed calls whose price is not known",
-    "chatbot.memory.retrievals": "Searches, recalls and reads, by whether they found any",
-    "chatbot.memory.rows.retrieved": "Rows found by searches, recalls and reads",
-    "chatbot.memory.rows.changed": "Rows written, by operation",
-    "chatbot.memory.rows.maintained": "Rows that maintenance worked on",
-    "chatbot.storage.retries": "Repeated transactions of a database, by cause",
+    "cost": ("chatbot.cost.usd", "US dollars, of calls whose price is known"),
+    "unpriced": ("chatbot.calls.unpriced", "Billed calls whose price is not known"),
+    "retrievals": ("chatbot.memory.retrievals", "Searches, recalls and reads, by whether they found any"),
+    "retrieve": ("chatbot.memory.rows.retrieved", "Rows found by searches, recalls and reads"),
+    "update": ("chatbot.memory.rows.changed", "Rows written, by operation"),
+    "maintained": ("chatbot.memory.rows.maintained", "Rows that maintenance worked on"),
+    "storage_retries": ("chatbot.storage.retries", "Repeated transactions of a database, by cause"),
 }
+"""Metrics by what is counted."""
 
 
 class OtelObserver(Observer):
@@ -147,7 +145,9 @@ class OtelObserver(Observer):
             "chatbot.turn.first_text", "Time from a message to the first text of its reply", _CALL_S
         )
         self._tokens = histogram("gen_ai.client.token.usage", "Tokens of billed calls", _TOKENS, "{token}")
-        self._counters = {name: meter.create_counter(name, description=about) for name, about in _COUNTERS.items()}
+        self._counters = {
+            what: meter.create_counter(name, description=about) for what, (name, about) in _COUNTERS.items()
+        }
         self._sizes = _Sizes(meter)
 
     def begin(self, kind: str, labels: Mapping[str, Any]) -> Span:
@@ -163,15 +163,16 @@ class OtelObserver(Observer):
     def count(self, what: str, amount: float, labels: Mapping[str, Any]) -> None:
         """Add to the metrics of `what`."""
         if what == "billed":
-            self._add_call(labels["model"], labels["purpose"], labels["usage"])
+            self._add_call(**labels)
         elif what == "first_text":
             self._first_text.record(amount)
-        elif what == "maintained":
-            self._counters["chatbot.memory.rows.maintained"].add(amount, {"chatbot.change": labels["change"]})
-        elif what == "storage_retries":
-            self._counters["chatbot.storage.retries"].add(amount, {_ERROR: labels["cause"]})
         else:
-            self._add_rows(what, int(amount), {_MEMORY_OPERATION: labels["operation"]})
+            named = _attributes(**labels)
+            if what == "retrieve":
+                self._counters["retrievals"].add(1, {**named, "chatbot.outcome": "hit" if amount else "miss"})
+            if what in {"retrieve", "update"}:
+                trace.get_current_span().set_attribute("chatbot.rows", amount)
+            self._counters[what].add(amount, named)
 
     def opened(self, memory: Any) -> None:
         """Measure a memory system, in the event loop that it is used in."""
@@ -184,39 +185,28 @@ class OtelObserver(Observer):
         self._sizes.open.pop(memory, None)
 
     def _add_call(self, model: str, purpose: str, usage: Usage) -> None:
-        named = _model_labels(model)
-        labels = {_MODEL: named["model"], _PURPOSE: purpose}
-        operation = "embeddings" if purpose == "embed" else "chat"
-        of_tokens = {**labels, _PROVIDER: named["provider"], _OPERATION: operation}
+        known = _model_labels(model)
+        labels = _attributes(model=known["model"], purpose=purpose)
+        request = "embeddings" if purpose == "embed" else "chat"
+        of_tokens = labels | _attributes(provider=known["provider"], request=request)
         self._tokens.record(usage.input_tokens, {**of_tokens, "gen_ai.token.type": "input"})
         self._tokens.record(usage.output_tokens, {**of_tokens, "gen_ai.token.type": "output"})
         if usage.cost_usd is None:
-            self._counters["chatbot.calls.unpriced"].add(1, labels)
+            self._counters["unpriced"].add(1, labels)
         else:
-            self._counters["chatbot.cost.usd"].add(usage.cost_usd, labels)
-
-    def _add_rows(self, action: str, rows: int, labels: dict[str, str]) -> None:
-        if action == "retrieve":
-            outcome = {"chatbot.outcome": "hit" if rows else "miss"}
-            self._counters["chatbot.memory.retrievals"].add(1, {**labels, **outcome})
-            self._counters["chatbot.memory.rows.retrieved"].add(rows, labels)
-        else:
-            self._counters["chatbot.memory.rows.changed"].add(rows, labels)
-        trace.get_current_span().set_attribute("chatbot.rows", rows)
+            self._counters["cost"].add(usage.cost_usd, labels)
 
 
+@dataclass(slots=True)
 class _OtelSpan(Span):
     """A span, the parent of what is done within its `with` block, and its time in a histogram."""
 
-    __slots__ = ("_began", "_histogram", "_kind", "_labels", "_span", "_token")
-
-    def __init__(self, kind: _Kind, span: trace.Span, histogram: Histogram) -> None:
-        self._kind = kind
-        self._span = span
-        self._histogram = histogram
-        self._labels: dict[str, AttributeValue] = {}
-        self._began = time.perf_counter()
-        self._token: Token[Context] | None = None
+    _kind: _Kind
+    _span: trace.Span
+    _histogram: Histogram
+    _labels: dict[str, AttributeValue] = field(default_factory=dict)
+    _began: float = field(default_factory=time.perf_counter)
+    _token: Token[Context] | None = None
 
     def note(self, **details: Any) -> None:
         """Add labels and details under their attributes."""
@@ -224,7 +214,7 @@ class _OtelSpan(Span):
         if usage is not None:
             details |= {name: getattr(usage, name) for name in usage.__struct_fields__}
         for name, value in details.items():
-            attribute = self._kind.attributes.get(name)
+            attribute = _ATTRIBUTES.get(name)
             if attribute is not None and name in self._kind.labels:
                 self._labels[attribute] = value
             elif attribute is not None and value is not None:
@@ -301,6 +291,11 @@ class _Sizes:
 async def _stats(system: MemorySystem) -> Stats | None:
     memories = system.unobserved()
     return None if memories is None else await memories.stats(sensitivities=SENSITIVITIES)
+
+
+def _attributes(**labels: str) -> dict[str, str]:
+    """Return the labels by the names of their attributes."""
+    return {_ATTRIBUTES[name]: value for name, value in labels.items()}
 
 
 def _model_labels(model: str) -> dict[str, str]:

@@ -314,7 +314,7 @@ async def test_spans_and_metrics_keep_to_the_conventions(watched: Watched, talki
 def test_providers_have_the_names_of_the_conventions(watched: Watched, name: str, provider: str, bare: str) -> None:
     assert provider in {each.value for each in published.GenAiProviderNameValues}
     observer = watched.telemetry.observer
-    observer.begin("call", {"operation": "chat", "model": name, "purpose": "chat"}).end()
+    observer.begin("call", {"request": "chat", "model": name, "purpose": "chat"}).end()
     [span] = watched.spans
     assert span.attributes
     assert (span.attributes["gen_ai.provider.name"], span.attributes["gen_ai.request.model"]) == (provider, bare)
