@@ -62,11 +62,11 @@ async def run(args: argparse.Namespace) -> Exit:
 async def _copy(args: argparse.Namespace) -> Exit:
     source, target = (_home(text, args.identity) for text in (args.source, args.target))
     with progress("copying") as advance:
-        done = await copy_storage(source, target, advance)
-    value = {"from": str(source), "to": str(target), **done.as_json()}
-    end = f", digest {done.digest}" if done.left_out else f". Both are identical: {done.digest}"
-    say_result(args, value, f"copied {counts_text(done.counts)}{end}")
-    return _exit_after(done.left_out)
+        made, counts = await copy_storage(source, target, advance)
+    value = {"from": str(source), "to": str(target), **counts, "digest": made.digest, "left_out": made.left_out}
+    end = f", digest {made.digest}" if made.left_out else f". Both are identical: {made.digest}"
+    say_result(args, value, f"copied {counts_text(counts)}{end}")
+    return _exit_after(made.left_out)
 
 
 def _exit_after(left_out: Sequence[str]) -> Exit:
@@ -148,10 +148,10 @@ async def run_restore(args: argparse.Namespace) -> Exit:
         found = await asyncio.to_thread(verify, file, str(path))
         name = args.identity or found.name
         with _new_setup(args.config, name, found.settings) as setup:
-            done = await restore(file, str(path), setup.home, advance)
-    value = {"identity": name, "made_at": found.made_at, **done.as_json()}
-    say_result(args, value, f"restored {name} as of {found.made_at}: {counts_text(done.counts)}, digest {done.digest}")
-    return _exit_after(done.left_out)
+            counts = await restore(file, str(path), setup.home, advance)
+    value = {"identity": name, "made_at": found.made_at, **counts, "digest": found.digest, "left_out": found.left_out}
+    say_result(args, value, f"restored {name} as of {found.made_at}: {counts_text(counts)}, digest {found.digest}")
+    return _exit_after(found.left_out)
 
 
 @contextmanager

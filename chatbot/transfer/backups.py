@@ -54,22 +54,6 @@ class Backup:
     version: int = VERSION
 
 
-@dataclass(frozen=True, slots=True)
-class RestoreReport:
-    """Counts of sessions, memories and billed calls that were written, and the digest of everything.
-
-    `left_out` lists what could not be read, and is missing here.
-    """
-
-    counts: dict[str, int]
-    digest: str
-    left_out: list[str]
-
-    def as_json(self) -> dict[str, object]:
-        """Return the report as JSON values."""
-        return {**self.counts, "digest": self.digest, "left_out": self.left_out}
-
-
 async def backup(
     home: Home,
     file: BinaryIO,
@@ -122,9 +106,10 @@ def verify(file: BinaryIO, key: str) -> Backup:
 
 async def restore(
     file: BinaryIO, key: str, home: Home, progress: Progress | None = None, now: Callable[[], datetime] = utc_now
-) -> RestoreReport:
+) -> dict[str, int]:
     """Restore a verified backup into a storage that is empty, or that only holds what the backup holds.
 
+    Returns how many sessions, memories and billed calls were written: all that it held then has the backup's digest.
     Raises `ConfigError` if the storage holds something else, and `DamagedFile` if a record is invalid: nothing is
     written then. A later error says how much was written.
     """
@@ -142,12 +127,11 @@ async def restore(
                 again = ": repeat the command to continue" if isinstance(error, INTERRUPTIONS) else ""
                 error.args = (f"{error}. {counts_text(taken)} had been written{again}",)
             raise
-    counts = {name: taken[name] for name in ("sessions", "memories", "calls")}
-    return RestoreReport(counts, digest, head.left_out)
+    return {name: taken[name] for name in ("sessions", "memories", "calls")}
 
 
-async def copy_storage(source: Home, target: Home, progress: Progress | None = None) -> RestoreReport:
-    """Copy everything that is kept of an identity.
+async def copy_storage(source: Home, target: Home, progress: Progress | None = None) -> tuple[Backup, dict[str, int]]:
+    """Copy everything that is kept of an identity; return the backup that it went through, and the counts of `restore`.
 
     Raises `MissingFolder` if the source holds nothing, and `ConfigError` if the target holds something else.
     """
@@ -157,4 +141,4 @@ async def copy_storage(source: Home, target: Home, progress: Progress | None = N
         made = await backup(source, file, name="the source", progress=progress)
         if made.digest == digest_of_all(()):
             raise MissingFolder(f"{source} holds no memory: name a folder such as identities/ada/memory")
-        return await restore(file, "the source", target, progress)
+        return made, await restore(file, "the source", target, progress)

@@ -82,11 +82,11 @@ async def test_a_copy_to_a_database_and_back_says_the_same(name: str, tmp_path: 
             await session.kv_set("hives", str(number))
         kept = await memory.memory("chat").remember("Ada keeps bees in the garden")
         await memory.memory("chat").confirm(kept.id)
-    first = await copy_storage(tmp_path / "one", parse_address(where))
-    assert (first.counts["sessions"], first.counts["memories"]) == (3, 1)
-    again = await copy_storage(tmp_path / "one", parse_address(where))
-    assert (again.counts["sessions"], again.counts["memories"]) == (0, 0)
-    back = await copy_storage(parse_address(where), tmp_path / "two")
+    first, counts = await copy_storage(tmp_path / "one", parse_address(where))
+    assert (counts["sessions"], counts["memories"]) == (3, 1)
+    again, counts = await copy_storage(tmp_path / "one", parse_address(where))
+    assert (counts["sessions"], counts["memories"]) == (0, 0)
+    back, _ = await copy_storage(parse_address(where), tmp_path / "two")
     assert first.digest == again.digest == back.digest
     async with MemorySystem(where) as there, MemorySystem(tmp_path / "two") as here:
         found = [await each.memory("chat").search("bees") for each in (there, here)]
@@ -138,7 +138,7 @@ async def test_a_failed_restore_says_what_it_left_and_is_repeatable(name: str, t
     with (tmp_path / "whole").open("rb") as whole:
         with pytest.raises(StoreFailed, match=r"is full\. 1 memory, 2 sessions, .* had been written"):
             await restore(whole, "whole", target, breaking)
-        assert (await restore(whole, "whole", target)).digest == made.digest
+        await restore(whole, "whole", target)
     with (tmp_path / "back").open("w+b") as file:
-        await backup(target, file, name="one")
-        assert (await restore(file, "back", tmp_path / "two")).digest == made.digest
+        assert (await backup(target, file, name="one")).digest == made.digest
+        await restore(file, "back", tmp_path / "two")

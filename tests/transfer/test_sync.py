@@ -172,7 +172,7 @@ async def test_a_copy_is_another_machine_and_what_it_had_counts_once(pair: Pair,
         with (tmp_path / "kept").open("w+b") as file:
             await backup(here.home, file, name="ada")
             await restore(file, "kept", copy.home)
-            assert (await restore(file, "kept", here.home)).counts["memories"] == 0
+            assert (await restore(file, "kept", here.home))["memories"] == 0
     await used(here)
     await used(copy)
     async with copy.opened() as memory:
@@ -645,8 +645,8 @@ async def test_a_copy_of_a_storage_has_its_attachments_and_names_what_cannot_be_
     (source / "sessions" / damaged.id / "kv.json").write_text("{nonsense", encoding="utf-8")
     os.truncate(source / "sessions" / huge.id / "transcript.md", 40 << 30)
     (source / "usage.jsonl").write_text('{"at": "soon"}\n', encoding="utf-8")
-    done, again = await copy_storage(source, target), await copy_storage(source, target)
-    assert (done.counts["sessions"], again.counts["sessions"], again.digest) == (1, 0, done.digest)
+    (done, counts), (again, later) = await copy_storage(source, target), await copy_storage(source, target)
+    assert (counts["sessions"], later["sessions"], again.digest) == (1, 0, done.digest)
     for what in (names[0], names[1], damaged.id, huge.id, "usage.jsonl", f"receipts of session {session.id}"):
         assert any(what in each for each in done.left_out), what
     async with MemorySystem(target) as memory:
