@@ -242,6 +242,15 @@ class Identities(AsyncResource):
         """Return whether a name is in `names_for`, without listing all."""
         return caller.may_enter(name) and self._serves(name)
 
+    def default_for(self, caller: ServerCaller) -> str:
+        """Return the default identity, or the first one that the caller may know. Raises `IdentityError`."""
+        name = self.setup.identity.name
+        if self.knows(caller, name):
+            return name
+        if not (known := self.names_for(caller)):
+            raise IdentityError("no identity is available to you")
+        return known[0]
+
     def may_read_metrics(self, caller: ServerCaller) -> bool:
         """Return True for a caller who may see everything of every identity, or has a metrics token."""
         return caller.metrics or (caller.sees_all and all(map(caller.may_enter, self._served_names())))
@@ -256,14 +265,9 @@ class Identities(AsyncResource):
 
         Raises `IdentityError`, with the same message for an unknown identity and a hidden one.
         """
-        name = self.setup.identity.name if identity is None else identity
+        name = self.default_for(caller) if identity is None else identity
         if not self.knows(caller, name):
-            known = self.names_for(caller)
-            if identity is not None:
-                raise IdentityError(f"unknown identity {name!r:.80}{did_you_mean(name, known)}")
-            if not known:
-                raise IdentityError("no identity is available to you")
-            name = known[0]
+            raise IdentityError(f"unknown identity {name!r:.80}{did_you_mean(name, self.names_for(caller))}")
         return IdentityAccess(caller, await self.runtimes.get(name), self._chats, self.turns, self.accounts)
 
     def check_at_rest(self, identity: str) -> None:

@@ -8,7 +8,6 @@ from typing import Any, get_args
 
 from fastapi import APIRouter, Request, Response
 
-from chatbot.errors import IdentityError
 from chatbot.operation import REQUIRED, Parameter
 from chatbot.operations import OPERATIONS
 from chatbot.server.access_checks import COOKIE, LOGIN
@@ -113,10 +112,7 @@ def _value(parameter: Parameter, text: str) -> Any:
 @_entrance.get("/")
 async def show_default(identities: IdentitiesHere, caller: CallerHere) -> Response:
     """Redirect to the default identity."""
-    known = identities.names_for(caller)
-    if not known:
-        raise IdentityError("no identity is available to you")
-    return goto(f"/i/{known[0]}")
+    return goto(f"/i/{identities.default_for(caller)}")
 
 
 @_entrance.get(LOGIN)
