@@ -37,6 +37,7 @@ TOOL_CALL = "tool_call"
 USER = "user"
 STOPPED = "stopped before the reply was complete"
 """The `error` entry of a reply that the user stopped."""
+UNMATCHED_ANSWERS = "no pending tool call matches these answers: send the whole conversation"
 
 _ENTRIES_AT_FIRST = 32
 _WITHHELD = '{"withheld": "this answer is not sent to this provider"}'

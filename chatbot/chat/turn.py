@@ -167,7 +167,7 @@ class Turn:
         waiting = {call.id for call in dialogue.unanswered_calls(entries)}
         if not waiting.issuperset(str(each.tool_call_id) for each in self._client.answers):
             if not self._client.sent:
-                raise InvalidValue("no pending tool call matches these answers: send the whole conversation")
+                raise InvalidValue(dialogue.UNMATCHED_ANSWERS)
             await self._transcript.write_asked()
             return
         self._client = replace(self._client, sent=())  # the transcript has the turn

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse
 
 from chatbot.chat.attached import with_file_texts
 from chatbot.chat.calls import Reply
-from chatbot.chat.dialogue import ClientRequest
+from chatbot.chat.dialogue import UNMATCHED_ANSWERS, ClientRequest
 from chatbot.chat.events import ClientCall, ToolFinished, TurnEvent
 from chatbot.chat.ledger import bill_of, calls_in
 from chatbot.memory import SessionHandle
@@ -326,7 +326,7 @@ async def _begin(
     if request.answers:
         text = request.asked.content or await (await access.chat(session.id)).last_message() or ""
         if not text:
-            raise invalid("no pending tool call matches these answers: send the whole conversation", "messages")
+            raise invalid(UNMATCHED_ANSWERS, "messages")
     return await access.begin_turn(
         session.id,
         text,
