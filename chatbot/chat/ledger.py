@@ -244,7 +244,6 @@ def reply_within(limits: Iterable[Limit], *, prompt_tokens: int, reply_tokens: i
     return reply_tokens
 
 
-NAME = "usage.jsonl"
 UNBILLED = "the cost of this call could not be written to the bill"
 """Notice of a line that could not be written, to be followed by the reason."""
 _LINES = "usage"

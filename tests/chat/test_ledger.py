@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from chatbot.chat.ledger import NAME, Amount, Bill, Call, Ledger, Quota, reply_within, sum_of
+from chatbot.chat.ledger import Amount, Bill, Call, Ledger, Quota, reply_within, sum_of
 from chatbot.errors import BudgetExceeded, QuotaExceeded
 from chatbot.messages import Usage
 from chatbot.models.model import Price
@@ -132,7 +132,7 @@ async def test_what_each_session_cost_is_summed_as_it_grows_in_whichever_process
     assert await one.by_session() == {}
     await other.add(_call(0.25, "a"))
     assert (await one.by_session())["a"].calls == 1
-    with (tmp_path / "memory" / NAME).open("ab") as end:
+    with (tmp_path / "memory" / "usage.jsonl").open("ab") as end:
         end.write(b'not json\n{"at": "torn')
     assert (await one.by_session())["a"].calls == 1
     for each in (_call(0.25, "a", "extract"), _call(0.25, "b"), _call(0.25, "")):

@@ -20,7 +20,7 @@ import pytest
 
 from chatbot import __main__
 from chatbot.chat.events import Notice
-from chatbot.chat.ledger import NAME, Call, Ledger
+from chatbot.chat.ledger import Call, Ledger
 from chatbot.cli.ask import Printer
 from chatbot.cli.config import set_values
 from chatbot.cli.output import read_input
@@ -95,7 +95,7 @@ def test_the_bill_is_shown_for_a_session_and_in_all() -> None:
     spent = from_json("usage", "--days", "2")
     assert (len(spent["days"]), spent["days"][-1]["calls"], spent["calls"]) == (2, 2, 2)
     assert run("usage", "--days", "0").returncode == 2
-    [bill] = Path("identities").rglob(NAME)
+    [bill] = Path("identities").rglob("usage.jsonl")
     for cost in (0.5, None):
         Ledger(bill.parent).prepare_add(Call(utc_now(), "", "chat", "a-model", Usage(1, 1, cost_usd=cost), 1.0))()
     assert re.search(r"cost in 30 days: over \$0\.5000, most on [\d-]+: over \$0\.5000", ok("usage"))
