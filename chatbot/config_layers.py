@@ -310,7 +310,7 @@ def _mistake(kind: Any, value: Any, place: _Place, layers: _Layers) -> ConfigErr
             return found
     if what.endswith("got a table") and any(map(_is_section, get_args(kind))):
         what += f": write [[{'.'.join(map(str, place))}]]"
-    elif what.endswith("got a list") and _is_section(kind):
+    elif what.startswith("expected a table") and _is_section(kind):
         what += f": write [{'.'.join(map(str, place))}]"
     is_key = bool(place) and value == place[-1]
     shown = "" if is_key or isinstance(value, dict | list) or _may_hold_key(place) else f" = {value!r}"

@@ -382,7 +382,7 @@ def test_trusting_it_says_what_was_allowed_without_its_keys_and_then_it_runs() -
 
 
 def test_an_identity_is_trusted_by_name_and_as_it_is_now(capsys: pytest.CaptureFixture[str]) -> None:
-    identity = 'model = "scripted"\n[agents.chat]\ntools = ["evil:act"]\n'
+    identity = 'model.name = "scripted"\n[agents.chat]\ntools = ["evil:act"]\n'
     project("", "ada", identity=identity)
     assert call("ask", "hi") == 3
     assert "run `chatbot config trust -i ada`" in capsys.readouterr().err

@@ -274,10 +274,7 @@ def _change(document: TOMLDocument, access: IdentityAccess, fields: Mapping[str,
 
 
 def _set(document: Any, place: tuple[str, ...], value: Any) -> None:
-    """Set a value, making the tables around it; `model = "name"` is short for a table."""
-    if place == ("model", "name") and not isinstance(document.get("model"), Mapping):
-        document["model"] = value
-        return
+    """Set a value, making the tables around it."""
     for key in place[:-1]:
         document = document.setdefault(key, tomlkit.table())
         if not isinstance(document, Mapping):
