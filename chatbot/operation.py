@@ -235,31 +235,15 @@ def briefs_of(operations: Iterable[Operation]) -> Iterator[str]:
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Awaitable[Any]])
 
 
-class OperationTable:
-    """Operations by their names; `declares` is a decorator of their functions."""
+def declare(table: dict[str, Operation], effect: OperationEffect, **doors: Any) -> Callable[[FunctionT], FunctionT]:
+    """Return a decorator that adds a function to the table as an operation. Keywords are the fields of `Operation`."""
 
-    def __init__(self) -> None:
-        self._operations: dict[str, Operation] = {}
+    def add(function: FunctionT) -> FunctionT:
+        operation = Operation(function, effect, **{"right": _RIGHTS[effect], "brief": _summary(function), **doors})
+        table[operation.name] = operation
+        return function
 
-    def __iter__(self) -> Iterator[Operation]:
-        return iter(self._operations.values())
-
-    def __getitem__(self, name: str) -> Operation:
-        return self._operations[name]
-
-    def tools(self) -> frozenset[str]:
-        """The names of all tools."""
-        return frozenset(each.tool for each in self if each.tool)
-
-    def declares(self, effect: OperationEffect, **doors: Any) -> Callable[[FunctionT], FunctionT]:
-        """Declare an operation by its effect. Keywords are the fields of `Operation`."""
-
-        def declare(function: FunctionT) -> FunctionT:
-            operation = Operation(function, effect, **{"right": _RIGHTS[effect], "brief": _summary(function), **doors})
-            self._operations[operation.name] = operation
-            return function
-
-        return declare
+    return add
 
 
 def _summary(function: Callable[..., Any]) -> str:

@@ -28,7 +28,7 @@ from chatbot.operation import (
     Metadata,
     Name,
     NoSuchPage,
-    OperationTable,
+    Operation,
     Past,
     Query,
     RankCursor,
@@ -38,6 +38,7 @@ from chatbot.operation import (
     TimeCursor,
     Title,
     Tokens,
+    declare,
 )
 from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility
 from chatbot.stores.base import TranscriptStore
@@ -46,9 +47,10 @@ from chatbot.stores.observation import Observation, Status, Triple, Type
 from chatbot.stores.query import EVERY, Order, Progress, Version, check_limit
 from chatbot.stores.records import SessionRecord, TranscriptEntry, micros, moment
 
-OPERATIONS = OperationTable()
-reads, adds = partial(OPERATIONS.declares, "reads"), partial(OPERATIONS.declares, "adds")
-changes, destroys = partial(OPERATIONS.declares, "changes"), partial(OPERATIONS.declares, "destroys")
+OPERATIONS: dict[str, Operation] = {}
+"""All operations, by the names of their functions."""
+reads, adds = partial(declare, OPERATIONS, "reads"), partial(declare, OPERATIONS, "adds")
+changes, destroys = partial(declare, OPERATIONS, "changes"), partial(declare, OPERATIONS, "destroys")
 _FEW = 10
 """Number of hits for a limit of 0."""
 
@@ -1130,6 +1132,11 @@ async def erase_project(
         for record in await memory.sessions_of(context.sessions, project):
             await context.stop_turns(record.id)
     return await memory.erase_project(context.sessions, project, dry_run=dry_run)
+
+
+def tool_names() -> frozenset[str]:
+    """Return the names of all tools."""
+    return frozenset(each.tool for each in OPERATIONS.values() if each.tool)
 
 
 def filter_of(wanted: WantedSessions) -> memory.SessionFilter:

@@ -85,7 +85,7 @@ def memory_tools(session: SessionHandle, memory: MemorySystem | None = None) -> 
 
 def offered_to_models(context: Context) -> list[Tool]:
     """Return the tools for a model, in short schemas; those of sessions only if the context has sessions."""
-    operations = [each for each in OPERATIONS if each.tool and each.model]
+    operations = [each for each in OPERATIONS.values() if each.tool and each.model]
     if context.system is None:
         operations = [each for each in operations if not each.tool.startswith("session_")]
     tools = [OperationTool(each, context, short=True) for each in operations]
@@ -95,7 +95,7 @@ def offered_to_models(context: Context) -> list[Tool]:
 
 def agent_tools(context: Context) -> list[OperationTool]:
     """Return all tools for a caller without a session, with full schemas, which are too long for prompts."""
-    return [OperationTool(each, context, short=False) for each in OPERATIONS if each.tool]
+    return [OperationTool(each, context, short=False) for each in OPERATIONS.values() if each.tool]
 
 
 def agent_context(memory: MemorySystem, agent: str) -> Context:

@@ -27,7 +27,7 @@ from chatbot.chat.governor import without_tokens
 from chatbot.errors import ContextTooLong
 from chatbot.messages import Message, ToolSpec, ends_of
 from chatbot.models.model import LARGEST_REPLY_SHARE, Disclosure, Model, estimate_text
-from chatbot.operations import OPERATIONS
+from chatbot.operations import tool_names
 from chatbot.stores.text.analysis import terms
 
 _LEFT_OUT = "…"
@@ -417,7 +417,7 @@ MORE_TOOLS = "memory_more"
 
 def is_memory_tool(name: str) -> bool:
     """Return whether a tool works on memory: one of ours, also under the prefix of another server."""
-    name, tools = name.lower(), (*OPERATIONS.tools(), MORE_TOOLS)
+    name, tools = name.lower(), (*tool_names(), MORE_TOOLS)
     return any(name.endswith(tool) and not name.removesuffix(tool)[-1:].isalnum() for tool in tools)
 
 
@@ -427,8 +427,8 @@ def withheld_tools(disclosure: Disclosure) -> frozenset[str]:
     Even tools that write return memories; those of sessions return parts of transcripts, which have no sensitivity.
     """
     if not disclosure.memory:
-        return OPERATIONS.tools()
-    names = OPERATIONS.tools() if disclosure.sensitivity == "public" else ()
+        return tool_names()
+    names = tool_names() if disclosure.sensitivity == "public" else ()
     return frozenset(name for name in names if name.startswith("session_"))
 
 

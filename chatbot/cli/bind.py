@@ -102,7 +102,7 @@ class Verbs:
         self._actions = parser.add_subparsers(title="actions", metavar="ACTION", dest=dest, required=required)
         self.group = group
         self._unused = argparse.ArgumentParser(add_help=False, conflict_handler="resolve")
-        known = {each.cli.split()[1] for each in OPERATIONS if each.cli.startswith(f"{group} ")}
+        known = {each.cli.split()[1] for each in OPERATIONS.values() if each.cli.startswith(f"{group} ")}
         known |= {"sessions": OF_SESSIONS, "memory": OF_MEMORY}.get(group, {}).keys()
         self._only = only if only in known else None
 
@@ -128,7 +128,7 @@ def add_operations(verbs: Verbs) -> dict[str, argparse.ArgumentParser]:
     parsers: dict[str, argparse.ArgumentParser] = {}
     inner: dict[str, Verbs] = {}
     by_verb: dict[str, argparse.ArgumentParser] = {}
-    for operation in OPERATIONS:
+    for operation in OPERATIONS.values():
         group, *path = operation.cli.split() or [""]
         if group != verbs.group:
             continue

@@ -59,7 +59,7 @@ def create_app(identities: Identities) -> FastAPI:
         redirect_slashes=False,  # it would redirect to http:, also behind TLS; `Envelope` drops the slash
     )
     app.state.identities = identities
-    app.router.routes.extend(_routes(tuple(OPERATIONS)))
+    app.router.routes.extend(_routes(tuple(OPERATIONS.values())))
     if identities.telemetry is not None and identities.telemetry.registry is not None:
         app.include_router(_metrics_router(identities.telemetry))
     _add_error_handlers(app)

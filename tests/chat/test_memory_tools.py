@@ -184,7 +184,7 @@ async def test_a_short_schema_reaches_every_argument_of_the_whole(session: Sessi
             [listed] = re.findall(rf"\b{tool.spec.name}\((.*?)\): ", others.spec.description)
             words = re.findall(r"\w+", re.sub(r"\([^)]*\)", "", listed))
             assert {*words} == {*wholes[tool.spec.name]["properties"]}
-    assert [tool.spec.name for tool in tools] == [each.tool for each in OPERATIONS if each.tool and each.model]
+    assert [tool.spec.name for tool in tools] == [each.tool for each in OPERATIONS.values() if each.tool and each.model]
 
 
 async def test_a_model_finds_writes_corrects_and_forgets_as_told(session: SessionHandle, memory: MemorySystem) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from chatbot.chat.prompt import is_memory_tool
 from chatbot.hooks.capture import LONGEST_OUTPUT, ToolRun
 from chatbot.messages import ToolCall
-from chatbot.operations import OPERATIONS
+from chatbot.operations import tool_names
 from chatbot.tools import Effect, ToolResult
 
 
@@ -120,7 +120,7 @@ def test_whatever_a_model_and_a_tool_say_is_read(name: str, arguments: str, outp
 
 
 def test_memory_tools_are_known_by_name_also_under_a_prefix() -> None:
-    names = OPERATIONS.tools()
+    names = tool_names()
     assert len(names) >= 18
     for name in names:
         assert is_memory_tool(name)

@@ -17,7 +17,7 @@ from chatbot.mcp.surface import server_for
 from chatbot.memory import MemorySystem
 from chatbot.messages import ToolCall
 from chatbot.operation import About, Limit, Line
-from chatbot.operations import OPERATIONS, Context
+from chatbot.operations import OPERATIONS, Context, reads
 from chatbot.stores.observation import Observation
 from chatbot.tools import Toolbox
 from tests import command
@@ -55,9 +55,8 @@ async def count_tagged(context: Context, tag: Annotated[Line, About("the tag")])
 
 @pytest.fixture
 def _one_more() -> Iterator[None]:
-    OPERATIONS.declares("reads", cli="sessions tagged", http="GET /v1/counts/{tag}", tool="session_tags")(count_tagged)
-    declare = OPERATIONS.declares(
-        "reads",
+    reads(cli="sessions tagged", http="GET /v1/counts/{tag}", tool="session_tags")(count_tagged)
+    declare = reads(
         cli="memory tagged",
         http="GET /v1/tagged/{tag}",
         tool="memory_tagged",
@@ -67,7 +66,7 @@ def _one_more() -> Iterator[None]:
     declare(list_tagged)
     yield
     for name in ("list_tagged", "count_tagged"):
-        del OPERATIONS._operations[name]
+        del OPERATIONS[name]
 
 
 @pytest.mark.usefixtures("_one_more")
@@ -111,7 +110,7 @@ async def test_a_new_operation_is_one_function_and_is_found_at_every_door(http: 
 
 
 def test_every_operation_says_what_it_does_where_it_is_and_what_its_parameters_mean() -> None:
-    for operation in OPERATIONS:
+    for operation in OPERATIONS.values():
         assert operation.cli or operation.http or operation.tool, operation.name
         assert 0 < len(operation.summary) <= 60, operation.name
         assert all(each.about.words for each in operation.parameters), operation.name
@@ -121,10 +120,10 @@ def test_every_operation_says_what_it_does_where_it_is_and_what_its_parameters_m
 def test_every_verb_is_an_operation_or_says_why_not() -> None:
     verbs = {each.prog.removeprefix("chatbot ") for each in parsers(build_parser())}
     verbs = {verb for verb in verbs if verb.startswith(("memory ", "sessions ", "projects "))}
-    bound = {each.cli for each in OPERATIONS if each.cli}
+    bound = {each.cli for each in OPERATIONS.values() if each.cli}
     own = {f"sessions {name}" for name in OF_SESSIONS} | {f"memory {name}" for name in OF_MEMORY}
     assert bound <= verbs
     assert own <= verbs
     assert {" ".join(verb.split()[:2]) for verb in verbs - bound} == own
     assert all(len(verb.why) > 10 for verb in (*OF_SESSIONS.values(), *OF_MEMORY.values(), *OF_OPERATIONS.values()))
-    assert OF_OPERATIONS.keys() <= {each.name for each in OPERATIONS}
+    assert OF_OPERATIONS.keys() <= OPERATIONS.keys()
