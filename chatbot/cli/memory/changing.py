@@ -100,10 +100,12 @@ async def purge_memories(run: VerbRun) -> None:
     if not planned.ids:
         run.say_result({"purged": [], "dry_run": args.dry_run}, "nothing to purge")
         return
-    if args.dry_run:
-        show_changed(run, "purged", [planned.ids], dry_run=True)
-        return
     erasure = planned.erasure or Erasure()
+    if args.dry_run:
+        run.say_result({"purged": planned.ids, "dry_run": True}, "would be purged:")
+        if not args.json:
+            _show_erasure(erasure)
+        return
     if not args.yes:
         confirm("purging", "delete permanently?", _NOT_PURGED, lambda: _show_erasure(erasure))
     gone: PurgeResult = await operation.run(run.context, "cli", given)

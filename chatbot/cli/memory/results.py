@@ -166,8 +166,8 @@ def _line(operation: Operation, item: Any) -> str:  # noqa: PLR0911 - one for ea
         case AddResult():
             return _BECAME[item.outcome].format(item.id)
         case Task():
-            details = f" – {item.details()}" if item.details() else ""
-            return f"{_DONE.get(operation.name, 'changed')}: {item.title} ({item.id}){details}"
+            details = (replace(item, status="pending") if operation.name in _DONE else item).details()
+            return f"{_DONE.get(operation.name, 'changed')}: {item.title} ({item.id})" + (details and f" – {details}")
         case Triple():
             return f"added: {item.subject} · {item.predicate} · {item.object} ({item.id})"
         case SessionRecord():
@@ -250,7 +250,7 @@ def _say_profile(known: Profile) -> None:
     if known.lines:
         say_columns(known.lines, columns)
     else:
-        say("No profile yet: chatbot memory profile set KEY VALUE")
+        say("Nothing in the profile: chatbot memory profile set KEY VALUE")
     for row in known.proposals:
         say(f"{row.title} (memory profile accept {row.id}, or reject)")
     answered = [answer for answer in known.standing if answer.rows]
