@@ -139,7 +139,7 @@ class Runtime(AsyncResource):
         return await self.memory.load_session((await self.find(text)).id, self.agent)
 
     async def latest_session(self) -> SessionHandle | None:
-        """Load the session of the agent that was used last; None if there is none, or the agent has no stores."""
+        """Load the agent's most recently used session; None if there is none, or the agent has no stores."""
         project = self.setup.project or NO_PROJECT
         return await self.memory.latest_session(self.agent, project=project) if self.store_types else None
 

@@ -72,9 +72,9 @@ def recalling(
     async def add(prompt: LanguageModelInput) -> list[BaseMessage]:
         messages = convert_to_messages([prompt] if isinstance(prompt, str) else prompt)
         context = await memory.context([_as_openai(each) for each in messages], tokens=tokens, rows=rows)
-        at = max((at for at, each in enumerate(messages) if isinstance(each, HumanMessage)), default=len(messages))
+        last = max((at for at, each in enumerate(messages) if isinstance(each, HumanMessage)), default=len(messages))
         block = [HumanMessage(context.text)] if context.text else []
-        return [*messages[:at], *block, *messages[at:]]
+        return [*messages[:last], *block, *messages[last:]]
 
     return add
 

@@ -34,11 +34,11 @@ def recalling(
     checked(memory)
 
     async def process(messages: list[ModelMessage]) -> list[ModelMessage]:
-        at = max((at for at, each in enumerate(messages) if _prompts(each)), default=None)
-        if at is None or any(map(_is_ours, messages[at].parts)):
+        last = max((at for at, each in enumerate(messages) if _prompts(each)), default=None)
+        if last is None or any(map(_is_ours, messages[last].parts)):
             return messages  # no question, or a later request of the same run, whose question has its block
         context = await memory.context([text for each in messages for text in _prompts(each)], tokens=tokens, rows=rows)
-        return [_with_block(each, context.text if number == at else "") for number, each in enumerate(messages)]
+        return [_with_block(each, context.text if at == last else "") for at, each in enumerate(messages)]
 
     return process
 

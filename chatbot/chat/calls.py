@@ -191,7 +191,7 @@ class Calls:
                 logger.debug("%s refused a schema that LiteLLM's tables promise: asking without it", self.model.name)
         return await reply(None)
 
-    def discloses(self, rows: Sequence[Observation]) -> bool:
+    def may_send(self, rows: Sequence[Observation]) -> bool:
         """Return whether the model's provider may be sent all these rows; if not, `note` records them as withheld."""
         if not any(map(self.model.disclosure.withholds, rows)):
             return True

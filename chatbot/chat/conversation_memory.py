@@ -57,7 +57,7 @@ _TASKS_SHOWN = 3
 _LASTING: tuple[Type, ...] = ("decision", "preference", "identity")
 _WITH_PROFILE_LINES = 2
 """Number of the best rows whose profile lines are added."""
-_ANYONE = Disclosure()
+_IN_THIS_PROCESS = Disclosure()
 _MOST_ASKED = 20_000
 """Characters at each end of a message that are searched with."""
 _NEEDLESS = -1.5
@@ -163,7 +163,7 @@ class ConversationMemory:
         since: datetime | None,
         most_tokens: int,
         choose: Choose | None = None,
-        disclosure: Disclosure = _ANYONE,
+        disclosure: Disclosure = _IN_THIS_PROCESS,
         client_text: str = "",
     ) -> PromptMemory:
         """Recall rows about the user's last messages; `said` ends with the one to be answered.

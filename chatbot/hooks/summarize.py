@@ -269,7 +269,7 @@ async def sum_up(answer: StandingAnswer, memory: Memory, calls: Calls) -> list[s
 
     Purpose `standing`. Raises a `ModelError`, `BudgetExceeded` or `StoreError`.
     """
-    if not calls.discloses(answer.rows):
+    if not calls.may_send(answer.rows):
         return ["no summary was made: the answer is withheld from the model"]
     rows = [with_bars(f"{row.created_at:%Y-%m-%d}", redact(row.headline)[0]) for row in reversed(answer.rows)]
     text = fenced("memories", rows, secrets.token_hex(4))

@@ -277,7 +277,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
             self._entered_empty.add(session.id)
 
     async def discard_empty(self) -> bool:
-        """Delete the session if this chat began it and nothing was said or remembered in it."""
+        """Delete the session if it was empty when this chat entered it, and nothing was said or remembered since."""
         session = self.session
         if session is None or session.id not in self._entered_empty:
             return False

@@ -401,7 +401,7 @@ async def plan(
     if settings.reconcile:
         fresh = _comparable(steps, origin)
         candidates = await candidates_for([steps[at].fact for at in fresh], memories, origin)
-        if not calls.discloses(candidates.rows):
+        if not calls.may_send(candidates.rows):
             candidates = replace(candidates, rows=())
         decisions = await reconcile(calls, [steps[at].fact for at in fresh], candidates)
         for at, decision in zip(fresh, decisions, strict=True):
