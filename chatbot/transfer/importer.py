@@ -131,15 +131,15 @@ class Importer:
         self._known: KnownRows | None = None
         self._ids_here: dict[str, str] = {}  # the id here for each imported id
         self._added: set[str] = set()
-        total = sum(1 for _ in source.items())
+        items = [*source.items]
         records = await self.memory.list_sessions()
         self._here = {record.id: record for record in records}
         self._origins = {record.origin: record for record in records if record.origin}
         try:
-            for done, item in enumerate(source.items(), 1):
+            for done, item in enumerate(items, 1):
                 await self._take(item)
                 if self.progress:
-                    self.progress(done, total)
+                    self.progress(done, len(items))
             if self.remembers:
                 await self._remember(self.memory.memory(self.agent), self._waiting)
             else:

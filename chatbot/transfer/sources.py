@@ -7,9 +7,10 @@ import os
 import re
 import stat
 import zipfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -26,8 +27,6 @@ LARGEST_JSON = 1 << 30
 LARGEST_MARKDOWN = 4 << 20
 MOST_FILES = 20_000
 MOST_LEVELS = 100
-_SPACE = re.compile(r"[ \t\r\n]*")
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _OPEN_TEXT = re.compile(r'"(?:[^"\\]|\\.)*\\?', re.DOTALL)
 """A JSON text without its closing quote."""
 _CONVERSATIONS = re.compile(r"conversations(-\d{1,4})?\.json")
@@ -45,11 +44,8 @@ class Source:
 
     path: Path
     kind: str
-    items: Callable[[], Items]
-    """Yields every item in file order, as often as it is called; an item that cannot be imported is a `Skip`.
-
-    Raises `DamagedFile` if the file cannot be read.
-    """
+    items: Items
+    """Every item in file order; one that cannot be imported is a `Skip`. Raises `DamagedFile` for a wrong file."""
 
 
 def open_source(path: Path) -> Source:
@@ -66,19 +62,20 @@ def _open(path: Path) -> Source:
     is_zip = path.is_file() and _is_zip(path)
     members = _exports(path, is_zip=is_zip)
     if not (is_zip or members) and (path.is_dir() or path.suffix.lower() in MARKDOWN_SUFFIXES):
-        return Source(path, MARKDOWN, lambda: _notes(path))
+        return Source(path, MARKDOWN, _notes(path))
     if is_zip and not members:
         raise InvalidValue(f"{path} contains no conversations.json: nothing to import")
     if not members:
         text = _read_text(path)
         if is_bundle(text):
-            return Source(path, BUNDLE, lambda: read_bundle(text, str(path)))
-        members = [(path.name, lambda: text)]
-    first = members[0][1]()
-    kind = formats.kind_of(next(elements(first, str(path)), None)) if first.lstrip().startswith(("[", "{")) else None
-    if kind is None:
+            return Source(path, BUNDLE, read_bundle(text, str(path)))
+        members = [(str(path), lambda: text)] if text.lstrip().startswith(("[", "{")) else []
+    values = (value for name, read_text in members for value in elements(read_text(), name))
+    first = next(values, None)
+    if (kind := formats.kind_of(first)) is None:
         raise InvalidValue(f"{path} is neither a bundle, an export of ChatGPT or Claude, nor Markdown")
-    return Source(path, kind, lambda: _elements(kind, members))
+    numbered = enumerate(chain([first], values), 1)
+    return Source(path, kind, (item for at, value in numbered for item in formats.read_element(kind, value, at)))
 
 
 def _is_zip(path: Path) -> bool:
@@ -138,13 +135,6 @@ def _as_text(path: Path) -> str:
     return path.as_posix().encode(errors="backslashreplace").decode()
 
 
-def _elements(kind: str, members: Iterable[_Member]) -> Items:
-    """Yield the items in the lists of these files."""
-    values = (value for name, read_text in members for value in elements(read_text(), name))
-    for number, value in enumerate(values, 1):
-        yield from formats.read_element(kind, value, number)
-
-
 def _files_below(root: Path, unread: Callable[[OSError], None]) -> Iterator[Path]:
     """Yield the files below a folder, except hidden ones; `unread` gets the error of a folder that cannot be read."""
     for folder, folders, names in os.walk(root, onerror=unread):
@@ -185,30 +175,12 @@ def elements(text: str, name: str) -> Iterator[Any]:
 
     A lone surrogate, which no file can keep, becomes a question mark.
     """
-    decoder = json.JSONDecoder(parse_constant=lambda _: None)
-    at = begun = _after_space(text, 0)
-    is_list = text.startswith("[", at)
     try:
-        at = _after_space(text, at + is_list)
-        while not (is_list and text.startswith("]", at)):
-            begun = at
-            value, at = decoder.raw_decode(text, at)
-            if _SURROGATE.search(text, begun, at):
-                value = json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
-            yield value
-            at = _after_space(text, at)
-            if not (is_list and text.startswith(",", at)):
-                break
-            at = _after_space(text, at + 1)
-        if text[at:].strip() != ("]" if is_list else ""):
-            raise json.JSONDecodeError("no comma, or no end", text, at)
+        found = json.loads(text, parse_constant=lambda _: None)
+        for value in found if isinstance(found, list) else [found]:
+            yield json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
     except (RecursionError, ValueError) as error:  # also for a number with thousands of digits
-        at = getattr(error, "pos", at)
-        is_cut = at >= len(text) or _OPEN_TEXT.fullmatch(text, at)
+        at = getattr(error, "pos", 0)
+        is_cut = at >= len(text.rstrip()) or _OPEN_TEXT.fullmatch(text, at)
         why = "it ends early: check that the download is complete" if is_cut else f"error at character {at:,}"
         raise DamagedFile(f"{name} is not valid JSON: {why}") from error
-
-
-def _after_space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return found.end() if found else at

@@ -272,7 +272,7 @@ def test_links_in_a_folder_are_not_followed_and_what_is_not_read_is_named(tmp_pa
     (folder / "binary.md").write_bytes(b"\xff\xfe\x00")
     (folder / "good.md").write_text("@../secret.txt says more", "utf-8")
     (folder / "photo.png").write_bytes(b"")
-    items = list(open_source(folder).items())
+    items = list(open_source(folder).items)
     assert [item.draft.narrative for item in items if isinstance(item, MemoryItem)] == ["@../secret.txt says more"]
     assert {item.what for item in items if isinstance(item, Skip)} == {"link.md", "binary.md", "photo.png"}
 
@@ -283,7 +283,7 @@ def test_a_folder_that_cannot_be_read_is_told_of(tmp_path: Path, monkeypatch: py
     for _ in range(20):  # until the path is longer than the system allows
         Path("d" * 250).mkdir()
         os.chdir("d" * 250)
-    [good, skipped] = open_source(tmp_path).items()
+    [good, skipped] = open_source(tmp_path).items
     assert isinstance(good, MemoryItem)
     assert isinstance(skipped, Skip)
     assert skipped.why == "cannot be read: File name too long"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path as FilePath
 from typing import Annotated, Any, Literal, Self
 
@@ -218,7 +217,7 @@ async def import_memories(given: Annotated[ImportBody, Body()], access: AccessHe
     setup = access.runtime.setup
     agents = {name: agent.memory for name, agent in setup.config.agents.items()}
     importer = Importer(access.memory, agent=setup.agent, agents=agents)
-    report = await importer.run(Source(FilePath("text"), BUNDLE, partial(_memories_in, given.text)))
+    report = await importer.run(Source(FilePath("text"), BUNDLE, _memories_in(given.text)))
     return ImportResult.of(report)
 
 
