@@ -17,7 +17,9 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import wraps
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+
+from msgspec import Meta
 
 from chatbot.stores import errors, query
 from chatbot.stores.access import View
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from chatbot.stores.backend import Flaw
 
 
+Cap = Annotated[int, Meta(ge=1)]
 Method = Callable[..., Awaitable[Any]]
 _LISTS = {"kv_entries": KeyValue, "transcript_read_last": TranscriptEntry, "transcript_read_all": TranscriptEntry}
 """Operations of plug-ins that return a list, with the type of its items."""
@@ -389,13 +392,6 @@ class ObservationStore(Store):
     async def reindex(self, progress: query.Progress | None = None) -> int:
         """Rebuild all caches; return the number of rows. Does nothing for a store without caches."""
         return 0
-
-
-def check_caps(**caps: int) -> None:
-    """Raise `InvalidSettings` for a cap below 1."""
-    for name, cap in caps.items():
-        if cap < 1:
-            raise errors.InvalidSettings(f"{name} is {cap}: it must be at least 1")
 
 
 CONTRACTS: dict[type[Store], str] = {

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Sequence
 from pathlib import Path
 
-from chatbot.stores.base import KeyValueStore, TranscriptStore, check_caps
+from chatbot.stores.base import Cap, KeyValueStore, TranscriptStore
 from chatbot.stores.errors import MISFITS, DamagedFile, too_long
 from chatbot.stores.files import Folder, locked, opened
 from chatbot.stores.loops import GroupCommit
@@ -33,9 +33,8 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
     Key-value entries past the cap are dropped, transcript entries past it move to `transcript.archive.md`.
     """
 
-    def __init__(self, home: Path, *, kv_cap: int = 200, transcript_cap: int = 500) -> None:
+    def __init__(self, home: Path, *, kv_cap: Cap = 200, transcript_cap: Cap = 500) -> None:
         super().__init__(home)
-        check_caps(kv_cap=kv_cap, transcript_cap=transcript_cap)
         self._kv_cap = kv_cap
         self._transcript_cap = transcript_cap
         self._cached: OrderedDict[str, _SessionFiles] = OrderedDict()

@@ -9,17 +9,17 @@ import importlib
 import inspect
 import sys
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from msgspec import Struct, ValidationError, convert
 
 from chatbot.stores import errors
 from chatbot.stores.backend import Backend, Place
-from chatbot.stores.base import STORE_OPERATIONS, Store, contracts_of
+from chatbot.stores.base import Store, contracts_of
 from chatbot.stores.fields import in_words
 from chatbot.stores.home import Address, Home
 from chatbot.stores.on_disk.place import FileBackend, FilePlace
@@ -28,6 +28,7 @@ from chatbot.stores.records import reason_of
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
+Plugin = TypeVar("Plugin")
 GREATEST = 10**12
 """Greatest number allowed in a configuration."""
 
@@ -43,7 +44,9 @@ class PluginPoint(Struct, frozen=True):
     unknown: type[Exception]
     """Raised for an unknown name."""
     broken: type[Exception]
-    """Raised if the plug-in cannot be imported."""
+    """Raised if the plug-in cannot be imported or used."""
+    invalid: type[Exception]
+    """Raised for settings."""
 
     def installed(self) -> dict[str, EntryPoint]:
         """Return every installed plug-in by name, without importing any."""
@@ -77,6 +80,73 @@ class PluginPoint(Struct, frozen=True):
             raise self.unknown(f"unknown {self.noun} {name!r:.80}{errors.did_you_mean(name, points)}")
         return points[name].value
 
+    def load_class(self, name: str, root: type[Plugin], *, beside: Path | None = None) -> type[Plugin]:
+        """Load a class that inherits `root`, or the contracts beside it.
+
+        Raises `broken` if a method of these is missing, is not async, or takes other arguments.
+        """
+        plugin, what = self.load(name, beside=beside), f"the {self.noun} {name!r}"
+        if not (inspect.isclass(plugin) and issubclass(plugin, root)):
+            raise self.broken(f"{what} is {plugin!r:.80}, not a class that inherits {root.__name__}")
+        if name in self.own:
+            return plugin
+        if missing := sorted(getattr(plugin, "__abstractmethods__", ())):
+            raise self.broken(f"{what} lacks {', '.join(missing)}: {_promise(getattr(plugin, missing[0]))}")
+        for contract in [each for each in plugin.__mro__ if each.__module__ == root.__module__]:
+            for method, promised in inspect.getmembers(contract, inspect.iscoroutinefunction):
+                if fault := _fault(getattr(plugin, method), promised):
+                    raise self.broken(f"{what} has {method}, which {fault}: {_promise(promised)}")
+        return plugin
+
+    def convert_settings(self, table: str, classes: Sequence[type], settings: Mapping[str, Any]) -> dict[str, Any]:
+        """Convert the settings to the types of the classes' annotations; `table` is their place in error messages.
+
+        Raises `invalid` for an unknown, missing or invalid setting, `broken` for annotations that cannot be evaluated.
+        """
+        known = {name: found for each in classes for name, found in settings_of(each).items()}
+        for key in settings:
+            if key not in known:
+                raise self.invalid(f"{table} has no setting {key!r}{errors.did_you_mean(key, known)}")
+        for key, found in known.items():
+            if found.default is found.empty and key not in settings:
+                raise self.invalid(f"{table} needs the setting {key!r}, which has no default")
+        try:
+            hints = ChainMap(*(get_type_hints(each.__init__, include_extras=True) for each in classes))  # type: ignore[misc]
+        except NameError as error:
+            raise self.broken(f"the settings in {table} cannot be read from the annotations: {error}") from error
+        checked = {}
+        for key, value in settings.items():
+            try:
+                checked[key] = convert(value, hints.get(key, Any), strict=False)
+                if not all(abs(number) <= GREATEST for number in _numbers_in(checked[key])):
+                    raise ValidationError("the number is out of range")
+            except ValidationError as error:
+                raise self.invalid(f"{table} {key} = {value!r}: {in_words(error, hints.get(key))}") from error
+            except TypeError as error:
+                why = f"the setting {key} in {table} has an annotation that cannot be checked: {error}"
+                raise self.broken(why) from error
+        return checked
+
+
+def _promise(method: Callable[..., Any]) -> str:
+    """Return the signature and the contract of a method."""
+    parameters = ", ".join(inspect.signature(method).parameters)
+    return f"write `async def {method.__name__}({parameters})`. {inspect.getdoc(method)}"
+
+
+def _fault(written: Callable[..., Any], promised: Callable[..., Any]) -> str:
+    """Return why a method cannot be called like the one that it implements; empty if it can."""
+    if not inspect.iscoroutinefunction(written):
+        return "is not async"
+    parameters = inspect.signature(promised).parameters.values()
+    by_place = [each for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD]
+    by_name = {each.name: each for each in parameters if each.kind is each.KEYWORD_ONLY}
+    try:
+        inspect.signature(written).bind(*by_place, **by_name)
+    except TypeError:
+        return "takes other arguments"
+    return ""
+
 
 def _numbers_in(value: object) -> Iterator[float]:
     if isinstance(value, int | float):
@@ -91,41 +161,6 @@ def settings_of(plugin: type) -> dict[str, inspect.Parameter]:
     return {found.name: found for found in parameters if found.kind is found.KEYWORD_ONLY}
 
 
-def convert_settings(
-    table: str,
-    classes: Sequence[type],
-    settings: Mapping[str, Any],
-    *,
-    invalid: type[Exception],
-    broken: type[Exception],
-) -> dict[str, Any]:
-    """Convert the settings to the types of the classes' annotations; `table` is their place in error messages.
-
-    Raises `invalid` for an unknown or invalid setting, `broken` for annotations that cannot be evaluated.
-    """
-    if not settings:
-        return {}
-    known = {name for each in classes for name in settings_of(each)}
-    for key in settings:
-        if key not in known:
-            raise invalid(f"{table} has no setting {key!r}{errors.did_you_mean(key, known)}")
-    try:
-        hints = ChainMap(*(get_type_hints(each.__init__, include_extras=True) for each in classes))  # type: ignore[misc]
-    except NameError as error:
-        raise broken(f"the settings in {table} cannot be read from the annotations: {error}") from error
-    checked = {}
-    for key, value in settings.items():
-        try:
-            checked[key] = convert(value, hints.get(key, Any), strict=False)
-            if not all(abs(number) <= GREATEST for number in _numbers_in(checked[key])):
-                raise ValidationError("the number is out of range")
-        except ValidationError as error:
-            raise invalid(f"{table} {key} = {value!r}: {in_words(error, hints.get(key))}") from error
-        except TypeError as error:
-            raise broken(f"the setting {key} in {table} has an annotation that cannot be checked: {error}") from error
-    return checked
-
-
 STORES = PluginPoint(
     group="chatbot.stores",
     own={
@@ -136,6 +171,7 @@ STORES = PluginPoint(
     noun="store",
     unknown=errors.UnknownStore,
     broken=errors.BrokenStore,
+    invalid=errors.InvalidSettings,
 )
 
 
@@ -152,23 +188,10 @@ def load(name: str, *, beside: Path | None = None, home: Home | None = None) -> 
     If `home` is an address, return the class for a database. Raises `UnknownStore` or `BrokenStore`.
     """
     is_ours = isinstance(home, Address) and name in _IN_A_DATABASE
-    store = STORES.load(_IN_A_DATABASE[name] if is_ours else name, beside=beside)
-    if not (inspect.isclass(store) and issubclass(store, Store)):
-        raise errors.BrokenStore(f"the store {name!r} is {store!r}, not a class that inherits chatbot.stores.Store")
+    store = STORES.load_class(_IN_A_DATABASE[name] if is_ours else name, Store, beside=beside)
     if not contracts_of(store):
         raise errors.BrokenStore(f"the store {name!r} implements no contract: inherit KeyValueStore or TranscriptStore")
-    if missing := sorted(getattr(store, "__abstractmethods__", ())):
-        raise errors.BrokenStore(f"the store {name!r} lacks {', '.join(missing)}: {_promise(store, missing[0])}")
-    for each in sorted(STORE_OPERATIONS & {*dir(store)}):
-        if not inspect.iscoroutinefunction(getattr(store, each)):
-            raise errors.BrokenStore(f"the store {name!r} has {each}, which is not async: {_promise(store, each)}")
     return store
-
-
-def _promise(store: type[Store], method: str) -> str:
-    """Return the signature and the contract of a missing method."""
-    promise = getattr(store, method)
-    return f"write `async def {method}({', '.join(inspect.signature(promise).parameters)})`. {inspect.getdoc(promise)}"
 
 
 def open_store(name: str, home: Home, settings: Mapping[str, Any], *, beside: Path | None = None) -> Store:
@@ -191,9 +214,9 @@ def open_store(name: str, home: Home, settings: Mapping[str, Any], *, beside: Pa
 
 def convert_store_settings(name: str, store: type[Store], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the settings to the types of the constructor's annotations. Raises `InvalidSettings`."""
-    return convert_settings(
-        f"[memory.{name}]", (store,), settings, invalid=errors.InvalidSettings, broken=errors.BrokenStore
-    )
+    if not settings and name in STORES.own:
+        return {}
+    return STORES.convert_settings(f"[memory.{name}]", (store,), settings)
 
 
 def open_backend(home: Home | None) -> Backend:

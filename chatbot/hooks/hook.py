@@ -6,7 +6,6 @@ default; a plug-in is on if `[hooks.<name>]` names it, so that merely installing
 
 from __future__ import annotations
 
-import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import datetime
@@ -31,7 +30,7 @@ from chatbot.stores.backend import Place
 from chatbot.stores.errors import StoreError, nearest_hint
 from chatbot.stores.home import Home
 from chatbot.stores.loops import in_thread
-from chatbot.stores.plugins import PluginPoint, convert_settings, open_place, settings_of
+from chatbot.stores.plugins import PluginPoint, open_place, settings_of
 from chatbot.stores.records import reason_of
 
 State = TypeVar("State")
@@ -183,6 +182,7 @@ HOOKS = PluginPoint(
     noun="hook",
     unknown=ConfigError,
     broken=ConfigError,
+    invalid=ConfigError,
 )
 
 
@@ -218,15 +218,18 @@ def planned_hooks(tables: Mapping[str, Table], *, beside: Path | None = None) ->
 
 def plan_hook(name: str, table: Table | None, *, beside: Path | None = None) -> HookPlan:
     """Plan the hook of that name by its table in the configuration. Raises `ConfigError`."""
-    hook = HOOKS.load(name, beside=beside)
-    if not (inspect.isclass(hook) and issubclass(hook, Hook)):
-        raise ConfigError(f"the hook {name!r} is {hook!r:.80}: it should be a class that inherits chatbot.hooks.Hook")
+    hook = HOOKS.load_class(name, Hook, beside=beside)
     if not isinstance(getattr(hook, "topics", None), tuple):
         raise ConfigError(f"the hook {name!r} has invalid topics: use a tuple of names")
     for topic in {*hook.topics} - TOPICS:
         if near := nearest_hint(topic, TOPICS):
             raise ConfigError(f"the hook {name!r} listens to {topic!r}, which no chat publishes{near}")
-    own = convert_settings(f"[hooks.{name}]", (_Common, hook), table or {}, invalid=ConfigError, broken=ConfigError)
+    given = dict(table or {})
+    if name not in HOOKS.own:
+        given = {"priority": hook.priority, "timeout_s": hook.timeout_s} | given
+    own = {}
+    if given:
+        own = HOOKS.convert_settings(f"[hooks.{name}]", (_Common, hook), given)
     chosen = {key: own.pop(key) for key in settings_of(_Common) if key in own}
     return HookPlan(
         name,
@@ -241,5 +244,7 @@ def plan_hook(name: str, table: Table | None, *, beside: Path | None = None) -> 
 class _Common:
     """The settings of every hook."""
 
-    def __init__(self, *, enabled: bool, priority: int, timeout_s: Annotated[float, Meta(gt=0)]) -> None:
+    def __init__(
+        self, *, enabled: bool = True, priority: int = 100, timeout_s: Annotated[float, Meta(gt=0)] = 10
+    ) -> None:
         """Never called: only its annotations are read."""

@@ -265,6 +265,7 @@ TOOLS = PluginPoint(
     noun="tools",
     unknown=ConfigError,
     broken=ConfigError,
+    invalid=ConfigError,
 )
 
 

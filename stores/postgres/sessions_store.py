@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from chatbot.stores.base import KeyValueStore, TranscriptStore, check_caps
+from chatbot.stores.base import Cap, KeyValueStore, TranscriptStore
 from chatbot.stores.home import Address
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database, TurnRead
@@ -45,9 +45,8 @@ class _TurnReads(Struct):
 class PostgresSessionStore(KeyValueStore, TranscriptStore):
     """Keeps at most `kv_cap` key-value entries a session and all transcript entries: `transcript_cap` has no effect."""
 
-    def __init__(self, home: Address, *, kv_cap: int = 200, transcript_cap: int = 500) -> None:
+    def __init__(self, home: Address, *, kv_cap: Cap = 200, transcript_cap: Cap = 500) -> None:  # noqa: ARG002
         super().__init__(home)
-        check_caps(kv_cap=kv_cap, transcript_cap=transcript_cap)
         self._kv_cap = kv_cap
         self._home = home
         self._database = Database.of(home.url)

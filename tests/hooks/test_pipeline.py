@@ -73,6 +73,18 @@ class Badly(Hook):
     topics = "turn:end"
     async def handle(self, event): ...
 
+class Urgent(Early):
+    priority = "high"
+
+class Waits(Early):
+    def handle(self, event): ...
+
+class Both(Early):
+    async def handle(self, event, session): ...
+
+class Needs(Early):
+    def __init__(self, context, *, url: str): ...
+
 class Answers(Hook):
     topics = ("prompt:submit", "turn:end")
     def __init__(self, context, *, early: bool = False, words: str = ""):
@@ -187,19 +199,18 @@ async def test_hooks_that_raise_and_hang_harm_no_turn_and_are_told_once_and_kept
     [
         ("[hooks.injct]", "unknown hook 'injct': did you mean 'inject'"),
         ("[hooks.capture]\nthreshhold = 1", r"\[hooks\.capture\] has no setting 'threshhold'"),
-        (
-            "[hooks.memorability]\nthresold = 1",
-            r"\[hooks\.memorability\] has no setting 'thresold': did you mean 'thre",
-        ),
         ("[hooks.memorability]\nthreshold = 2", r"\[hooks\.memorability\] threshold = 2"),
         ("[hooks.inject]\ntimeout_s = 0", r"\[hooks\.inject\] timeout_s = 0"),
-        ("[hooks.inject]\npriority = 'high'", r"\[hooks\.inject\] priority = 'high'"),
         ("[hooks.inject]\nenable = false", "did you mean 'enabled'"),
         ("[hooks.temporal]\nplaces = [1]", r"\[hooks\.temporal\] places"),
         ('[hooks."own_hooks:Listener"]\nmots = 5', "has no setting 'mots': did you mean 'most'"),
         ('[hooks."own_hooks:Missing"]', "cannot be loaded"),
         ('[hooks."nowhere:Hook"]', "module 'nowhere' not found"),
-        ('[hooks."own_hooks:not_a_hook"]', "it should be a class that inherits"),
+        ('[hooks."own_hooks:not_a_hook"]', "not a class that inherits Hook"),
+        ('[hooks."own_hooks:Urgent"]', "own_hooks:Urgent. priority = 'high'"),
+        ('[hooks."own_hooks:Waits"]', "has handle, which is not async: write `async def handle"),
+        ('[hooks."own_hooks:Both"]', "has handle, which takes other arguments"),
+        ('[hooks."own_hooks:Needs"]', "needs the setting 'url'"),
         ('[hooks."own_hooks:Misspelt"]', "'turn:edn', which no chat publishes: did you mean 'turn:end'"),
         ('[hooks."own_hooks:Badly"]', "has invalid topics: use a tuple of names"),
     ],
