@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
-from functools import cached_property, reduce
+from functools import reduce
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, get_args, get_origin
@@ -42,8 +42,9 @@ _DEPTH = 3
 """Length of the path to a provider's setting: `providers`, the provider, the setting."""
 _LARGEST = 1_000_000
 """Maximum characters of a file of settings."""
-_Layers = dict[Path | str, Table]
-"""Layers by their file or other source, in ascending priority."""
+_Layer = tuple[Path | str, Table]
+"""A file or other source, and its settings."""
+_Layers = dict[str, _Layer]
 _Place = Sequence[str | int]
 """Keys, and indexes of lists, that lead to a setting."""
 NAMED_BY = {"model": "name", "embedding": "model", "extraction": "model"}
@@ -60,21 +61,25 @@ class Settings:
         self,
         path: Path | None,
         file: Table,
-        environment: Mapping[Path | str, Table] = MappingProxyType({}),
+        environment: Mapping[str, Table] = MappingProxyType({}),
         *,
         is_chosen: bool = True,
+        own: _Layer = (Path(), {}),
     ) -> None:
         self.path = path
         self.folder = path.parent.resolve() if path else user_data_path("chatbot")
         """Base of relative paths: the file's folder, or the user's data folder without a file."""
         self.is_chosen = is_chosen
         """True if the user named, owns or trusts the file; a file that was only found is untrusted."""
-        self._file = file
-        self._own: tuple[Path, Table] = (Path(), {})
-        """The user's own file, and its settings that apply below a file found in the current folder."""
-        self._identity: tuple[Path | str, Table] = ("identity", {})
-        self._environment = environment
-        self._flags: Table = {}
+        self.layers: _Layers = {
+            "defaults": ("", _DEFAULTS),
+            "own": own,  # settings of the user's own file that apply below a file found in the current folder
+            "file": (path or "defaults", file),
+            "identity": ("identity", {}),
+            **{variable: (variable, table) for variable, table in environment.items()},
+            "flags": ("the flags", {}),
+        }
+        """All layers, in ascending priority."""
 
     @classmethod
     def read(cls, path: Path | str | None = None, *, environ: Mapping[str, str] = os.environ) -> Settings:
@@ -95,22 +100,20 @@ class Settings:
             mine = read_toml(own) if is_there(own) else {}
             below = {name: mine[name] for name in _APPLY_BELOW if name in mine}
             file = file if is_chosen else _within_limits(file, below)
-        settings = cls(found, file, _from_environment(environ), is_chosen=is_chosen)
-        settings._own = (own, below)
-        return settings
+        return cls(found, file, _from_environment(environ), is_chosen=is_chosen, own=(own, below))
 
     def with_flags(self, flags: Table) -> Settings:
         """Return the same files and environment with other flags, and without an identity."""
-        return self._with(_flags=flags, _identity=("identity", {}))
+        return self._with(identity=("identity", {}), flags=("the flags", flags))
 
     def with_identity(self, table: Table, path: Path) -> Settings:
         """Return the settings with those of an identity, which its file at `path` sets."""
-        return self._with(_identity=(path, _within_limits(table, merge(self._own[1], self._file))))
+        (_, own), (_, file) = self.layers["own"], self.layers["file"]
+        return self._with(identity=(path, _within_limits(table, merge(own, file))))
 
-    def _with(self, **parts: Any) -> Settings:
+    def _with(self, **layers: _Layer) -> Settings:
         other = copy(self)  # keeps the folder, even if the process has left it
-        vars(other).pop("_layers", None)
-        vars(other).update(parts)
+        other.layers = self.layers | layers
         return other
 
     @property
@@ -121,15 +124,15 @@ class Settings:
     @property
     def holds_key(self) -> bool:
         """True if the file itself contains a key, not only the name of a variable."""
-        return any(_is_key(place, value) for _, place, value in allowed.leaves(self._file))
+        return any(_is_key(place, value) for _, place, value in allowed.leaves(self.layers["file"][1]))
 
     def combined(self) -> Config:
         """Merge all layers. Raises `ConfigError` that names the wrong setting."""
-        merged: Table = reduce(merge, self._layers.values(), {})
+        merged: Table = reduce(merge, (table for _, table in self.layers.values()), {})
         try:
             config = convert(merged, Config, strict=False)
         except ValidationError as error:
-            raise (_mistake(Config, merged, (), self._layers) or ConfigError(str(error))) from error
+            raise (_mistake(Config, merged, (), self.layers) or ConfigError(str(error))) from error
         for section, key in NAMED_BY.items():
             part: Any = getattr(config, section)
             if name := config.aliases.get(getattr(part, key)):
@@ -142,26 +145,14 @@ class Settings:
 
     def source(self, *place: str) -> Path | str:
         """Return the file or variable that sets the value at `place`; empty if none does."""
-        return _source(self._layers, place)
+        return _source(self.layers, place)
 
     def error_for(self, table: tuple[str, ...], message: str) -> ConfigError:
         """Return the error for a table such as `("memory", "observations")`, with the source of the setting."""
-        found = [_value_at(layer, table) for layer in self._layers.values()]
+        found = [_value_at(layer, table) for _, layer in self.layers.values()]
         inner = [key for each in found if isinstance(each, dict) for key in each]
         named = [key for key in inner if repr(key) in message or f" {key} = " in message]
-        return _error(self._layers, (*table, *named[:1]), message)
-
-    @cached_property
-    def _layers(self) -> _Layers:
-        (file, own), (identity_path, identity) = self._own, self._identity
-        return {
-            "": _DEFAULTS,
-            **({file: own} if own else {}),
-            self.path or "defaults": self._file,
-            identity_path: identity,
-            **self._environment,
-            "the flags": self._flags,
-        }
+        return _error(self.layers, (*table, *named[:1]), message)
 
 
 def find_file(path: Path | str | None, environ: Mapping[str, str]) -> Path | None:
@@ -264,7 +255,7 @@ def _lifts(value: Any, limit: Any) -> bool:
     return most > 0 and not 0 < own <= most
 
 
-def _from_environment(environ: Mapping[str, str]) -> _Layers:
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Table]:
     """Return the table that each of our variables sets, by the variable."""
     return {
         variable: reduce(
@@ -342,14 +333,14 @@ def _unknown(place: _Place, known: Sequence[str], layers: _Layers) -> ConfigErro
 
 def _error(layers: _Layers, place: _Place, message: str) -> ConfigError:
     """Prefix the message with the file or environment variable that set `place`, if known."""
-    at = _source(layers, place) or list(layers)[1]
+    at = _source(layers, place) or layers["file"][0]
     shown = f"{at} in the environment" if isinstance(at, str) and at.startswith(_PREFIX) else at
     return ConfigError(f"{shown}: {message}", at=at)
 
 
 def _source(layers: _Layers, place: _Place) -> Path | str:
     """Return the source of the setting at `place`: a file, a variable, or another layer; empty if none."""
-    return next((name for name, layer in reversed(layers.items()) if _holds(layer, place)), "")
+    return next((source for source, table in reversed(layers.values()) if _holds(table, place)), "")
 
 
 def _is_key(place: Sequence[str], value: Any) -> bool:
