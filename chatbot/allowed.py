@@ -1,9 +1,7 @@
 """Settings that an untrusted configuration may set: none that names code, a place or a key.
 
-Chosen, and trusted: a file named by `--config` or `$CHATBOT_CONFIG`, the user's own configuration file, the
-environment, flags. Found, and untrusted: `./config.toml`, every `identity.toml`, sessions and bundles. `HARMLESS` lists
-what a found file may set; every other setting, also a new one, is refused until `chatbot config trust` allows its
-current value. This module reads and writes only the list of trusted files.
+`HARMLESS` lists what a found file may set; every other setting, also a new one, is refused until `chatbot config trust`
+allows its current value. This module reads and writes only the list of trusted files.
 """
 
 from __future__ import annotations

@@ -3,9 +3,6 @@
 A hook never receives events caused by its own run, directly or through others. So a chain of hooks that write to
 memory, or publish events that they listen to, ends after at most as many steps as there are hooks.
 
-Agents in the same process can publish a request to memory, `Retrieve` or `Update`, and get an `Answer`. A request acts
-as the caller of its session with the rights of a tool, on at most `MOST` memories.
-
 Nothing is loaded before the first turn. A session begins with its first message in this process and ends once, when its
 owner leaves it or everything is closed.
 """

@@ -1,11 +1,7 @@
-"""The hooks of time: changes of subject in a session, and scales of time for recall.
+"""The hooks of time: changes of subject in a session, and scales of time for recall; see docs/hooks.md.
 
-A boundary is found by keyword Jaccard over a sliding window: the last interactions are compared with as many before
-them. If the two share too few keywords, the boundary is before the later ones; so it is detected a little later.
-
-A row's scale of time is computed at each query. A row that is used often is promoted: one scale at 2 uses, two at 4,
-three at 8. A row from before the last boundary of its session belongs to an earlier episode, and is of the scale
-`session` at least. Places for each scale are a tie-break, see docs/hooks.md.
+A row that is used often is promoted: one scale at 2 uses, two at 4, three at 8. A row from before the last boundary of
+its session belongs to an earlier episode, and is of the scale `session` at least.
 """
 
 from __future__ import annotations

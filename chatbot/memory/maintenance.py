@@ -1,10 +1,7 @@
 """Maintenance: strength changes, similar rows are merged, rows past their retention are archived or deleted.
 
-The policy, `[maintenance]`, decides which rows are kept for how long; a `Run` carries it out, and reports what it did.
-
-A run reads a bounded number of rows, oldest first, and the next run continues after them; consolidation and retention
-need no reading. The store decides each change when it is made, as one line of the journal with author and reason: a
-killed run leaves every row unchanged or done, and the next run does the rest.
+A run reads a bounded number of rows, oldest first, and the next run continues after them. The store decides each change
+when it is made, as one line of the journal with author and reason: a killed run leaves every row unchanged or done.
 """
 
 from __future__ import annotations

@@ -1,10 +1,4 @@
-"""Merging of observations into a digest: all their distinct lines, by rule, without added words. Pure.
-
-Merged rows have the same agent and guard. A digest is short enough to be recalled with others: longer text makes
-several. Nothing is cut: a row that is too long stays as it is. Each row's lines have its date, the oldest first, to
-show which of a statement and its denial is later. A digest has the rank of its best row, and the session and time of
-its last.
-"""
+"""Merging of observations into a digest: all their distinct lines, by rule, nothing added or cut. Pure."""
 
 from __future__ import annotations
 

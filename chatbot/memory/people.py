@@ -1,10 +1,7 @@
 """Facts, tasks, and the people whom observations name, derived from the memories.
 
-A fact is a triple of subject, predicate and object, with a confidence and, where there is one, its source. An alias of
-a person is a fact with the predicate `also known as`.
-
-A task is an observation with the metadata `kind = "task"`, which every row of the type `task` gets. Open ones with the
-`surface` "startup" are shown when a session begins. `Task.details` describes a task wherever it is shown.
+A fact is a triple of subject, predicate and object; an alias of a person is a fact with the predicate `also known as`.
+A task is an observation with the metadata `kind = "task"`, which every row of the type `task` gets.
 """
 
 from __future__ import annotations

@@ -1,12 +1,7 @@
-"""The profile of a person: values under keys, with their dates, sources and history.
+"""The profile of a person: values under keys, with their dates, sources and history; see docs/profile.md.
 
-A value is an observation of the category `profile`, set by hand, accepted from a tool, or extracted by a model from an
-exchange, which stays its source. A new value supersedes the old one, so the history is that of the row, and purging the
-exchange purges the value without restoring the older one. A profile belongs to one principal in one namespace: only
-what that principal said, set or accepted changes it.
-
-Two times are kept: when a value became valid (`valid_from`, by default when it was said), and when it became known.
-`as_of` asks for what was true at a time, `known_at` for what was known then.
+A value is an observation of the category `profile`; a new value supersedes the old one, so the history is that of the
+row. A profile belongs to one principal in one namespace: only what that principal said, set or accepted changes it.
 """
 
 from __future__ import annotations

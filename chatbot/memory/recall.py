@@ -1,9 +1,4 @@
-"""Recall: from a question to scored rows, by words, dates and meaning.
-
-Memories can be recalled as they were true or known at a time: with rows that were replaced since, and without later
-ones. For `as_of` a row counts from when it was said, for `known_at` from when it was written, if that is later.
-Forgotten and erased rows stay hidden.
-"""
+"""Recall: from a question to scored rows, by words, dates and meaning, as of now or of a past time."""
 
 from __future__ import annotations
 

@@ -1,11 +1,7 @@
-"""Standing questions: answers from memory to the questions in the configuration, in the person's own words.
+"""Standing questions: answers from memory to the questions in the configuration; see docs/profile.md.
 
-Recall searches the rows that the person said, wrote or imported. An answer lists those with enough evidence, newest
-first; unless the question is pinned, only those that state something. Answers are not stored, so they are current, pass
-the gate each time and contain nothing forgotten. Only the vectors of the questions are cached.
-
-A model's summary of an answer is a row derived from the answer's rows: as sensitive as they are, and erased with them.
-It is shown while the answer is unchanged, and never in a prompt.
+Answers are not stored, so they are current, pass the gate each time and contain nothing forgotten. A model's summary
+of an answer is a row derived from its rows: as sensitive as they are, erased with them, and never in a prompt.
 """
 
 from __future__ import annotations
