@@ -22,7 +22,7 @@ _MEMBER = re.compile(r'^    [A-Z0-9_]+ = "([^"]+)"', re.MULTILINE)
 @cache
 def known_providers() -> frozenset[str]:
     """Return the names of all providers: `local`, `scripted` and, if it is installed, LiteLLM's."""
-    enum = _ENUM.search(_text("types/utils.py"))
+    enum = _ENUM.search(_read("types/utils.py"))
     return OURS | {*_MEMBER.findall(enum["members"] if enum else ""), *openai_like()}
 
 
@@ -39,29 +39,26 @@ def provider_of(model: str) -> str:
 @cache
 def openai_like() -> Mapping[str, Mapping[str, Any]]:
     """Return LiteLLM's providers with OpenAI's interface, each with its address and the variable of its key."""
-    return _json("llms/openai_like/providers.json")
+    return _read_json("llms/openai_like/providers.json")
 
 
 @cache
 def model_table() -> Mapping[str, Any]:
     """Return LiteLLM's table of models: prices, windows and abilities by name."""
-    return _json("model_prices_and_context_window_backup.json")
+    return _read_json("model_prices_and_context_window_backup.json")
 
 
-def _json(name: str) -> dict[str, Any]:
-    try:
-        found = json.loads(_text(name) or "{}")
-    except ValueError:
-        return {}
-    return found if isinstance(found, dict) else {}
+def _read_json(name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(_read(name) or "{}")
+    return found
 
 
-def _text(name: str) -> str:
-    """Read a file of LiteLLM's package; empty if it cannot be read."""
+def _read(name: str) -> str:
+    """Return the text of a file of LiteLLM's package; empty if there is none."""
     package = find_spec("litellm")
     if package is None or package.origin is None:
         return ""
     try:
         return (Path(package.origin).parent / name).read_text("utf-8")
-    except (OSError, UnicodeDecodeError):
+    except OSError:
         return ""

@@ -87,8 +87,8 @@ class Runtime(AsyncResource):
         self._tools = tools
         self.confirm = confirm
         self._is_terminal = is_terminal
-        self._former: list[Model] = []
-        """Models that `use_model` replaced; chats that began with them may go on."""
+        self._models = [self.model]
+        """Open models: chats may go on with those that `use_model` replaced."""
         self._others: dict[str, Model] = {}
         """Models of single sessions, by name."""
         self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder, _judge, _clean)
@@ -214,7 +214,6 @@ class Runtime(AsyncResource):
         `[providers]`. Hooks keep the model they began with.
         """
         model = await self._open_model(name)
-        self._former.append(self.model)
         self.model, self.model_asked_for = model, name
 
     async def model_named(self, name: str) -> Model:
@@ -242,6 +241,7 @@ class Runtime(AsyncResource):
         except BaseException:
             await model.aclose()
             raise
+        self._models.append(model)
         return model
 
     def tools(self, session: SessionHandle | None, model: Model | None = None) -> Toolbox:
@@ -298,7 +298,7 @@ class Runtime(AsyncResource):
             await self._servers.aclose()
         finally:
             await self.memory.aclose()
-            for model in (self.model, *self._former, *self._others.values()):
+            for model in self._models:
                 await model.aclose()
             if self._telemetry is not None:
                 await self._telemetry.aclose()
