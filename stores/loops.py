@@ -100,16 +100,16 @@ async def run_apart(call: Callable[..., Result], *args: Any) -> Result:
     return results[0]
 
 
-async def to_its_end(work: Coroutine[Any, Any, Result]) -> Result:
+async def to_its_end(work: Coroutine[Any, Any, Result], *, longest_s: float = _LONGEST_END_S) -> Result:
     """Return the result of work that continues if we are cancelled; the cancellation is raised once it is done.
 
-    Work that does not end is cancelled after a while: a store that hangs does not keep the program from ending.
+    Work that does not end within `longest_s` is cancelled: a store that hangs does not keep the program from ending.
     """
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
-        ended, _ = await asyncio.wait([task], timeout=_LONGEST_END_S)
+        ended, _ = await asyncio.wait([task], timeout=longest_s)
         if ended:
             task.result()  # raises its error
         else:

@@ -33,7 +33,7 @@ from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import AsyncResource, ObservationStore
 from chatbot.stores.errors import OtherEmbedder, StoreError
 from chatbot.stores.fields import how_many
-from chatbot.stores.loops import LoopsLock, cancel_and_wait
+from chatbot.stores.loops import LoopsLock, cancel_and_wait, to_its_end
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Progress, best_cosines
 from chatbot.stores.records import Vector, chunks, unit
@@ -237,12 +237,13 @@ class Meaning(AsyncResource):
             self.pause(error)
 
     async def _embed_quietly(self) -> None:
-        """Embed batch by batch; after each, pause as long as it took, and while a question waits."""
+        """Embed batch by batch, each to its end; after each, pause as long as it took, and while a question waits."""
         try:
             done = 1
             while done:
                 started = time.monotonic()
-                done = await self.embed_missing(most=self._embedder.batch)
+                batch = self.embed_missing(most=self._embedder.batch)
+                done = await to_its_end(batch, longest_s=self._closing_s)  # so that none is paid twice
                 await asyncio.sleep(time.monotonic() - started)
                 while self._asking:  # noqa: ASYNC110 - an event belongs to one loop; questions may be in any
                     await asyncio.sleep(_POLITE_S)

@@ -331,6 +331,17 @@ async def test_writing_and_searching_go_on_while_the_embedder_works_in_the_backg
         assert list(await similar(meaning, OWNER, ["c"])) == [IDS[0]]
 
 
+async def test_a_batch_under_way_is_not_made_again_when_the_memory_is_closed(store: ObservationStore) -> None:
+    embedder = LetterEmbedder()
+    embedder.gate.clear()
+    await store.commit(OWNER, adding(note(0, "aaa")))
+    async with Meaning(embedder, store) as meaning:
+        meaning.embed_soon()
+        await embedder.asked.wait()
+        asyncio.get_running_loop().call_later(0.01, embedder.gate.set)
+    assert embedder.calls == [["aaa"]]
+
+
 async def test_closing_stops_what_goes_on_in_the_background(store: ObservationStore) -> None:
     embedder = LetterEmbedder()
     embedder.gate.clear()
