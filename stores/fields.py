@@ -336,12 +336,6 @@ def _read_count(value: object, name: str) -> Any:
     return value
 
 
-def _read_moment(value: object, name: str) -> datetime:
-    if not isinstance(value, str):
-        raise InvalidValue(f"{name} is {value!r:.80}, not a time")
-    return records.parse_time(value)
-
-
 def _check_table(table: object, name: str) -> Mapping[str, Any]:
     if not isinstance(table, Mapping):
         raise InvalidValue(f"{name} is {table!r:.80}, not a table")
@@ -371,7 +365,7 @@ Moment: TypeAlias = Annotated[
     datetime,
     Form(
         lambda value, name: records.check_time(records.check_type(value, datetime, name)),
-        read=_read_moment,
+        read=lambda value, name: records.parse_time(records.check_text(value, name)),
         write=records.format_time,
         code="q",
         number=records.micros,

@@ -81,10 +81,7 @@ class PluginPoint(Struct, frozen=True):
         return points[name].value
 
     def load_class(self, name: str, root: type[Plugin], *, beside: Path | None = None) -> type[Plugin]:
-        """Load a class that inherits `root`, or the contracts beside it.
-
-        Raises `broken` if a method of these is missing, is not async, or takes other arguments.
-        """
+        """Load a class that inherits `root`. Raises `broken` for a method unlike that of a contract beside `root`."""
         plugin, what = self.load(name, beside=beside), f"the {self.noun} {name!r}"
         if not (inspect.isclass(plugin) and issubclass(plugin, root)):
             raise self.broken(f"{what} is {plugin!r:.80}, not a class that inherits {root.__name__}")

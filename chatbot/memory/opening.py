@@ -29,7 +29,7 @@ from chatbot.stores.errors import StoreError, UnknownStore, UnsupportedOperation
 from chatbot.stores.fields import check_key
 from chatbot.stores.home import Home, parse_home
 from chatbot.stores.loops import to_its_end
-from chatbot.stores.plugins import STORES, open_backend, open_store
+from chatbot.stores.plugins import STORES, load, open_backend, open_store
 from chatbot.stores.query import Progress, check_limit
 from chatbot.stores.records import KEYED, SessionRecord, SessionRef, check_text, check_type, is_id
 from chatbot.stores.session_terms import SessionTerms
@@ -74,8 +74,11 @@ class SessionOpening(AsyncResource, Observable):
         self._options = options or SystemOptions()
         self._named_stores = {*self._settings}
         """Stores that this program named. No other `module:Class` is loaded: a session's record could name any code."""
-        for name in self._settings:
-            STORES.find(name)  # raises `UnknownStore`
+        for name in self._settings:  # a name that is misspelt would leave its settings unused
+            if ":" in name:
+                load(name, beside=self._options.plugins_beside)
+            else:
+                STORES.find(name)
         self.backend: Backend = open_backend(self.where)
         self.tombstones = Tombstones(self.backend)
         self._keyed_order = TurnOrder(self.backend.lease("keyed"), work="opening a session by its key")

@@ -56,9 +56,13 @@ async def test_a_session_of_another_agent_is_refused_unless_asked_for(memory: Me
     assert (await memory.load_session(session.id, any_agent=True)).agent_id == "chat"
 
 
-def test_settings_of_an_unknown_store_are_refused(memory_home: Path) -> None:
-    with pytest.raises(UnknownStore, match="did you mean 'observations'"):
-        MemorySystem(memory_home, settings={"observatons": {"ttl_days": 3}})
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("observatons", "did you mean 'observations'"), ("nowhere:Store", "module 'nowhere' not found")],
+)
+def test_settings_of_an_unknown_store_are_refused(memory_home: Path, name: str, why: str) -> None:
+    with pytest.raises(UnknownStore, match=why):
+        MemorySystem(memory_home, settings={name: {"ttl_days": 3}})
 
 
 async def test_a_session_is_found_by_id_by_its_beginning_and_by_title(memory: MemorySystem) -> None:
