@@ -16,7 +16,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 from urllib.error import HTTPError
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import msgspec
@@ -174,7 +174,6 @@ class FolderPlace(SyncPlace):
             folder.replace(path.name, data, durable=False)
 
     def drop(self, name: str) -> None:
-        """Delete a file."""
         path = self.folder / name
         with opened(path.parent) as folder:
             folder.remove(path.name)
@@ -191,7 +190,6 @@ class ArchivePlace(SyncPlace):
         self._zip = zipfile.ZipFile(file, "w") if is_new else open_zip(file, key)
 
     def names(self) -> list[str]:
-        """List the members."""
         return self._zip.namelist()
 
     def read(self, name: str) -> bytes:
@@ -205,7 +203,6 @@ class ArchivePlace(SyncPlace):
         return content_of(self._zip, member)
 
     def write(self, name: str, data: bytes) -> None:
-        """Add a member."""
         self._zip.writestr(zipfile.ZipInfo(name), data)
 
     def close(self) -> None:
@@ -235,13 +232,11 @@ class ParcelPlace(SyncPlace):
         return [*self._files, *self._taken]
 
     def read(self, name: str) -> bytes:
-        """Return a received file."""
         if name not in self._files:
             raise DamagedFile(f"{name} is not here any more")
         return self._files[name]
 
     def write(self, name: str, data: bytes) -> None:
-        """Add a file for the other machine."""
         self.new[name] = data
 
 
@@ -261,7 +256,7 @@ class ServerPlace(ParcelPlace):
             )
         super().__init__(Visitor(), {})
         self.key = url
-        self._address = urlunsplit((split.scheme, split.netloc, split.path.rstrip("/") + "/v1/sync", split.query, ""))
+        self._address = split._replace(path=split.path.rstrip("/") + "/v1/sync", fragment="").geturl()
         self._headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
 
     def meet(self, visitor: Visitor) -> None:
@@ -310,11 +305,9 @@ class _SealedFolder(FolderPlace):
         self._identity = self._age.x25519.Identity.from_str(secret)
 
     def names(self) -> list[str]:
-        """List the files other than the key."""
         return [name for name in super().names() if name != KEY]
 
     def read(self, name: str) -> bytes:
-        """Decrypt a file."""
         data = super().read(name)
         try:
             return data if name == NAME else self._age.decrypt(data, [self._identity])
@@ -322,7 +315,6 @@ class _SealedFolder(FolderPlace):
             raise DamagedFile(f"it cannot be decrypted: {error}") from error
 
     def write(self, name: str, data: bytes) -> None:
-        """Encrypt a file."""
         super().write(name, data if name == NAME else self._age.encrypt(data, [self._identity.to_public()]))
 
 
