@@ -12,10 +12,7 @@ from chatbot import allowed
 from chatbot.errors import ConfigError
 from chatbot.stores.home import without_password
 from chatbot.stores.observation import Type
-from chatbot.stores.plugins import GREATEST
-
-SECRET = frozenset({"api_key", "env", "headers", "token"})
-"""Settings that hold keys, in any table; never printed."""
+from chatbot.stores.plugins import GREATEST, SECRET
 
 Table = dict[str, Any]
 Share = Annotated[float, Meta(ge=0, le=1)]

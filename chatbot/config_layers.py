@@ -21,11 +21,12 @@ from msgspec.structs import fields, replace
 from platformdirs import user_config_path, user_data_path
 
 from chatbot import allowed
-from chatbot.config import SECRET, Config, ProviderSettings, Section, Table
+from chatbot.config import Config, ProviderSettings, Section, Table
 from chatbot.errors import ConfigError
 from chatbot.stores.errors import did_you_mean
 from chatbot.stores.fields import check_depth, in_words, texts_in
 from chatbot.stores.home import without_password
+from chatbot.stores.plugins import SECRET
 from chatbot.stores.records import check_path
 
 FILE_NAME = "config.toml"

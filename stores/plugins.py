@@ -21,7 +21,7 @@ from chatbot.stores import errors
 from chatbot.stores.backend import Backend, Place
 from chatbot.stores.base import Store, contracts_of
 from chatbot.stores.fields import in_words
-from chatbot.stores.home import Address, Home
+from chatbot.stores.home import Address, Home, without_password
 from chatbot.stores.on_disk.place import FileBackend, FilePlace
 from chatbot.stores.records import reason_of
 
@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 Plugin = TypeVar("Plugin")
 GREATEST = 10**12
 """Greatest number allowed in a configuration."""
+SECRET = frozenset({"api_key", "env", "headers", "password", "secret", "token"})
+"""Settings that hold keys, in any table; never printed."""
 
 
 class PluginPoint(Struct, frozen=True):
@@ -118,7 +120,8 @@ class PluginPoint(Struct, frozen=True):
                 if not all(abs(number) <= GREATEST for number in _numbers_in(checked[key])):
                     raise ValidationError("the number is out of range")
             except ValidationError as error:
-                raise self.invalid(f"{table} {key} = {value!r}: {in_words(error, hints.get(key))}") from error
+                shown = "" if key in SECRET or isinstance(value, dict) else f" = {without_password(repr(value))}"
+                raise self.invalid(f"{table} {key}{shown}: {in_words(error, hints.get(key))}") from error
             except TypeError as error:
                 why = f"the setting {key} in {table} has an annotation that cannot be checked: {error}"
                 raise self.broken(why) from error

@@ -20,13 +20,13 @@ from chatbot.allowed import SettingPath, is_trusted, needing_trust, trust
 from chatbot.cli.options import setup_of
 from chatbot.cli.output import ask_yes_or_no, check_can_ask, say, say_result, warn
 from chatbot.cli.repl.editor import edit_text
-from chatbot.config import SECRET
 from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file, own_identities, read_toml, reading
 from chatbot.errors import ConfigError
 from chatbot.identity import trust_identity
 from chatbot.options import Options, Setup
 from chatbot.stores.files import make_folder, open_folder, writing
 from chatbot.stores.home import without_password
+from chatbot.stores.plugins import SECRET
 from chatbot.stores.records import check_text
 
 _PRIVATE = 0o600
@@ -197,7 +197,7 @@ async def run(args: argparse.Namespace) -> None:
         say_result(args, paths, "\n".join(f"{name:9} {path or '(none: defaults)'}" for name, path in paths.items()))
         return
     setup.check()
-    settings = _without_keys(to_builtins(setup.config))
+    settings = without_keys(to_builtins(setup.config))
     head = f"# {paths['file'] or 'defaults'}, {paths['identity'] or 'default identity'}"
     say_result(args, settings | {"paths": paths}, "\n".join([head, *_lines(settings)]))
 
@@ -253,10 +253,10 @@ def _report_written(args: argparse.Namespace, path: Path, what: str) -> None:
 async def _trust(args: argparse.Namespace) -> None:
     """Trust `./config.toml`, or with `-i` an `identity.toml`, with the values that it has now."""
     file, allowed = _trust_file(args)
-    names = [f"  {name} = {_toml(value)}" for name, value in _without_keys(allowed).items()]
+    names = [f"  {name} = {_toml(value)}" for name, value in without_keys(allowed).items()]
     text = "\n".join([f"{file} may now set:", *names])
     message = text if names else f"{file} needs no trust: it sets nothing that requires it"
-    say_result(args, {"file": str(file.resolve()), "allowed": _without_keys(allowed)}, message)
+    say_result(args, {"file": str(file.resolve()), "allowed": without_keys(allowed)}, message)
 
 
 def _trust_file(args: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
@@ -273,7 +273,7 @@ def _trust_file(args: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
 _CHANGES = {"set": _change, "unset": _change, "edit": _edit, "trust": _trust}
 
 
-def _without_keys(table: dict[str, Any], *, is_secret: bool = False) -> dict[str, Any]:
+def without_keys(table: dict[str, Any], *, is_secret: bool = False) -> dict[str, Any]:
     """Mask keys in the settings; a reference to an environment variable is shown."""
     return {
         name: _masked(value, is_secret=is_secret or not SECRET.isdisjoint(name.split(".")))
@@ -283,7 +283,7 @@ def _without_keys(table: dict[str, Any], *, is_secret: bool = False) -> dict[str
 
 def _masked(value: Any, *, is_secret: bool) -> Any:
     if isinstance(value, dict):
-        return _without_keys(value, is_secret=is_secret)
+        return without_keys(value, is_secret=is_secret)
     if is_secret and value and not str(value).startswith("env:"):
         return "(set)"
     return without_password(value) if isinstance(value, str) else value

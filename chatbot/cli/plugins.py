@@ -9,6 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from chatbot.cli.config import without_keys
 from chatbot.cli.options import options_of, setup_of
 from chatbot.cli.output import say, say_json, say_marked, say_table, warn
 from chatbot.hooks.hook import HOOKS, Failure, Failures, HookPlan, planned_hooks
@@ -43,7 +44,7 @@ def _describe_store(name: str, setup: Setup, *, is_used: bool) -> dict[str, Any]
     own = setup.config.memory.get(name, {})
     settings = {key: own.get(key, parameter.default) for key, parameter in settings_of(store).items()}
     about = (inspect.getdoc(store) or "").partition("\n")[0]
-    return described | {"keeps": contracts_of(store), "settings": settings, "about": about}
+    return described | {"keeps": contracts_of(store), "settings": without_keys(settings), "about": about}
 
 
 async def list_tools(args: argparse.Namespace) -> None:
@@ -110,7 +111,7 @@ def _describe_hook(plan: HookPlan, failure: Failure | None) -> dict[str, Any]:
         "timeout_s": plan.timeout_s,
         "enabled": plan.enabled,
         "background": plan.hook.background,
-        "settings": plan.all_settings(),
+        "settings": without_keys(plan.all_settings()),
         "source": HOOKS.own.get(plan.name) or f"{plan.hook.__module__}:{plan.hook.__qualname__}",
         "last_failure": failure and {"at": failure.at, "topic": failure.topic, "message": failure.message},
         "about": (inspect.getdoc(plan.hook) or "").partition("\n")[0],

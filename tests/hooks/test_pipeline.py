@@ -198,7 +198,6 @@ async def test_hooks_that_raise_and_hang_harm_no_turn_and_are_told_once_and_kept
     ("tables", "words"),
     [
         ("[hooks.injct]", "unknown hook 'injct': did you mean 'inject'"),
-        ("[hooks.capture]\nthreshhold = 1", r"\[hooks\.capture\] has no setting 'threshhold'"),
         ("[hooks.memorability]\nthreshold = 2", r"\[hooks\.memorability\] threshold = 2"),
         ("[hooks.inject]\ntimeout_s = 0", r"\[hooks\.inject\] timeout_s = 0"),
         ("[hooks.inject]\nenable = false", "did you mean 'enabled'"),

@@ -16,7 +16,7 @@ class Raises(Hook):
 
     topics = ("turn:end",)
 
-    def __init__(self, context, *, why: str = "no reason"):
+    def __init__(self, context, *, why: str = "no reason", token: str = ""):
         super().__init__(context)
         self.why = why
 
@@ -33,7 +33,8 @@ async def weather(city: str) -> str:
 def _project() -> None:
     project(
         '[model]\nname = "scripted"\nscript = ["Noted."]\n'
-        '[hooks."own_plugins:Raises"]\nwhy = "the moon is full"\npriority = 10\n[hooks.capture]\nenabled = false\n'
+        '[hooks."own_plugins:Raises"]\nwhy = "the moon is full"\ntoken = "mine"\npriority = 10\n'
+        "[hooks.capture]\nenabled = false\n"
         '[agents.own]\ntools = ["own_plugins:weather"]\n'
         '[agents.bare]\nmemory = ["basic_session"]\n'
         "[agents.none]\ntools = []\n",
@@ -48,9 +49,15 @@ def test_hooks_are_listed_by_topic_in_their_order_and_nothing_is_written() -> No
     listed = {hook["name"]: hook for hook in from_json("hooks")}
     assert (listed["capture"]["enabled"], listed["inject"]["priority"]) == (False, 50)
     own = listed["own_plugins:Raises"]
-    assert (own["settings"], own["about"]) == ({"why": "the moon is full"}, "Raises whatever happens.")
-    assert own["last_failure"] is None
+    assert own["settings"] == {"why": "the moon is full", "token": "(set)"}
+    assert (own["about"], own["last_failure"]) == ("Raises whatever happens.", None)
     assert not Path("identities/ada/memory").exists()
+
+
+def test_a_key_in_a_setting_of_the_wrong_type_is_not_printed() -> None:
+    Path("own_plugins.py").write_text(OWN.replace('token: str = ""', "token: int = 0"), encoding="utf-8")
+    done = run("hooks")
+    assert (done.returncode, "token: expected a whole number" in done.stderr, "mine" in done.stderr) == (3, True, False)
 
 
 @pytest.mark.parametrize("background", [False, True])
