@@ -74,11 +74,10 @@ class SessionOpening(AsyncResource, Observable):
         self._options = options or SystemOptions()
         self._named_stores = {*self._settings}
         """Stores that this program named. No other `module:Class` is loaded: a session's record could name any code."""
-        for name in self._settings:  # a name that is misspelt would leave its settings unused
-            if ":" in name:
-                load(name, beside=self._options.plugins_beside)
-            else:
-                STORES.find(name)
+        for name in self._settings:  # under a misspelt name they would have no effect
+            STORES.find(name)
+            if ":" in name and options is None:  # `Setup.mistakes` checks those of a configuration
+                load(name)
         self.backend: Backend = open_backend(self.where)
         self.tombstones = Tombstones(self.backend)
         self._keyed_order = TurnOrder(self.backend.lease("keyed"), work="opening a session by its key")
