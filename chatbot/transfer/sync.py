@@ -102,9 +102,8 @@ class Sync:
         names = await run_apart(self._arrive)
         await run_apart(self._check_identity, names)
         names = await run_apart(self._find_own, names)
-        barred = self.memory.tombstones.barred
         self._sessions = SessionUnion(
-            self.storage, self.state, self.report, now=self.now, earlier=self._earlier, barred=barred
+            self.memory, self.storage, self.state, self.report, now=self.now, earlier=self._earlier
         )
         batch = await asyncio.to_thread(self._read, names) if self.takes else untrusted.Delivery()
         await asyncio.to_thread(self._sessions.note_deleted)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
@@ -18,7 +18,8 @@ from msgspec import to_builtins
 from msgspec.structs import replace
 
 from chatbot.errors import ConfigError, without_folders
-from chatbot.memory.erasure import PurgeMark, mark_of_deleted
+from chatbot.memory import MemorySystem
+from chatbot.memory.erasure import mark_of_deleted
 from chatbot.memory.handle import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS, SessionCatalog, TurnOrder
 from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Document, Examination, Flaw, Lines, Sessions, suffix_of
@@ -120,6 +121,7 @@ class Storage:
 class SessionUnion:
     """Reads the sessions of a storage, gives them to a place, and unites them with those of other machines."""
 
+    memory: MemorySystem
     storage: Storage
     state: union.SyncState
     report: SyncReport
@@ -127,8 +129,6 @@ class SessionUnion:
     now: Callable[[], datetime]
     earlier: Callable[[str, str], Entries]
     """Returns the entries of a machine's session that the files of the place hold."""
-    barred: Callable[[Collection[PurgeMark]], bool]
-    """Returns True if something with one of these marks was deleted here."""
 
     @property
     def _sessions(self) -> Sessions:
@@ -144,8 +144,8 @@ class SessionUnion:
 
     async def is_gone(self, session_id: str) -> bool:
         """Return whether a session was deleted, even before any sync could note that it existed."""
-        erased, mark = self.state.erased, mark_of_deleted(session_id)
-        if session_id not in erased and not await self._is_there(session_id) and self.barred([mark]):
+        memory, erased, mark = self.memory, self.state.erased, mark_of_deleted(session_id)
+        if session_id not in erased and not await memory.is_taken(session_id) and memory.tombstones.barred([mark]):
             erased.append(session_id)
         return session_id in erased
 
@@ -283,7 +283,7 @@ class SessionUnion:
         None if an entry is in a file that has not arrived yet. With `saves`, the state is saved at once: an entry that
         the user takes back before the next sync is then known to have existed.
         """
-        is_new = not await self._is_there(given.id)
+        is_new = not await self.memory.is_taken(given.id)
         if is_new:
             if (theirs := await self._complete_transcript(machine, given, given.entries)) is None:
                 return None
@@ -354,13 +354,6 @@ class SessionUnion:
     async def _record(self, session_id: str) -> SessionRecord:
         return await asyncio.to_thread(self._sessions.get, session_id)
 
-    async def _is_there(self, session_id: str) -> bool:
-        try:
-            await self._record(session_id)
-        except MissingFolder:
-            return False
-        return True
-
     async def _make(self, record: SessionRecord, said: union.Transcript) -> None:
         record = record.used(said[-1][1].at if said else record.created_at)
         async with SessionCatalog(self.storage.backend).making(record) as draft:
@@ -381,7 +374,7 @@ class SessionUnion:
         parent = await self._record(session_id)
         first = next(entry for _, entry in said)
         title = f"{parent.title or first.content[:60]} (continued on another machine)"
-        if not await self._is_there(fork_id):
+        if not await self.memory.is_taken(fork_id):
             record = replace(parent, id=fork_id, parent=session_id, created_at=first.at, used_at=first.at, history="")
             await self._make(replace(record, origin="", pinned_at=None, archived_at=None).renamed(title), said)
             await asyncio.to_thread(self._copy_files, session_id, fork_id, said)
