@@ -30,8 +30,14 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     def __repr__(self) -> str:
         """Show all settings except keys."""
-        shown = (f"{each.name}={getattr(self, each.name)!r}" for each in fields(self) if each.name not in SECRET)
-        return without_password(f"{type(self).__name__}({', '.join(shown)})")
+        shown = _without_keys({each.name: getattr(self, each.name) for each in fields(self)})
+        listed = ", ".join(f"{name}={value!r}" for name, value in shown.items())
+        return without_password(f"{type(self).__name__}({listed})")
+
+
+def _without_keys(table: Table) -> Table:
+    shown = {name: value for name, value in table.items() if name not in SECRET}
+    return {name: _without_keys(value) if isinstance(value, dict) else value for name, value in shown.items()}
 
 
 class PriceSettings(Section, frozen=True):
