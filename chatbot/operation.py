@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
 from types import SimpleNamespace, UnionType
@@ -141,11 +141,6 @@ class Parameter(Struct, frozen=True):
         kind = (*get_args(self.item), self.item)[0]
         return {"type": _JSON.get(kind, "string")}
 
-    @property
-    def is_required(self) -> bool:
-        """True if it has no default."""
-        return self.default is REQUIRED
-
     def at(self, door: Door) -> str | None:
         """Return its name at a door; None if it is hidden there."""
         name: str | None = getattr(self.about, door)
@@ -219,17 +214,6 @@ def named_for_models(parameters: Mapping[str, Parameter], *, most_choices: int =
         for name, each in parameters.items()
     }
     return ", ".join(f"{name} ({words})" if words else name for name, words in described.items())
-
-
-def briefs_of(operations: Iterable[Operation]) -> Iterator[str]:
-    """Yield a short description of each operation's tool and arguments, required ones first, for models."""
-    for operation in operations:
-        parameters = operation.at("tool")
-        needed = [name for name, each in parameters.items() if each.default is REQUIRED]
-        others = named_for_models({name: each for name, each in parameters.items() if name not in needed})
-        rest = f"[{others}]" if others else ""
-        given = ", ".join(filter(None, [*needed, rest]))
-        yield f"{operation.tool}({given}): {operation.brief}"
 
 
 FunctionT = TypeVar("FunctionT", bound=Callable[..., Awaitable[Any]])

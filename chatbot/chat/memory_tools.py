@@ -28,7 +28,7 @@ from chatbot.memory.session_search import SessionHit
 from chatbot.memory.standing import Profile
 from chatbot.memory.writing import AddResult
 from chatbot.messages import ToolCall, ToolSpec
-from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, Parameter, briefs_of, named_for_models
+from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, Parameter, named_for_models
 from chatbot.operations import OPERATIONS, Context, Entries, MemoryRows
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import did_you_mean
@@ -189,7 +189,7 @@ class OtherTools(Tool):
 
     def __init__(self, tools: Sequence[OperationTool]) -> None:
         self._tools = {tool.spec.name: tool for tool in tools}
-        listed = "\n".join(briefs_of([tool.operation for tool in tools]))
+        listed = "\n".join(_brief_of(tool.operation) for tool in tools)
         properties = {"tool": {"type": "string"}, "arguments": {"type": "object"}}
         self.spec = ToolSpec(
             MORE_TOOLS,
@@ -232,6 +232,15 @@ def _arguments_of(operation: Operation) -> Arguments:
     return arguments_of(operation)
 
 
+def _brief_of(operation: Operation) -> str:
+    """Return a short description of the tool and its arguments, required ones first."""
+    parameters = operation.at("tool")
+    given = [name for name, each in parameters.items() if each.default is REQUIRED]
+    if rest := named_for_models({name: each for name, each in parameters.items() if name not in given}):
+        given.append(f"[{rest}]")
+    return f"{operation.tool}({', '.join(given)}): {operation.brief}"
+
+
 @lru_cache
 def _short_spec(operation: Operation) -> ToolSpec:
     """Return the schema for prompts: of positional and required arguments. The description names the rest.
@@ -239,7 +248,7 @@ def _short_spec(operation: Operation) -> ToolSpec:
     Small models fill in every argument that has a schema.
     """
     parameters = operation.at("tool")
-    rest = {name: each for name, each in parameters.items() if not (each.is_positional or each.is_required)}
+    rest = {name: each for name, each in parameters.items() if not (each.is_positional or each.default is REQUIRED)}
     named = {name: each.schema for name, each in parameters.items() if name not in rest}
     needed = [name for name, each in parameters.items() if each.default_at("tool") is REQUIRED]
     required = {"required": needed} if needed else {}

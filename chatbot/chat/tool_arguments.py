@@ -91,11 +91,11 @@ def _annotation(parameter: Parameter) -> Any:
     if get_args(item)[:1] == (int,):
         least = about.least or (1 if item == kinds.Tokens else 0)
         kind: Any = Annotated[int, Field(ge=least, le=about.most)]
-    elif parameter.is_required and item == kinds.Line:
+    elif parameter.default is REQUIRED and item == kinds.Line:
         kind = _kinds()[kinds.Name]  # not empty
     else:
         kind = _kinds().get(item, item)
     if parameter.is_list:
-        kind = Annotated[list[kind], Field(min_length=int(parameter.is_required), max_length=50)]
+        kind = Annotated[list[kind], Field(min_length=int(parameter.default is REQUIRED), max_length=50)]
         kind = Annotated[kind, WithJsonSchema(parameter.schema)]
     return kind | None if _default_of(parameter) is None else kind
