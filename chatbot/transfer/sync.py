@@ -382,11 +382,11 @@ class Sync:
         while some := await asyncio.to_thread(lambda: [*islice(found, _AT_ONCE)]):
             for each in some:
                 yield each
-        gone = self.known.new(journal.erased, "gone ")
-        self.report.given["erased"] = len(gone)
-        for alone in (True, False):
-            if ids := [each for each in gone if journal.erased[each] is alone]:
-                yield untrusted.GoneLine(ids, alone)
+        erased = self.known.new([*journal.erased, *self.state.erased], "erased ")
+        self.report.given["erased"] = len(erased)
+        for alone in (True, False, None):
+            if ids := [each for each in erased if journal.erased.get(each) is alone]:
+                yield untrusted.ErasedLine(ids, alone)
         sessions: dict[str, str] = {}
         changed = self._sessions.changed(self.known, is_own=self.is_own, until=self._until, progress=self._advance)
         async for record, content, given in changed:
@@ -398,7 +398,7 @@ class Sync:
             yield each
 
     def _others(self) -> list[untrusted.Line]:
-        """Return the lines that the place lacks: of the bill, of erased ids, and those that only a backup holds."""
+        """Return the lines that the place lacks: of the bill, and those that only a backup holds."""
         records: list[untrusted.Line] = []
         for name in (untrusted.BILL, *(untrusted.OWN_LINES if self.is_own else ())):
             kept = self.storage.backend.lines(name).all()
@@ -410,9 +410,6 @@ class Sync:
             if name == untrusted.BILL:
                 self.report.given["calls"] = len(new)
                 self.texts += map(canonical, new)
-        if ids := self.known.new(self.state.erased, "erased "):
-            self.report.given["erased"] += len(ids)
-            records.append(untrusted.ErasedLine(ids))
         for name in untrusted.OWN_DOCUMENTS if self.is_own else ():
             if data := self.storage.backend.document(name).read():
                 records.append(untrusted.DocumentLine(name, data))

@@ -128,17 +128,11 @@ class RowLine(_Line, tag="row"):
     counts: Counts | None = None
 
 
-class GoneLine(_Line, tag="gone"):
-    """Rows that were erased; if `alone`, without those derived from them."""
-
-    ids: list[str]
-    alone: bool
-
-
 class ErasedLine(_Line, tag="erased"):
-    """Sessions and facts that were erased."""
+    """Rows that were erased, `alone` or with those derived from them; if `alone` is None, sessions and facts."""
 
     ids: list[str]
+    alone: bool | None
 
 
 class RecordsLine(_Line, tag="lines"):
@@ -200,7 +194,7 @@ class SessionLine(_Line, tag="session"):
         return replace(self, session=session, times=set_at, values=values)
 
 
-Line = RowLine | GoneLine | ErasedLine | RecordsLine | DocumentLine | SessionLine
+Line = RowLine | ErasedLine | RecordsLine | DocumentLine | SessionLine
 
 
 class FileHead(Struct):
@@ -282,11 +276,11 @@ class Delivery:
                     checked_time(at, until)
                 self.rows.add(row_id, parts, counts)
                 self.digests |= {digest_of(identity(part)) for part in parts}
-            case GoneLine(ids, alone):
-                self.rows.erase(dict.fromkeys(ids, alone))
-                self.digests |= {digest_of(f"gone {each}") for each in ids}
-            case ErasedLine(ids):
-                self.erased += ids
+            case ErasedLine(ids, alone):
+                if alone is None:
+                    self.erased += ids
+                else:
+                    self.rows.erase(dict.fromkeys(ids, alone))
                 self.digests |= {digest_of(f"erased {each}") for each in ids}
             case RecordsLine(name, records) if name == BILL or (is_own and name in OWN_LINES):
                 self.lines.setdefault(name, []).extend(records)
