@@ -192,6 +192,14 @@ class Operation(Struct, frozen=True):
         """Parameters in the order of the signature; fields come last."""
         return _parameters_of(self.function)
 
+    def as_line(self) -> str:
+        """Return the tool for models in one line: name, arguments, required ones first, and description."""
+        parameters = self.at("tool")
+        given = [name for name, each in parameters.items() if each.default is REQUIRED]
+        if rest := named_for_models({name: each for name, each in parameters.items() if name not in given}):
+            given.append(f"[{rest}]")
+        return f"{self.tool}({', '.join(given)}): {self.brief}"
+
     def at(self, door: Door) -> dict[str, Parameter]:
         """The parameters that a door offers, by the names that they have there."""
         return {name: each for each in self.parameters if (name := each.at(door)) is not None}

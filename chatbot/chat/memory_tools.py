@@ -189,7 +189,7 @@ class OtherTools(Tool):
 
     def __init__(self, tools: Sequence[OperationTool]) -> None:
         self._tools = {tool.spec.name: tool for tool in tools}
-        listed = "\n".join(_brief_of(tool.operation) for tool in tools)
+        listed = "\n".join(map(Operation.as_line, [tool.operation for tool in tools]))
         properties = {"tool": {"type": "string"}, "arguments": {"type": "object"}}
         self.spec = ToolSpec(
             MORE_TOOLS,
@@ -230,15 +230,6 @@ def _arguments_of(operation: Operation) -> Arguments:
     from chatbot.chat.tool_arguments import arguments_of  # for pydantic, which no prompt needs
 
     return arguments_of(operation)
-
-
-def _brief_of(operation: Operation) -> str:
-    """Return a short description of the tool and its arguments, required ones first."""
-    parameters = operation.at("tool")
-    given = [name for name, each in parameters.items() if each.default is REQUIRED]
-    if rest := named_for_models({name: each for name, each in parameters.items() if name not in given}):
-        given.append(f"[{rest}]")
-    return f"{operation.tool}({', '.join(given)}): {operation.brief}"
 
 
 @lru_cache
