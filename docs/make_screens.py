@@ -57,6 +57,8 @@ _VARYING = (
     (re.compile(r"\b\d+\.\d s\b"), "0.2 s"),
     (re.compile(r"\b\d+\.\d{2,} s\b"), "0.020 s"),
     (re.compile(r"\b\d min ago\b"), "just now"),
+    (re.compile(r"\b\d[\d,]+ in · "), "950 in · "),  # the tokens of a nonce vary
+    (re.compile(r"\bmemory \d+ · "), "memory 55 · "),
     (re.compile(r"(caches +)[\d,]+"), r"\g<1>27,200"),
     (re.compile(r"(\.cache/chatbot/)[0-9a-f]+"), r"\g<1>5ec77d91708c7eaf"),
 )
