@@ -39,7 +39,7 @@ from chatbot.stores.access import TOOL_RIGHTS, Clearance
 from chatbot.stores.base import AsyncResource, TranscriptStore
 from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.observation import Observation
-from chatbot.stores.query import check_number
+from chatbot.stores.query import check_limit
 from chatbot.stores.records import (
     TranscriptEntry,
     check_path,
@@ -164,7 +164,7 @@ class AgentMemory(Memory, AsyncResource):
         With the `session` that `messages` continue, memories that these show anyway are left out. Writes nothing.
         """
         said = asked_in(messages)
-        turn = self._turn(session, recall_rows=check_number(rows, "rows"), recall_tokens=check_number(tokens, "tokens"))
+        turn = self._turn(session, recall_rows=check_limit(rows, "rows"), recall_tokens=check_limit(tokens, "tokens"))
         shown: list[TranscriptEntry] = []
         if session is not None and session.supports(TranscriptStore):
             shown = await session.transcript_read_last(1 if isinstance(messages, str) else len(messages))
@@ -460,6 +460,6 @@ def asked_in(messages: Sequence[ChatMessage] | Mapping[str, Any] | str) -> list[
 def _user_text(message: ChatMessage) -> str:
     if isinstance(message, str):
         return message
-    if not isinstance(message, Mapping):
-        raise InvalidValue(f"a message is a string, or has role and content: got {type(message).__name__}")
+    if not isinstance(message, Mapping) or not message.keys() & {"role", "type"}:  # a call of a tool has a type alone
+        raise InvalidValue(f"a message is a string, or has role and content: got {message!r:.80}")
     return text_of(message.get("content")) if message.get("role") == USER else ""

@@ -326,10 +326,10 @@ def of_project(facts: Iterable[Triple], wanted: FactFilter) -> list[Triple]:
     return [fact for fact in facts if asked is None or fold(fact.project) == fold(asked)]
 
 
-def check_limit(limit: int) -> int:
+def check_limit(limit: int, what: str = "the limit") -> int:
     """Return the limit, at most `EVERY`. Raises `InvalidValue` for a negative one."""
-    if check_number(limit, "the limit") < 0:
-        raise InvalidValue(f"the limit is {limit}: it cannot be negative")
+    if check_number(limit, what) < 0:
+        raise InvalidValue(f"{what} is {limit}: it cannot be negative")
     return min(limit, EVERY)
 
 

@@ -237,8 +237,9 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
         key: Any = "thread-7"
         for call, message in [
             (memory.context(one), "put it into a list"),
-            (memory.context(nothing), "messages is None: put it into a list"),
             (memory.context("Anna", tokens=key), "tokens is 'thread-7': it must be a whole number"),
+            (memory.context("Anna", tokens=-1), "tokens is -1: it cannot be negative"),
+            (memory.context([{"rol": "user", "content": "Anna"}]), "a message is a string, or has role and c"),
             (memory.context("Anna", session=key), r"session is 'thread-7': it must be SessionHandle: `await memory\."),
             (memory.append(await memory.session(key), nothing), "messages is None: it must be Iterable"),
             (memory.append(nothing, []), "session is None: it must be SessionHandle"),
@@ -249,7 +250,6 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
             (memory.record(user="I ski.", assistant="Ok", tools=nothing), "tools is None: it must be Iterable"),
             (memory.append(await memory.session(key), [one]), r"messages\[0\] is {.*it must be TranscriptEntry"),
             (memory.record(user="I ski.", assistant="Ok", tools=[key]), r"tools\[0\] is 'thread-7'"),
-            (memory.record(user="I ski.", assistant="Ok", context=key), "it must be MemoryContext"),
             (memory.forget(one), "'Where does Anna live\\?'} is not an id"),
             (memory.history(one), "is not an id"),
             (memory.get("0195"), "ids is '0195': it must be a list"),
