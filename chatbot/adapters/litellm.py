@@ -1,14 +1,13 @@
 """LiteLLM: a callback that adds memories to each `acompletion`, and remembers what is worth keeping.
 
-    litellm.callbacks = [MemoryCallback(memory)]    # once a process: LiteLLM ignores a second one of the same class
-    await litellm.acompletion(model="gpt-5", messages=[...], user="ada")    # each argument by its name
-
-`import litellm` asks the network for a table of prices unless LITELLM_LOCAL_MODEL_COST_MAP=True is set before it.
+litellm.callbacks = [MemoryCallback(memory)]    # once a process: LiteLLM ignores a second one of the same class
+await litellm.acompletion(model="gpt-5", messages=[...], user="ada")    # each argument by its name
 """
 
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from datetime import datetime
@@ -19,14 +18,12 @@ from litellm.integrations.custom_logger import CustomLogger
 
 from chatbot.embed import AgentMemory, checked, is_block, text_of
 
-_CHAT = frozenset({"acompletion", "completion"})
-
 
 class MemoryCallback(CustomLogger):
     """Recalls before a call and records after it.
 
-    With `per_user`, both use the memory of the `user` that the call names; a call without one raises a `ValueError`
-    before anything is sent.
+    With `per_user`, both use the memory of the `user` that the call names. A call without one, or without `messages` by
+    name, raises a `ValueError` before anything is sent; `completion` does neither, and warns.
     """
 
     def __init__(self, memory: AgentMemory, *, per_user: bool = False, tokens: int = 2000, rows: int = 5) -> None:
@@ -40,9 +37,10 @@ class MemoryCallback(CustomLogger):
 
     async def async_pre_call_deployment_hook(self, kwargs: dict[str, Any], call_type: Any) -> dict[str, Any] | None:
         """Add the memory block before the last question."""
-        messages = kwargs.get("messages")
-        if str(getattr(call_type, "value", call_type)) not in _CHAT or not messages:
+        if str(getattr(call_type, "value", call_type)) != "acompletion":
             return None
+        if not (messages := kwargs.get("messages")):
+            raise ValueError("pass the messages by name, as in acompletion(model=…, messages=[…])")
         if len(asked := _asked_in(messages)) > 1 and is_block(asked[-2]):  # a later round of a tool loop
             return None
         memory = self._memory_of(kwargs)
@@ -53,6 +51,11 @@ class MemoryCallback(CustomLogger):
         finalize(kwargs["litellm_logging_obj"], self._settle, call).atexit = False  # a stream keeps it until dropped
         context = await memory.context(messages, tokens=self._tokens, rows=self._rows)
         return {**kwargs, "messages": context.added_to(messages)}
+
+    def log_pre_api_call(self, model: Any, messages: Any, kwargs: Mapping[str, Any]) -> None:  # noqa: ARG002
+        """Warn about a call without `await`."""
+        if kwargs.get("call_type") == "completion":
+            warnings.warn("litellm.completion neither recalls nor records: await acompletion", stacklevel=2)
 
     async def async_log_success_event(
         self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, *_: Any, **__: Any

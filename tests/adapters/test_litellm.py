@@ -70,6 +70,11 @@ async def test_each_user_has_a_memory(tmp_path: Path) -> None:
         assert await memory.for_user("ada").every()
         with pytest.raises(Exception, match="pass the user of the call"):
             await say(callback, "My brother Bo lives in Porto.", "Noted.")
+        litellm.callbacks = [callback]
+        with pytest.raises(Exception, match="pass the messages by name"):
+            await litellm.acompletion("gpt-5", [{"role": "user", "content": "Hi"}], mock_response="Hi", user="ada")
+        with pytest.warns(match="await acompletion"):
+            litellm.completion("gpt-5", [{"role": "user", "content": "Hi"}], mock_response="Hi", user="ada")
         assert not await memory.every()
 
 
