@@ -28,7 +28,6 @@ from collections.abc import Mapping
 from datetime import datetime
 from itertools import chain
 from operator import mul
-from statistics import fmean
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -171,7 +170,7 @@ def score_rows(found: Candidates, profile: ScoringProfile, now: datetime, *, unk
 
     Rows with matching words whose cosine is not known count as `unknown`.
     """
-    usual = fmean(found.density.values()) if found.density else 0.0
+    usual = sum(found.density.values()) / len(found.density) if found.density else 0.0
     scale = WORDS / (found.weight + ROOM)
     weights = tuple(getattr(profile, name) for name in WEIGHTS)
     rows = []
@@ -197,7 +196,7 @@ def score_rows(found: Candidates, profile: ScoringProfile, now: datetime, *, unk
 
 def by_closeness(rows: list[RowScore], closeness: Mapping[str, float], profile: ScoringProfile) -> list[RowScore]:
     """Return all rows, best first. Of those in `closeness`, the match rises by what is above their mean, or falls."""
-    mean, weight = fmean(closeness.values()) if closeness else 0.0, CLOSER * profile.meaning
+    mean, weight = sum(closeness.values()) / len(closeness) if closeness else 0.0, CLOSER * profile.meaning
     known = {each: close - mean for each, close in closeness.items()}
     closer = [_raised(row, known[row.match.id], weight) if row.match.id in known else row for row in rows]
     return sorted(closer, key=lambda row: -row.score)
