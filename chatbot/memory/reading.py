@@ -61,7 +61,7 @@ class TimedFilter(ReadOptions, frozen=True, kw_only=True):
 class Ranking(TimedFilter, frozen=True, kw_only=True):
     """Options of a ranked search. Abstract."""
 
-    limit: int = 0
+    limit: int = DEFAULT_LIMIT
     """Maximum number of hits; 0 means 10."""
     offset: int = 0
     max_tokens: int | None = None

@@ -23,6 +23,7 @@ from chatbot.stores.errors import (
     InvalidValue,
     StoreError,
     UnknownObservation,
+    did_you_mean,
     too_long,
 )
 from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth, check_key
@@ -62,10 +63,10 @@ class Change(Content[list[str] | tuple[str, ...]]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft(Change):
-    """Memory to add. A title, a narrative or a fact is required.
+    """Memory to add. A title (a line of at most 1,000 characters), a narrative (any text) or a fact is required.
 
-    An unknown `type` becomes `note`. The default of `visibility` depends on the caller's clearance: full private, inner
-    shared, familiar social.
+    `chatbot memory add --help` describes each field. An unknown `type` becomes `note`. The default of `visibility`
+    depends on the caller's clearance: full private, inner shared, familiar social.
     """
 
     title: Line = field(default="", kw_only=False)
@@ -290,7 +291,7 @@ def _make_row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None
     replaced = given.pop("supersedes", None), given.pop("forgets", None)
     warning = ""
     if given.setdefault("type", DEFAULT_TYPE) not in TYPES:
-        warning = f"{given['type']!r} is not a known type: kept as a note"
+        warning = f"{given['type']!r} is not a known type, kept as a note{did_you_mean(str(given['type']), TYPES)}"
         given["type"] = "note"
     if unknown := [each for each in given.get("concepts", ()) if each not in CONCEPTS]:
         listed = f"unknown concepts, kept as they are: {', '.join(unknown)}; known ones: {', '.join(CONCEPTS)}"

@@ -38,8 +38,8 @@ class FunctionTool(Tool):
         except (NameError, ValueError, PydanticUserError) as error:
             why = str(error).partition("\n")[0]
             raise TypeError(
-                f"the signature of {function.__name__} cannot be made a schema: {why} "
-                "A function of the context returns tools that need the session."
+                f"the signature of {function.__name__} cannot be made a schema: {why.rstrip('.')}; "
+                "a tool that needs the session is returned by a function of its context"
             ) from error
         self.spec = self._arguments.spec
 

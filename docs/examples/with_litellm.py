@@ -15,7 +15,7 @@ from chatbot.embed import open_memory
 
 async def talk(folder: str, texts: list[str], **call: Any) -> list[str]:
     """A few turns. A process sets the callback once: LiteLLM ignores a second one of the same class."""
-    replies = []
+    replies: list[str] = []
     async with open_memory(folder) as memory:
         callback = MemoryCallback(memory, per_user=True)
         litellm.callbacks = [callback]

@@ -12,6 +12,7 @@ from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile import PROPOSED
 from chatbot.memory.profile_lines import CATEGORY
+from chatbot.memory.reading import DEFAULT_LIMIT
 from chatbot.memory.scope import SystemOptions
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import View
@@ -177,6 +178,7 @@ def test_every_operation_that_returns_a_list_without_a_limit_is_counted_here() -
     }
     as_many_as_given = {"get", "remember_all", "purge", "purge_expired", "search_batch", "nearest", "history"}
     as_many_as_given |= {"profile_learn", "standing"}
+    assert inspect.signature(Memory.search).parameters["limit"].default == DEFAULT_LIMIT
     counted = {*COUNTED, *PROFILE, "every", "timeline", "query_facts"}
     of_files = {"examine"}  # of a store: a flaw for each file, which says how many lines are damaged
     taken_back = {"transcript_read_all", "transcript_drop_last"}

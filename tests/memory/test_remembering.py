@@ -117,7 +117,7 @@ async def test_an_unknown_type_is_kept_as_a_note_and_told(memories: Memory) -> N
     kinds: list[Any] = ["poem", ["note"], 5, None]
     for kind in kinds:
         kept = await memories.remember(f"t {kind}", type=kind)
-        assert "kept as a note" in kept.warning
+        assert "is not a known type, kept as a note: " in kept.warning
         assert [row.type for row in await memories.get([kept.id])] == ["note"]
     with pytest.raises(InvalidValue, match="did you mean 'title'"):
         await memories.remember(titel="x")  # type: ignore[call-arg]

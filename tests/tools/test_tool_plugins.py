@@ -117,7 +117,7 @@ async def test_a_function_of_the_context_makes_tools_for_a_session(own: str, tmp
         ("no_tools", "7 is neither a tool nor an async function"),
         ("unnamed", "has no name that a model could use"),
         ("untyped", "the argument 'city' of untyped has no annotation"),
-        ("nowhere", "name 'Nowhere' is not defined"),
+        ("nowhere", "name 'Nowhere' is not defined; a tool that needs"),
         ("unfit", "cannot be made a schema"),
         ("number", "are 7: they must be"),
         ("missing", "no attribute 'missing'"),
