@@ -115,10 +115,7 @@ HARMLESS: Forms = {
         "in_memory": _all("kv_cap transcript_cap max_observations ttl_days"),
     },
     "hooks": {
-        **{
-            name: _all(_HOOK)
-            for name in ("inject", "exchange", "capture", "consolidation", "compression", "extraction", "episode")
-        },
+        **dict.fromkeys(_names("inject exchange capture consolidation compression extraction episode"), _all(_HOOK)),
         "memorability": _all(f"{_HOOK} threshold"),
         "boundaries": _all(f"{_HOOK} window threshold"),
         "temporal": _all(f"{_HOOK} places margin"),
