@@ -94,6 +94,8 @@ class Sync:
         return self.report
 
     async def _run(self) -> None:
+        self._until = self.now() + (_OWN_AHEAD if self.is_own else untrusted.AHEAD)
+        """Latest time of a valid record."""
         self.state = await asyncio.to_thread(union.SyncState.read, self.storage.document)
         self.known = (
             union.PlaceState() if self.is_own else deepcopy(self.state.places.get(self.place.key, union.PlaceState()))
@@ -210,7 +212,9 @@ class Sync:
                 self.known = deepcopy(state.places[self.place.key])
                 names = self._arrive()
             elif not same and not self.place.keeps:
-                self._take_new_name()
+                state.former.append(state.machine)  # become another machine, whose files no place has yet
+                state.machine, self.known, self._ours = secrets.token_hex(6), union.PlaceState(), set()
+                state.places = {key: union.PlaceState(own=each.own, at=each.at) for key, each in state.places.items()}
                 return self._arrive()
         own = self.known.own
         lost = self._ours - own if self._ours and not self.place.keeps else own - self._ours
@@ -218,23 +222,16 @@ class Sync:
             self.known = union.PlaceState(taken=self.known.taken, own=own & self._ours)
         return names
 
-    def _take_new_name(self) -> None:
-        """Become another machine, whose files no place has yet."""
-        state = self.state
-        state.former.append(state.machine)
-        state.machine, self.known, self._ours = secrets.token_hex(6), union.PlaceState(), set()
-        state.places = {key: union.PlaceState(own=each.own, at=each.at) for key, each in state.places.items()}
-
     def _read(self, names: Sequence[str]) -> untrusted.Delivery:
         """Parse the files that were not taken in yet; a wrong one is reported, and left there."""
         batch = untrusted.Delivery()
         known = self.known.taken | (self.known.own if self.place.keeps else self._ours)
         waiting = [each for each in names if each.endswith(".gz") and each not in known]
         for done, name in enumerate(waiting, 1):
-            part, until = untrusted.Delivery([name]), self._until
+            part = untrusted.Delivery([name])
             try:
                 for line in self._lines(name):
-                    part.take(line, until, is_own=self.is_own)
+                    part.take(line, self._until, is_own=self.is_own)
             except FileNotFoundError:
                 continue  # its machine has replaced it by another file
             except _WRONG as error:
@@ -339,11 +336,6 @@ class Sync:
     def _sessions_in(self, name: str) -> list[untrusted.SessionLine]:
         lines = (line for line in self._lines(name) if isinstance(line, untrusted.SessionLine))
         return [line.checked(self._until, is_own=self.is_own) for line in lines]
-
-    @property
-    def _until(self) -> datetime:
-        """Latest time of a valid record."""
-        return self.now() + (_OWN_AHEAD if self.is_own else untrusted.AHEAD)
 
     def _drop_erased(self, journal: log_union.Journal) -> tuple[list[str], list[untrusted.Line]]:
         """Return our files with lines that were erased since, and the lines to keep of them, without sessions.

@@ -211,17 +211,12 @@ def pack(head: FileHead, lines: Sequence[str]) -> bytes:
     return gzip.compress(text.encode(errors="replace"), 6, mtime=0)
 
 
-def is_named(name: str, data: bytes) -> bool:
-    """Return True if the name of a file is printable, and the digest in it is that of the content."""
-    return name.isprintable() and sha256(data).hexdigest()[:32] == name.rpartition("-")[2].partition(".")[0]
-
-
 def unpack(name: str, data: bytes, identity: str) -> Iterator[Line]:
     """Yield the lines of a file after its head, parsed when they are asked for, since there may be millions.
 
     Raises `DamagedFile`, `LaterFormat`, `ValueError` or `zlib.error`.
     """
-    if not is_named(name, data):
+    if not name.isprintable() or sha256(data).hexdigest()[:32] != name.rpartition("-")[2].partition(".")[0]:
         raise DamagedFile("its digest differs from its name: it is not complete yet, or damaged")
     unpacking = zlib.decompressobj(wbits=31)
     text = unpacking.decompress(data, _LARGEST_UNPACKED)
