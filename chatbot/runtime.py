@@ -49,7 +49,7 @@ class Runtime(AsyncResource):
         options: Options | None = None,
         *,
         model: Model | None = None,
-        tools: tuple[Tool, ...] = (),
+        tools: Sequence[Tool] = (),
         confirm: Confirm | None = None,
         is_terminal: bool = False,
         clock: Callable[[], datetime] = utc_now,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime
@@ -94,13 +95,15 @@ class Chat:
         max_output_tokens: int | None = None,
         client: dialogue.ClientRequest = dialogue.NO_CLIENT,
     ) -> Receipt:
-        """Run a turn, and return its receipt, which holds the reply. `emit` receives events as they happen.
+        """Run a turn, and return its receipt, which holds the reply. A function `emit` receives events as they happen.
 
         `attachments` are read first, and stored with the session; with them the text may be empty.
         `max_output_tokens` limits only this reply. A `client` may bring results of its tools: then `text` is the
         message before them. Turns of one session run one after another. Cancelling keeps the reply so far. Raises
         `InvalidValue` for a text that is empty or cannot be stored, `ModelError`, or `BudgetExceeded`.
         """
+        if inspect.iscoroutinefunction(check_type(emit, Callable, "emit")):
+            raise InvalidValue("emit is an async function: nothing would await it; put the events into a queue")
         session = {} if self.session is None else {"session": self.session.id}
         with observed(self._observer), span("turn", agent=self.rules.agent, **session) as work:
             try:

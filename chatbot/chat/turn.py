@@ -68,7 +68,8 @@ class Turn:
         self._session = chat.session
         self._memory = chat.memory
         self._emit = emit
-        self._reply_tokens = min(check_limit(most or chat.rules.max_output_tokens), chat.rules.max_output_tokens)
+        most_of_all = chat.rules.max_output_tokens
+        self._reply_tokens = min(check_limit(most or most_of_all, "max_output_tokens"), most_of_all)
         self._client = client
         bills: list[Callable[[], object]] = []
         shows_window = client.history is None

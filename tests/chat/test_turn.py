@@ -384,6 +384,9 @@ async def test_what_cannot_be_kept_is_refused_up_front(session: SessionHandle, m
     model = ScriptedModel(["no"])
     with pytest.raises(InvalidValue):
         await chat_of(model, session, memory_home).turn(text)
+    for emit in (asyncio.sleep, "print"):
+        with pytest.raises(InvalidValue, match="emit is"):
+            await chat_of(model, session, memory_home).turn("hello", emit)  # type: ignore[arg-type]
     assert model.prompts == []
     assert await _transcript(session) == []
 
