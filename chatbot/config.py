@@ -29,15 +29,27 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A table of the configuration. Unknown keys are errors; values are immutable."""
 
     def __repr__(self) -> str:
-        """Show all settings except keys."""
-        shown = _without_keys({each.name: getattr(self, each.name) for each in fields(self)})
-        listed = ", ".join(f"{name}={value!r}" for name, value in shown.items())
-        return without_password(f"{type(self).__name__}({listed})")
+        """Show all settings, keys masked."""
+        shown = without_keys({each.name: getattr(self, each.name) for each in fields(self)})
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
-def _without_keys(table: Table) -> Table:
-    shown = {name: value for name, value in table.items() if name not in SECRET}
-    return {name: _without_keys(value) if isinstance(value, dict) else value for name, value in shown.items()}
+def without_keys(table: Table, *, is_secret: bool = False) -> Table:
+    """Mask keys in the settings; a reference to an environment variable is shown."""
+    return {
+        name: _masked(value, is_secret=is_secret or not SECRET.isdisjoint(str(name).split(".")))
+        for name, value in table.items()
+    }
+
+
+def _masked(value: Any, *, is_secret: bool) -> Any:
+    if isinstance(value, dict):
+        return without_keys(value, is_secret=is_secret)
+    if isinstance(value, list | tuple):
+        return [_masked(each, is_secret=is_secret) for each in value]
+    if is_secret and value and not str(value).startswith("env:"):
+        return "(set)"
+    return without_password(value) if isinstance(value, str) else value
 
 
 class PriceSettings(Section, frozen=True):

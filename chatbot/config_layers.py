@@ -21,7 +21,7 @@ from msgspec.structs import fields, replace
 from platformdirs import user_config_path, user_data_path
 
 from chatbot import allowed
-from chatbot.config import Config, ProviderSettings, Section, Table
+from chatbot.config import Config, ProviderSettings, Section, Table, without_keys
 from chatbot.errors import ConfigError
 from chatbot.stores.errors import did_you_mean
 from chatbot.stores.fields import check_depth, in_words, texts_in
@@ -125,7 +125,8 @@ class Settings:
     @property
     def holds_key(self) -> bool:
         """True if the file itself contains a key, not only the name of a variable."""
-        return any(_is_key(place, value) for _, place, value in allowed.leaves(self.layers["file"][1]))
+        table = self.layers["file"][1]
+        return without_keys(table) != table
 
     def combined(self) -> Config:
         """Merge all layers. Raises `ConfigError` that names the wrong setting."""
@@ -342,13 +343,6 @@ def _error(layers: _Layers, place: _Place, message: str) -> ConfigError:
 def _source(layers: _Layers, place: _Place) -> Path | str:
     """Return the source of the setting at `place`: a file, a variable, or another layer; empty if none."""
     return next((source for source, table in reversed(layers.values()) if _holds(table, place)), "")
-
-
-def _is_key(place: Sequence[str], value: Any) -> bool:
-    if not isinstance(value, str):
-        return False
-    is_named = value and not value.startswith("env:") and not SECRET.isdisjoint(place)
-    return bool(is_named) or without_password(value) != value
 
 
 def _value_at(value: Any, place: Iterable[str]) -> Any:

@@ -120,7 +120,7 @@ class PluginPoint(Struct, frozen=True):
                 if not all(abs(number) <= GREATEST for number in _numbers_in(checked[key])):
                     raise ValidationError("the number is out of range")
             except ValidationError as error:
-                shown = "" if key in SECRET or isinstance(value, dict) else f" = {without_password(repr(value))}"
+                shown = "" if key in SECRET or isinstance(value, dict | list) else f" = {without_password(repr(value))}"
                 raise self.invalid(f"{table} {key}{shown}: {in_words(error, hints.get(key))}") from error
             except TypeError as error:
                 why = f"the setting {key} in {table} has an annotation that cannot be checked: {error}"

@@ -402,5 +402,5 @@ def test_a_password_or_key_is_never_shown(tmp_path: Path, monkeypatch: pytest.Mo
         assert "postgresql://ada:***@db/chat" in told
         assert "secret" not in told
     assert "secret" not in repr(Config(storage=StorageSettings(url=URL)))
-    for table in ("providers.openai]\napi_key", "hooks.own]\ntoken", "memory.own.server]\npassword"):
+    for table in ("providers.openai]\napi_key", "[hooks.own.all]]\ntoken", "memory.own.server]\npassword"):
         assert "sk-secret" not in repr(_config(f'[{table} = "sk-secret"'))

@@ -20,13 +20,12 @@ from chatbot.allowed import SettingPath, is_trusted, needing_trust, trust
 from chatbot.cli.options import setup_of
 from chatbot.cli.output import ask_yes_or_no, check_can_ask, say, say_result, warn
 from chatbot.cli.repl.editor import edit_text
+from chatbot.config import without_keys
 from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file, own_identities, read_toml, reading
 from chatbot.errors import ConfigError
 from chatbot.identity import trust_identity
 from chatbot.options import Options, Setup
 from chatbot.stores.files import make_folder, open_folder, writing
-from chatbot.stores.home import without_password
-from chatbot.stores.plugins import SECRET
 from chatbot.stores.records import check_text
 
 _PRIVATE = 0o600
@@ -271,22 +270,6 @@ def _trust_file(args: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
 
 
 _CHANGES = {"set": _change, "unset": _change, "edit": _edit, "trust": _trust}
-
-
-def without_keys(table: dict[str, Any], *, is_secret: bool = False) -> dict[str, Any]:
-    """Mask keys in the settings; a reference to an environment variable is shown."""
-    return {
-        name: _masked(value, is_secret=is_secret or not SECRET.isdisjoint(name.split(".")))
-        for name, value in table.items()
-    }
-
-
-def _masked(value: Any, *, is_secret: bool) -> Any:
-    if isinstance(value, dict):
-        return without_keys(value, is_secret=is_secret)
-    if is_secret and value and not str(value).startswith("env:"):
-        return "(set)"
-    return without_password(value) if isinstance(value, str) else value
 
 
 def _lines(table: dict[str, Any], prefix: str = "") -> list[str]:

@@ -9,9 +9,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from chatbot.cli.config import without_keys
 from chatbot.cli.options import options_of, setup_of
 from chatbot.cli.output import say, say_json, say_marked, say_table, warn
+from chatbot.config import without_keys
 from chatbot.hooks.hook import HOOKS, Failure, Failures, HookPlan, planned_hooks
 from chatbot.options import Setup
 from chatbot.runtime import Runtime

@@ -10,6 +10,11 @@ pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
 OWN = """
 from chatbot.hooks import Hook
+from chatbot.stores.basic_session import BasicSessionStore
+
+class Keys(BasicSessionStore):
+    def __init__(self, home, *, token: str = "", nodes: list = ()):
+        super().__init__(home)
 
 class Raises(Hook):
     '''Raises whatever happens.'''
@@ -54,10 +59,21 @@ def test_hooks_are_listed_by_topic_in_their_order_and_nothing_is_written() -> No
     assert not Path("identities/ada/memory").exists()
 
 
-def test_a_key_in_a_setting_of_the_wrong_type_is_not_printed() -> None:
+def test_a_key_of_a_store_is_masked_in_every_list_and_table() -> None:
+    nodes = 'nodes = ["postgresql://ada:mine@db", {password = "mine"}, {password = "env:SECRET"}]'
+    project(f'[agents.chat]\nmemory = ["own_plugins:Keys"]\n[memory."own_plugins:Keys"]\ntoken = "mine"\n{nodes}\n')
+    [store] = [each for each in from_json("stores") if each["used"]]
+    masked = ["postgresql://ada:***@db", {"password": "(set)"}, {"password": "env:SECRET"}]
+    assert store["settings"] == {"token": "(set)", "nodes": masked}
+    assert "mine" not in ok("stores") + ok("config")
+
+
+@pytest.mark.parametrize("setting", ['token = "mine"', 'priority = [{token = "mine"}]'])
+def test_a_key_in_a_setting_of_the_wrong_type_is_not_printed(setting: str) -> None:
+    project(f'[hooks."own_plugins:Raises"]\n{setting}\n')
     Path("own_plugins.py").write_text(OWN.replace('token: str = ""', "token: int = 0"), encoding="utf-8")
     done = run("hooks")
-    assert (done.returncode, "token: expected a whole number" in done.stderr, "mine" in done.stderr) == (3, True, False)
+    assert (done.returncode, "expected a whole number" in done.stderr, "mine" in done.stderr) == (3, True, False)
 
 
 @pytest.mark.parametrize("background", [False, True])
