@@ -197,15 +197,9 @@ class Runtime(AsyncResource):
 
     def calls(self, *, reply_tokens: int, payers: Sequence[Payer] = ()) -> Calls:
         """Return what calls the model without a session: only the bill is kept of it."""
+        budget = self.config.budget
         with observed(self._observer):
-            return Calls(
-                self.model,
-                self.ledger,
-                self.config.budget,
-                reply_tokens=reply_tokens,
-                payers=payers,
-                clock=self._clock,
-            )
+            return Calls(self.model, self.ledger, budget, reply_tokens=reply_tokens, payers=payers, clock=self._clock)
 
     async def use_model(self, name: str) -> None:
         """Switch to another model, from the next `chat` on. On a `ModelError` or `ConfigError` nothing changes.
