@@ -33,7 +33,7 @@ def main(kind: str) -> int:
     _limit()
     logging.disable()
     read = {"pdf": _pages, "docx": _docx, "odt": _odt}[kind]
-    left = LONGEST_TEXT + 1  # one more shows that there is more
+    left = LONGEST_TEXT + 1  # one more, so that the parent sees that the text is longer
     try:
         for part in read(sys.stdin.buffer.read()):
             text = part.replace("\0", "")[:left]
@@ -65,8 +65,9 @@ def _docx(data: bytes) -> Iterator[str]:
     """Read a Word document, then its notes."""
     with ZipFile(BytesIO(data)) as archive:
         yield from _Office(of_word=True).read(archive.open("word/document.xml").read)
-        for notes in sorted({"word/footnotes.xml", "word/endnotes.xml"} & {*archive.namelist()}, reverse=True):
-            yield from _Office(of_word=True).read(archive.open(notes).read)
+        for notes in ("word/footnotes.xml", "word/endnotes.xml"):
+            if notes in archive.namelist():
+                yield from _Office(of_word=True).read(archive.open(notes).read)
 
 
 def _odt(data: bytes) -> Iterator[str]:
@@ -149,7 +150,7 @@ def _limit() -> None:
         (resource.RLIMIT_FSIZE, 0),
         (resource.RLIMIT_CORE, 0),
     ):
-        with suppress(OSError, ValueError):  # macOS has no limit of memory
+        with suppress(OSError, ValueError):  # macOS cannot limit memory
             resource.setrlimit(what, (most, most))
 
 

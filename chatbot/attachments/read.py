@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import binascii
 import codecs
 import math
 import os
@@ -36,8 +35,8 @@ _WALL_S = 2.0 * extract.LONGEST_S
 _READERS = ThreadPoolExecutor(2, "read documents")
 """Threads for documents: the reader of each may take a gigabyte, and many people may send documents at once."""
 _THREADS = ThreadPoolExecutor(thread_name_prefix="read attachments")
-"""Threads for other files. These do not wait for documents, nor do stores, which use `asyncio.to_thread`, for files."""
-_INHERITED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "SYSTEMROOT")
+"""Threads for other files, which need not wait for documents; those of `asyncio.to_thread` stay free for stores."""
+_INHERITED = ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH")
 """Environment variables that a reader gets; others, such as keys, are withheld."""
 _DOCUMENTS = (PDF, DOCX, ODT)
 """Kinds whose text is extracted by a process of its own."""
@@ -46,9 +45,11 @@ _MARKER = 0xFF
 _FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 """JPEG segments that contain the picture's size."""
 _ZIP = b"PK\x03\x04"
+_JPEG = b"\xff\xd8\xff"
+_GIF = b"GIF8"
 _PDF_WITHIN = 1024
 """Number of bytes at the beginning of a file that are searched for the mark of a PDF."""
-_BEGINNINGS = {b"\x89PNG\r\n\x1a\n": "image/png", b"\xff\xd8\xff": "image/jpeg", b"GIF8": "image/gif"}
+_BEGINNINGS = {b"\x89PNG\r\n\x1a\n": "image/png", _JPEG: "image/jpeg", _GIF: "image/gif"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,14 +107,18 @@ def read_upload(upload: Upload) -> Attachment:
     name = link_name(upload.name) or "file"
     check_size(name, len(upload.data))
     media = media_type(upload.data)
-    if media is None or not upload.data:
-        what = "is neither text, PDF, DOCX or ODT, nor a PNG, JPEG, GIF or WebP picture" if upload.data else "is empty"
-        raise InvalidValue(f"{name} {what}: attach another file{', or convert it first' if upload.data else ''}")
+    if media is None:
+        raise InvalidValue(
+            f"{name} is neither text, PDF, DOCX or ODT, nor a PNG, JPEG, GIF or WebP picture: "
+            "attach another file, or convert it first"
+        )
     if is_image(media):
         if math.prod(_sides(upload.data)) > MOST_PIXELS:
             raise InvalidValue(f"{name} claims more than {MOST_PIXELS // 10**6} megapixels: attach a smaller picture")
         return Attachment(name, media, len(upload.data), upload.data)
     text = _text_of(name, upload.data, media) if media in _DOCUMENTS else _decoded(upload.data) or ""
+    if not text.strip():
+        raise InvalidValue(f"{name} is empty: attach another file")
     is_cut = len(text) > extract.LONGEST_TEXT
     text = text[: extract.LONGEST_TEXT]
     kept, secrets = redact(text.strip() if media in _DOCUMENTS else text)
@@ -142,15 +147,16 @@ def _is_pdf(data: bytes) -> bool:
 def _sides(picture: bytes) -> Iterable[int]:
     """Return the sides that a picture claims to have, in pixels; 0 if they cannot be read."""
     head = picture[:30].ljust(30, b"\0")
-    if head[12:16] == b"IHDR":
-        return struct.unpack_from(">II", head, 16)
-    if head.startswith(b"GIF8"):
+    if head.startswith(_GIF):
         return struct.unpack_from("<HH", head, 6)
-    if head[12:16] == b"VP8X":
+    chunk = b"" if head.startswith(_JPEG) else head[12:16]
+    if chunk == b"IHDR":
+        return struct.unpack_from(">II", head, 16)
+    if chunk == b"VP8X":
         return [1 + int.from_bytes(head[at : at + 3], "little") for at in (24, 27)]
-    if head[12:16] == b"VP8L":
+    if chunk == b"VP8L":
         return [1 + (int.from_bytes(head[21:25], "little") >> by & _14_BITS) for by in (0, 14)]
-    if head[12:16] == b"VP8 ":
+    if chunk == b"VP8 ":
         return [side & _14_BITS for side in struct.unpack_from("<HH", head, 26)]
     return _jpeg_sides(picture)
 
@@ -204,7 +210,7 @@ def _text_of(name: str, data: bytes, media: str) -> str:
         raise InvalidValue(f"{name} cannot be read as {kind.upper()}: it is damaged, or takes too much time or memory")
     text = done.stdout.decode("utf-8", "replace")
     if not text.strip():
-        raise InvalidValue(f"{name} holds no text, only pictures of it: attach its pages as pictures")
+        raise InvalidValue(f"{name} contains no text: if its pages are pictures, attach those")
     return text
 
 
@@ -218,9 +224,10 @@ def upload_of(name: str, url: str) -> Upload:
         raise InvalidValue(
             f"{name}: a file must be in the request, as data:…;base64,…: nothing is fetched from elsewhere"
         )
-    if not found[2].lower().endswith(";base64"):
-        return Upload(name, unquote_to_bytes(found[3]))
+    is_base64 = found[2].lower().endswith(";base64")
     try:
-        return Upload(name, base64.b64decode("".join(found[3].split()), validate=True))
-    except (binascii.Error, ValueError) as error:
-        raise InvalidValue(f"{name}: the data: URL is not valid base64") from error
+        if is_base64:
+            return Upload(name, base64.b64decode("".join(found[3].split()), validate=True))
+        return Upload(name, unquote_to_bytes(found[3]))
+    except ValueError as error:
+        raise InvalidValue(f"{name}: the data: URL is not valid {'base64' if is_base64 else 'text'}") from error

@@ -16,7 +16,7 @@ from pypdf import PdfWriter
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from chatbot.attachments import DOCX, ODT, Link, extract, is_image, link_name, split_links, with_file_names, with_links
-from chatbot.attachments.read import LARGEST, Upload, media_type, read_all, read_upload
+from chatbot.attachments.read import LARGEST, Upload, media_type, read_all, read_upload, upload_of
 from chatbot.chat.attached import with_file_texts
 from chatbot.chat.dialogue import ClientRequest
 from chatbot.chat.events import Notice, TurnEvent
@@ -102,7 +102,8 @@ PICTURES: dict[str, Callable[[int, int], bytes]] = {
     ),
     "webp, lossy": lambda wide, high: b"RIFF\0\0\0\0WEBPVP8 " + bytes(10) + struct.pack("<HH", wide, high),
     "jpeg": lambda wide, high: (
-        b"\xff\xd8\xff\xe1\0\x0f" + b"\xff\xd8\xff\xc0\0\x11\x08\0\x01\0\x01\0\0"  # with a smaller one inside
+        b"\xff\xd8\xff\xfe\0\x12......IHDR\0\0\0\1\0\0"  # like the head of a small PNG
+         b"\xff\xe1\0\x0f" + b"\xff\xd8\xff\xc0\0\x11\x08\0\x01\0\x01\0\0"  # with a smaller one inside
         + b"\xff\xff\xc2\0\x11\x08" + struct.pack(">HH", high, wide) + bytes(9)
     ),
 }  # fmt: skip
@@ -195,6 +196,7 @@ async def test_a_model_that_cannot_see_is_not_sent_pictures(session: SessionHand
     ("data", "why"),
     [
         (b"", "is empty"),
+        (b"\xef\xbb\xbf \n", "is empty"),
         (b"PK\x03\x04\0", "neither text, PDF, DOCX or ODT, nor"),
         (bytes(LARGEST + 1), "attach at most"),
     ],
@@ -202,6 +204,12 @@ async def test_a_model_that_cannot_see_is_not_sent_pictures(session: SessionHand
 def test_what_cannot_be_read_is_refused_by_name(data: bytes, why: str) -> None:
     with pytest.raises(InvalidValue, match=rf"file\.x .*{why}"):
         read_upload(Upload("file.x", data))
+
+
+@pytest.mark.parametrize("url", ["data:,\ud800", "data:;base64,\ud800", "data:;base64,A", "file:///etc/passwd"])
+def test_a_url_that_holds_no_file_is_refused_by_name(url: str) -> None:
+    with pytest.raises(InvalidValue, match=r"^file\.x: "):
+        upload_of("file.x", url)
 
 
 WORD = """<w:p><w:pPr><w:tabs><w:tab/></w:tabs></w:pPr><w:r><w:t>Dear</w:t><w:tab/><w:t> Ada &amp; all</w:t></w:r></w:p>
@@ -279,11 +287,11 @@ def _encrypted() -> bytes:
     ("data", "why"),
     [
         (b"%PDF-1.7 nonsense", "cannot be read as PDF"),
-        (pdf(), "holds no text"),
+        (pdf(), "contains no text"),
         (_encrypted(), "is encrypted"),
         (odt("", "<manifest:encryption-data/>"), "is encrypted"),
         (docx("<w:p>"), "cannot be read as DOCX"),
-        (docx("<w:p/>"), "holds no text"),
+        (docx("<w:p/>"), "contains no text"),
         (docx("", BOMB), "cannot be read as DOCX"),
     ],
 )
