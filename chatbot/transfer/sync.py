@@ -21,7 +21,7 @@ import asyncio
 import json
 import secrets
 import zlib
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field
@@ -251,7 +251,7 @@ class Sync:
         if not batch.rows.erased and not fresh:
             return
         journal = await asyncio.to_thread(self.storage.journal)
-        facts = [each for each in fresh if journal.has_fact(each)]
+        facts = [*{*journal.facts()}.intersection(fresh)]
         state.erased += fresh
         await self.storage.save(self.state)
         there = {each: is_alone for each, is_alone in batch.rows.erased.items() if journal.has(each)}
@@ -287,15 +287,11 @@ class Sync:
         self._is_waiting |= made.is_waiting
         self.report.taken["memories"] = made.taken
         self.known.digests |= after.digests() - (set() if self.gives else journal.digests())
-        self._note_facts(after, (*rows, *batch.rows.parts))
+        state, facts = self.state, after.facts()
+        known = {*facts, *state.erased}
+        state.erased += [each for each in state.facts if each not in known]
+        state.facts = facts
         return journal, rows
-
-    def _note_facts(self, journal: log_union.Journal, new: Iterable[str]) -> None:
-        """Add the facts among new ids to those of the state; those that no longer exist were erased."""
-        state = self.state
-        facts = [each for each in state.facts if journal.has_fact(each)]
-        state.erased += [each for each in state.facts if each not in {*facts, *state.erased}]
-        state.facts = [*dict.fromkeys([*facts, *filter(journal.has_fact, new)])]
 
     async def _take_sessions(self, batch: untrusted.Delivery) -> None:
         done, total = 0, len([*chain(*batch.sessions.values())])

@@ -163,6 +163,7 @@ class SyncState:
     erased: list[str] = field(default_factory=list)
     """Sessions and facts that were erased on some machine, and are erased on all."""
     facts: list[str] = field(default_factory=list)
+    """Facts that were there at the last sync: those that are missing now were erased."""
     places: dict[str, PlaceState] = field(default_factory=dict)
     restoring: str = ""
     """The backup that is being restored, or whose restore was interrupted."""

@@ -215,11 +215,12 @@ class Journal:
                 found |= dict.fromkeys(event.ids if event.kind in COUNTING else (each for each, _ in parts_of(event)))
         return [each for each in found if each not in self.erased]
 
-    def has_fact(self, fact_id: str) -> bool:
-        """Return whether a line states a fact of that id; such a line also names its source and its session."""
-        stating = (at for at in self._named.get(fact_id, ()) if b'"event":"triple"' in self.lines[at])
-        events = filter(None, map(self._event, stating))
-        return any(event.triple is not None and event.triple.id == fact_id for event in events)
+    def facts(self) -> list[str]:
+        """Return the ids of all facts."""
+        stating = (at for at, line in enumerate(self.lines) if b'"event":"triple"' in line)
+        return [
+            event.triple.id for event in map(self._event, stating) if event is not None and event.triple is not None
+        ]
 
     def history(self, row_id: str) -> History:
         """Return the history of a row or fact."""
