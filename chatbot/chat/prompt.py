@@ -5,8 +5,8 @@ persona and tools · the summary of what the window left out · the window · th
 The window is cut at user entries, so a reply is never shown without its question nor a tool's answer without its call.
 The last turn's memory block stays for one more turn, so that the model knows what a follow-up question is about.
 
-Long texts are not dropped, but cut, with marks, to the passages, of a few sentences each, that answer the question
-best: those with its words, rare ones before common ones, and a little those beside such passages.
+Long texts are cut to the passages, of a few sentences each, that answer the question best, with marks for the rest. A
+passage is rated by the words of the question in it, rare ones higher, and a little by those of its neighbours.
 """
 
 from __future__ import annotations
@@ -26,19 +26,20 @@ from msgspec.structs import replace
 from chatbot.chat.governor import without_tokens
 from chatbot.errors import ContextTooLong
 from chatbot.messages import Message, ToolSpec, ends_of
-from chatbot.models.model import LARGEST_REPLY_SHARE, Disclosure, Model, estimate_text
+from chatbot.models.model import LARGEST_REPLY_SHARE, Disclosure, Model, estimate, estimate_text
 from chatbot.operations import tool_names
 from chatbot.stores.text.analysis import terms
 
 _LEFT_OUT = "…"
 _MOST_READ = 200_000
-"""Characters of a text that are read."""
+"""Maximum characters of a text that are read."""
 _LONGEST = 200
 """Characters at which a passage ends with its sentence; one without an end is cut at twice as many."""
 _MOST_PASSAGES = 20_000
-"""Passages of long texts are larger, so that millions of short lines are not a passage each."""
+"""About how many passages texts are split into at most: those of long texts are larger."""
 _LONGEST_TITLE = 200
 _NEIGHBOURS = 0.15
+"""Share of the rating of each neighbour that is added to a passage's own."""
 _PIECE = re.compile(r"[^\n.!?。！？]*(?:[.!?。！？]+(?=\s|$)|[。！？]|\n+|$|[.!?]+)\s*")
 
 LabelType = TypeVar("LabelType", bound=str)
@@ -74,7 +75,7 @@ def excerpt(
     least = sum(map(len, read)) // _MOST_PASSAGES
     passages = [each for number, text in enumerate(read) for each in _split(number, text, least)]
     chosen: list[Passage] = []
-    for passage in _by_worth(passages, rest, words):
+    for passage in _by_rating(passages, rest, words):
         cost = count(rest[passage.text][1][passage.begin : passage.end]) + 4
         if cost <= room:
             room -= cost
@@ -101,18 +102,18 @@ def _split(number: int, text: str, least: int) -> Iterable[Passage]:
         yield Passage(number, begin, end)
 
 
-def _by_worth(
+def _by_rating(
     passages: Sequence[Passage], texts: Sequence[tuple[str, str]], words: frozenset[str]
 ) -> Iterable[Passage]:
-    """Return the passages that hold a word, or are next to one, best first; all in order if none does."""
+    """Return the passages that hold a word, or are next to one that does, best first; all in order if none does."""
     contents = [texts[each.text][1][each.begin : each.end] for each in passages]
     held = [words & {*terms(text)} for text in contents]
     holders = Counter(word for each in held for word in each)
     own = [sum(math.log1p(len(passages) / holders[word]) for word in each) for each in held]
     before, after = [0.0, *own], [*own[1:], 0.0]
-    worth = {passage: own[at] + _NEIGHBOURS * (before[at] + after[at]) for at, passage in enumerate(passages)}
-    good = [each for each in passages if worth[each] > 0]
-    return sorted(good, key=lambda each: -worth[each]) if good else passages
+    ratings = {passage: own[at] + _NEIGHBOURS * (before[at] + after[at]) for at, passage in enumerate(passages)}
+    good = [each for each in passages if ratings[each] > 0]
+    return sorted(good, key=lambda each: -ratings[each]) if good else passages
 
 
 def _join_passages(chosen: Iterable[Passage], texts: Sequence[str]) -> Iterable[tuple[int, str]]:
@@ -173,10 +174,11 @@ async def fit(
         cost if new is old else await model.count_tokens(new)
         for new, old, cost in zip(fitted, exchanges, costs, strict=True)
     ]
+    less = room
     for _ in range(_TRIES):
         if new_costs[-1] <= room or last[0] is exchanges[-1]:
             break
-        less = int(room * room / new_costs[-1] * _SHARE_OF_ROOM)
+        less = int(less * room / new_costs[-1] * _SHARE_OF_ROOM)
         last = await asyncio.to_thread(_cut_last, exchanges[-1], costs[-1], less, asked)
         fitted[-1], new_costs[-1] = last[0], await model.count_tokens(last[0])
     return fitted, new_costs, tuple(cut for _, cuts in [*earlier, last] for cut in cuts)
@@ -190,18 +192,24 @@ def _question(exchange: Sequence[Message]) -> str:
 def _cut_last(exchange: list[Message], cost: int, room: int, asked: str) -> tuple[list[Message], list[Cut]]:
     if cost <= room:
         return exchange, []
-    sizes = _sizes(exchange)
-    cap = _cap(sizes, int(room * _SHARE_OF_ROOM) - (cost - sum(sizes)))
+    left = int(room * _SHARE_OF_ROOM) - _fixed_cost(exchange, cost)
+    cap = _cap(_sizes(exchange), left * estimate(exchange) // cost)
     return _cut_all(exchange, cap, asked, with_user=True) if cap >= _LEAST else (exchange, [])
 
 
 def _sizes(exchange: Sequence[Message]) -> list[int]:
+    """Return the estimated tokens of each text that may be cut."""
     return [estimate_text(each.content) for each in exchange if _may_be_cut(each, with_user=True)]
+
+
+def _fixed_cost(exchange: Sequence[Message], cost: int) -> int:
+    """Return the tokens, as the model counts them, of what is not cut."""
+    return cost - cost * sum(_sizes(exchange)) // estimate(exchange)
 
 
 def _needed(exchange: Sequence[Message], cost: int, room: int, memory: int) -> int:
     """Return the tokens that the last exchange needs; one that must be cut leaves room for a small memory block."""
-    return room - memory if cost > room >= 2 * (cost - sum(_sizes(exchange)) + memory) else cost
+    return room - memory if cost > room >= 2 * (_fixed_cost(exchange, cost) + memory) else cost
 
 
 def _cap(sizes: Iterable[int], room: int) -> int:

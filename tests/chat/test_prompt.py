@@ -1,6 +1,7 @@
 """The prompt: its order, what gives way when there is no room, and how long texts are cut to their best passages."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
@@ -10,7 +11,7 @@ from chatbot.chat.memory_tools import memory_tools
 from chatbot.chat.prompt import PromptBundle, build_prompt, fit
 from chatbot.errors import ContextTooLong
 from chatbot.memory import MemorySystem
-from chatbot.messages import Image, Message, ToolCall
+from chatbot.messages import Image, Message, ToolCall, ToolSpec
 from chatbot.models import ScriptedModel
 from tests.talk import chat_of
 
@@ -123,6 +124,20 @@ async def test_of_a_pasted_text_the_question_before_or_behind_it_stays() -> None
         assert "Where is the bicycle?" in cut.content
         assert NEEDLE.strip() in cut.content
         assert cut.parts == (cut.content, Image("data:image/png;base64,AA"))
+
+
+@pytest.mark.parametrize("factor", [0.6, 1.4])
+async def test_a_document_is_cut_to_fit_a_model_that_counts_more_or_less_than_the_estimate(factor: float) -> None:
+    class Counting(ScriptedModel):
+        async def count_tokens(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
+            return int(factor * await super().count_tokens(messages, tools))
+
+    file = document("notes.md", HAYSTACK.replace("the", "the bicycle"))
+    asked = [file, Message("user", "Where is the bicycle?")]
+    prompt = await build_prompt(Counting(window=WINDOW), "p", asked, tools=(), reply_tokens=200, block="the block")
+    assert [cut.what for cut in prompt.cut] == ["notes.md"]
+    assert WINDOW * 0.7 < prompt.tokens + prompt.reply_tokens <= WINDOW
+    assert prompt.dropped == ()
 
 
 async def test_what_no_cut_can_make_fit_is_an_error() -> None:
