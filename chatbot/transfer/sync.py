@@ -247,16 +247,16 @@ class Sync:
     async def _erase(self, batch: untrusted.Delivery) -> None:
         """Erase what was erased elsewhere: rows, with caches and receipts that quote them, sessions and facts."""
         state = self.state
-        fresh = [each for each in dict.fromkeys(batch.erased) if each not in state.erased]
+        fresh = batch.erased - state.erased
         if not batch.rows.erased and not fresh:
             return
         journal = await asyncio.to_thread(self.storage.journal)
-        facts = [*{*journal.facts()}.intersection(fresh)]
-        state.erased += fresh
+        facts = journal.facts() & fresh
+        state.erased |= fresh
         await self.storage.save(self.state)
         there = {each: is_alone for each, is_alone in batch.rows.erased.items() if journal.has(each)}
         alone = [each for each, is_alone in there.items() if is_alone]
-        whole = [each for each, is_alone in there.items() if not is_alone] + facts
+        whole = [each for each, is_alone in there.items() if not is_alone] + [*facts]
         memories = self.memory.memory().everywhere()
         for some in chunks(whole, _AT_ONCE):
             with suppress(UnknownObservation):
@@ -265,9 +265,8 @@ class Sync:
             view = View("full", self.now(), frozenset(SENSITIVITIES), namespaces=None, erasing=True)
             with suppress(UnknownObservation):
                 await memories.scope.store.purge(view, alone, who=MAINTENANCE, why="synced", alone=True)
-        for each in fresh:
-            if each not in facts:
-                self.report.taken["sessions"] += await self._sessions.delete(each)
+        for each in fresh - facts:
+            self.report.taken["sessions"] += await self._sessions.delete(each)
         self.report.taken["erased"] = len(whole) + len(alone)
 
     def _unite_log(self, batch: untrusted.Delivery) -> tuple[log_union.Journal, list[str]]:
@@ -277,7 +276,7 @@ class Sync:
             journal = after = self.storage.journal()
             self._read_to = log.mark()
             rows = journal.touched(self.known.digests) if self.gives else []
-            for each in {*self.state.erased} & batch.rows.parts.keys():
+            for each in self.state.erased & batch.rows.parts.keys():
                 del batch.rows.parts[each]
             made = log_union.changes_to_unite(journal, batch.rows, also=rows if writes else (), now=self.now())
             if writing:
@@ -287,10 +286,9 @@ class Sync:
         self._is_waiting |= made.is_waiting
         self.report.taken["memories"] = made.taken
         self.known.digests |= after.digests() - (set() if self.gives else journal.digests())
-        state, facts = self.state, after.facts()
-        known = {*facts, *state.erased}
-        state.erased += [each for each in state.facts if each not in known]
-        state.facts = facts
+        facts = after.facts()
+        self.state.erased |= self.state.facts - facts
+        self.state.facts = facts
         return journal, rows
 
     async def _take_sessions(self, batch: untrusted.Delivery) -> None:

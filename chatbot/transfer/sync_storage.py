@@ -136,17 +136,15 @@ class SessionUnion:
 
     def note_deleted(self) -> None:
         """Note the sessions that were there at the last sync and are missing now."""
-        state, here = self.state, {*self._sessions.ids()}
-        gone = [each for each in state.sessions if each not in here]
-        state.erased = [*dict.fromkeys([*state.erased, *gone])]
-        for each in gone:
-            state.sessions.pop(each, None)
+        for session_id in self.state.sessions.keys() - self._sessions.ids():
+            self.state.erased.add(session_id)
+            del self.state.sessions[session_id]
 
     async def is_gone(self, session_id: str) -> bool:
         """Return whether a session was deleted, even before any sync could note that it existed."""
         memory, erased, mark = self.memory, self.state.erased, mark_of_deleted(session_id)
         if session_id not in erased and not await memory.is_taken(session_id) and memory.tombstones.barred([mark]):
-            erased.append(session_id)
+            erased.add(session_id)
         return session_id in erased
 
     async def delete(self, session_id: str) -> bool:

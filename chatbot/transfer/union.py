@@ -160,9 +160,9 @@ class SyncState:
     former: list[str] = field(default_factory=list)
     """Earlier names of this machine, whose files in folders it still cleans."""
     sessions: dict[str, SessionState] = field(default_factory=dict)
-    erased: list[str] = field(default_factory=list)
+    erased: set[str] = field(default_factory=set)
     """Sessions and facts that were erased on some machine, and are erased on all."""
-    facts: list[str] = field(default_factory=list)
+    facts: set[str] = field(default_factory=set)
     """Facts that were there at the last sync: those that are missing now were erased."""
     places: dict[str, PlaceState] = field(default_factory=dict)
     restoring: str = ""

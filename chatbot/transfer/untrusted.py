@@ -243,7 +243,7 @@ class Delivery:
 
     names: list[str] = field(default_factory=list)
     rows: OtherRows = field(default_factory=OtherRows)
-    erased: list[str] = field(default_factory=list)
+    erased: set[str] = field(default_factory=set)
     """Erased sessions and facts."""
     sessions: dict[str, list[str]] = field(default_factory=dict)
     """Ids of the sessions in each file."""
@@ -255,7 +255,7 @@ class Delivery:
         """Add the contents of another one."""
         self.names += other.names
         self.rows.join(other.rows)
-        self.erased += other.erased
+        self.erased |= other.erased
         self.sessions |= other.sessions
         for name, records in other.lines.items():
             self.lines.setdefault(name, []).extend(records)
@@ -273,7 +273,7 @@ class Delivery:
                 self.digests |= {digest_of(identity(part)) for part in parts}
             case ErasedLine(ids, alone):
                 if alone is None:
-                    self.erased += ids
+                    self.erased.update(ids)
                 else:
                     self.rows.erase(dict.fromkeys(ids, alone))
                 self.digests |= {digest_of(f"erased {each}") for each in ids}

@@ -215,12 +215,10 @@ class Journal:
                 found |= dict.fromkeys(event.ids if event.kind in COUNTING else (each for each, _ in parts_of(event)))
         return [each for each in found if each not in self.erased]
 
-    def facts(self) -> list[str]:
+    def facts(self) -> set[str]:
         """Return the ids of all facts."""
         stating = (at for at, line in enumerate(self.lines) if b'"event":"triple"' in line)
-        return [
-            event.triple.id for event in map(self._event, stating) if event is not None and event.triple is not None
-        ]
+        return {event.triple.id for event in filter(None, map(self._event, stating)) if event.triple is not None}
 
     def history(self, row_id: str) -> History:
         """Return the history of a row or fact."""
