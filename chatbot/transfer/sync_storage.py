@@ -478,16 +478,13 @@ def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: boo
             return canonical({name: record.get(name) for name in ("turn", "at", "kind")} if receipts else record)
 
         found = {key(each): each for each in ours}
-        added = 0
-        for record in new:
-            known = found.get(key(record))
-            added += known is None
-            if known is None or (receipts and _least_kept(record) < _least_kept(known)):
-                found[key(record)] = dict(record)
+        known = len(found)
+        for record in map(dict, new):
+            found[key(record)] = min(record, found.get(key(record), record), key=_least_kept)
         ordered = sorted(found.values(), key=lambda each: str(each.get("at", "")))
         if ordered == ours:
             return 0
         writer.append([*found.values()][len(ours) :])
         left = iter(ordered)
         writer.rewrite(lambda record: next(left, record))  # line by line in the new order
-        return added
+        return len(found) - known
