@@ -46,7 +46,7 @@ AUTO = "auto"
 WITHHELD = "withheld"
 """Reason for leaving out a row that the provider may not be sent."""
 _MOST_SHOWN = 200
-"""Rows of the window that are looked up, newest first."""
+"""Maximum rows of the window that are looked up, newest first."""
 RECENT_QUESTIONS = 3
 """Messages of the user that recall looks at: the last one, and the two before it."""
 _NEAR = 20
@@ -77,9 +77,11 @@ class PromptMemory(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         kinds = (("block", self.block, MemoryBlock | None), ("rows", self.rows, tuple), ("record", self.record, dict))
-        for name, value, kind in (*kinds, *(("a row", row, Observation) for row in self.rows)):
+        for name, value, kind in kinds:
             if not isinstance(value, kind):
-                raise InvalidValue(f"{name} is {type(value).__name__}: see PromptMemory")
+                raise InvalidValue(f"{name} of PromptMemory cannot be {type(value).__name__}")
+        if wrong := [row for row in self.rows if not isinstance(row, Observation)]:
+            raise InvalidValue(f"rows of PromptMemory cannot contain {type(wrong[0]).__name__}")
 
     @property
     def text(self) -> str:
@@ -88,7 +90,7 @@ class PromptMemory(Struct, frozen=True):
 
     @property
     def injected(self) -> tuple[str, ...]:
-        """The ids of the rows in the block."""
+        """The ids of the recalled rows in the block, without profile lines, answers to pinned questions and titles."""
         return self.block.injected if self.block else ()
 
     @property
@@ -104,9 +106,9 @@ class PromptMemory(Struct, frozen=True):
 
 
 def limit_disclosure(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
-    """Withhold the block if the provider may not be sent one of its rows; the record lists all of them.
+    """Withhold the whole block if the provider may not be sent one of its rows; the record lists all of them.
 
-    No part of it is sent: a plug-in may have made it from other rows, which may not be public.
+    A block that names no rows, which a plug-in made, may come from any.
     """
     rows, record = {row.id: row for row in recalled.rows}, dict(recalled.record)
     held = list(record.get("withheld", {}).get("rows", ()))
@@ -287,9 +289,9 @@ class ConversationMemory:
     ) -> AddResult | None:
         """Remember an exchange word for word; None if it is not worth keeping.
 
-        Without a `reply` only the user's words are kept, before they are answered: the reply completes that row. Words
-        repeated after a turn without a reply are the same row. `before` is the bot's reply just before it; None reads
-        it from the transcript.
+        Without a `reply` only the user's words are kept, before they are answered: the reply completes that row. If a
+        row has the same words and no reply, the result is that row, or None if it is of another session. `before` is
+        the bot's reply just before it; None reads it from the transcript.
         """
         if not self._settings.remember_exchanges:
             return None
@@ -376,22 +378,22 @@ class ConversationMemory:
         if session is None:
             return
         receipts, began = await session.receipts_since(since), format_time(since)
-        before = [each["at"] for each in dropwhile(lambda each: each["at"] != began, receipts) if each["at"] > began]
-        # If the clock was set back, rows of earlier turns have later times.
-        end = min(map(parse_time, before), default=max(self._clock(), since) + timedelta.resolution)
+        # Only receipts after that of the turn: if the clock was set back, earlier turns have later times.
+        later = [each["at"] for each in dropwhile(lambda each: each["at"] != began, receipts) if each["at"] > began]
+        end = min(map(parse_time, later), default=max(self._clock(), since) + timedelta.resolution)
         rows = await memory.every(
             session_id=session.id, after=since, before=end, sensitivities=SENSITIVITIES, statuses=STATUSES
         )
         ids = [row.id for row in rows if row.principal == own and (row.type == EXCHANGE or row.source == AUTO)]
-        ids += [row.id for row in await memory.session_summaries(session_id=session.id, sensitivities=SENSITIVITIES)
-                if row.principal == own and row.updated_at >= since]  # fmt: skip
+        summaries = await memory.session_summaries(session_id=session.id, sensitivities=SENSITIVITIES)
+        ids += [row.id for row in summaries if row.principal == own and row.updated_at >= since]
         facts = await memory.query_facts(subject=f"{OF_SESSION}{session.id}", sensitivities=SENSITIVITIES)
         ids += [fact.id for fact in facts if fact.principal == own and since <= fact.created_at < end]
         await self._take_back_reply(since, receipts)
         if ids:
+            memory.caller.check("erase")
             if replaced := await self._replaced_by(ids):
                 await memory.restore(*replaced)
-            memory.caller.check("erase")
             memory.scope.changed("purge", await memory.scope.store.purge(memory.scope.write_view(), ids))
 
     async def _take_back_reply(self, since: datetime, receipts: Iterable[Mapping[str, Any]]) -> None:
@@ -404,18 +406,21 @@ class ConversationMemory:
 
     async def _replaced_by(self, ids: Sequence[str]) -> list[str]:
         """Return rows that were replaced or denied by facts derived from these ones, and are unchanged since."""
-        facts = await self._memory.every(derived_from=ids, sensitivities=SENSITIVITIES, statuses=STATUSES)
-        begun = [(fact.id, version.events[0]) for fact in facts if (version := await self._version(fact.id))]
-        made = [(fact, old) for fact, event in begun for old in (event.supersedes, event.forgets) if old]
-        return [old for fact, old in made if (version := await self._version(old)) and version.events[-1].by == fact]
+        replaced: list[str] = []
+        for fact in await self._memory.every(derived_from=ids, sensitivities=SENSITIVITIES, statuses=STATUSES):
+            if written := await self._version(fact.id):
+                made = written.events[0]
+                changed = [(old, await self._version(old)) for old in (made.supersedes, made.forgets) if old]
+                replaced += [old for old, now in changed if now and now.events[-1].by == fact.id]
+        return replaced
 
     async def _version(self, observation_id: str) -> Version | None:
         """Return the row with its events; None if it is gone or hidden."""
         try:
-            line = await self._memory.history(observation_id, sensitivities=SENSITIVITIES) if observation_id else []
+            versions = await self._memory.history(observation_id, sensitivities=SENSITIVITIES) if observation_id else []
         except UnknownObservation:
             return None
-        return next((version for version in line if version.observation.id == observation_id), None)
+        return next((version for version in versions if version.observation.id == observation_id), None)
 
     async def _drop_outdated(self) -> None:
         """Drop the last block if one of its rows was changed, forgotten or hidden."""

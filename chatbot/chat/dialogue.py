@@ -149,7 +149,7 @@ def _read_result(content: str) -> list[Message]:
 
 
 class Window:
-    """The last entries that the model is shown: at most `limit` before those of the turn itself. One per conversation.
+    """The last entries that the model is shown: at most `limit`, and what a turn adds. One per conversation.
 
     A window that moved at every turn would defeat prompt caches. So it grows to its limit, then restarts with its later
     half.
@@ -161,7 +161,7 @@ class Window:
         """Time of the first entry shown; older ones were left out."""
 
     def cut(self, entries: Sequence[TranscriptEntry], own: int) -> list[TranscriptEntry]:
-        """Move the window; return its part of the last `limit + own` entries, of which `own` are of this turn."""
+        """Move the window; return its part of `entries`, the last `limit + own`, of which this turn added `own`."""
         if not entries:
             self.since = None
             return []
@@ -247,9 +247,9 @@ class TurnTranscript:
         """Return the unanswered messages just before this one, newest first: their turns were killed."""
         return unanswered([each for each in await self.entries() if each.at < self.asked_at])
 
-    def begin_window(self, exchanges: int) -> bool:
+    async def begin_window(self, exchanges: int) -> bool:
         """Begin the window with the user's last `exchanges` messages; return whether that moved it."""
-        entries = self._shown or []
+        entries = await self.entries()
         unsaved = [self.asked_at for role, _ in self._unsaved if role == USER]
         asked = [*(each.at for each in entries if each.role == USER), *unsaved][-exchanges:]
         if not self._shows_window or not (entries and asked) or asked[0] <= entries[0].at:
@@ -270,7 +270,7 @@ class TurnTranscript:
             self._notice(f"earlier messages cannot be read, so this turn continues without them: {error}")
             return list(own)
         if not self._shows_window:
-            self._window.since = self._session.record.created_at
+            self._window.since = self._session.record.created_at  # the client shows the whole session
             return list(entries)
         return self._window.cut(entries, max(len(own) - 1, 0))
 

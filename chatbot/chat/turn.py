@@ -284,7 +284,7 @@ class Turn:
         if loading := self._model.loading:
             self._emit(events.Phase(f"loading {loading}"))
         prompt = await self._build()
-        while prompt.left_out and self._transcript.begin_window(prompt.exchanges):
+        while prompt.left_out and await self._transcript.begin_window(prompt.exchanges):
             await self._summarize()
             prompt = await self._build()
         since = self.receipt.at if prompt.left_out else self._chat.window.since
@@ -375,7 +375,10 @@ class Turn:
         if others := [each for each in answers if not isinstance(each, PromptMemory | None)]:
             self._notice(f"a hook answered prompt:submit with {type(others[0]).__name__}: only a PromptMemory is used")
         recalled = next((answer for answer in answers if isinstance(answer, PromptMemory)), self._recalled)
-        return limit_disclosure(recalled, self._model.disclosure)
+        limited = limit_disclosure(recalled, self._model.disclosure)
+        if recalled.text and not limited.text:
+            self._notice(f"a hook's memory block names no memories, so {self._model.name} is not sent it")
+        return limited
 
     async def _remember_words(self) -> None:
         """Remember what the user says, before anything that may fail, be stopped or take long."""

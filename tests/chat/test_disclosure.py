@@ -99,8 +99,9 @@ async def test_a_block_of_rows_that_are_not_named_is_not_known_to_be_public(sess
             return [PromptMemory(answer.block) for answer in answers if isinstance(answer, PromptMemory)]
 
     model = model_of(PUBLIC)
-    await chat_of(model, session, publisher=Nameless("public")).turn("Which alpaca?")
+    receipt = await chat_of(model, session, publisher=Nameless("public")).turn("Which alpaca?")
     assert "Castor" not in sent(model)
+    assert receipt.notices == [f"a hook's memory block names no memories, so {model.name} is not sent it"]
 
 
 @pytest.mark.parametrize(
