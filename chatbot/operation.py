@@ -38,8 +38,6 @@ RankCursor = Annotated[str, "RankCursor"]
 """Number of items to skip."""
 IdCursor = Annotated[str, "IdCursor"]
 """The last id of the previous page."""
-TimeCursor = Annotated[str, "TimeCursor"]
-"""A time and an id; on the command line the id."""
 Tokens = Annotated[int, "Tokens"]
 Kind = Annotated[str, "Kind"]
 """A type of memory to write; an unknown one becomes a note."""

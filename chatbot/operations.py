@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, TypedDict, Unpack, cast
 
@@ -27,7 +26,6 @@ from chatbot.operation import (
     ListPage,
     Metadata,
     Name,
-    NoSuchPage,
     Operation,
     Past,
     Query,
@@ -35,7 +33,6 @@ from chatbot.operation import (
     SessionId,
     Share,
     Text,
-    TimeCursor,
     Title,
     Tokens,
     declare,
@@ -45,7 +42,7 @@ from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, UnsupportedOperation
 from chatbot.stores.observation import Observation, Status, Triple, Type
 from chatbot.stores.query import EVERY, Order, Progress, Version, check_limit
-from chatbot.stores.records import SessionRecord, TranscriptEntry, micros, moment
+from chatbot.stores.records import SessionRecord, TranscriptEntry
 
 OPERATIONS: dict[str, Operation] = {}
 """All operations, by the names of their functions."""
@@ -879,23 +876,17 @@ async def list_sessions(
     context: Context,
     *,
     limit: Annotated[Limit, About("maximum results", least=1)] = 20,
-    cursor: Annotated[TimeCursor | None, About("start after this result")] = None,
+    cursor: Annotated[SessionId | None, About("start after this session")] = None,
     **wanted: Unpack[WantedSessions],
 ) -> ListPage[SessionRecord]:
     """List sessions, last used first.
 
     Those that your clearance permits.
     """
-    chosen = replace(filter_of(wanted), limit=limit + 1 if limit else None)
-    try:
-        page = replace(chosen, after_id=place_of(cursor)[1] if cursor else None)
-        records = await context.sessions.choose_sessions(page)
-    except SessionNotFound:  # deleted since the page before
-        last = place_of(str(cursor))[0]
-        page = replace(chosen, before=min(last, chosen.before or last))
-        records = await context.sessions.choose_sessions(page)
+    page = replace(filter_of(wanted), limit=limit + 1 if limit else None, after_id=cursor)
+    records = await context.sessions.choose_sessions(page)
     end = limit or len(records)
-    return ListPage(records[:end], cursor_of(records[end - 1]) if len(records) > end else None)
+    return ListPage(records[:end], records[end - 1].id if len(records) > end else None)
 
 
 @reads(
@@ -1144,17 +1135,3 @@ def filter_of(wanted: WantedSessions) -> memory.SessionFilter:
     fields: dict[str, Any] = {**wanted}
     is_only, is_any = fields.pop("archived", False), fields.pop("with_archived", True)
     return memory.SessionFilter(is_archived=is_only or (None if is_any else False), **fields)
-
-
-def cursor_of(record: SessionRecord) -> str:
-    """Return the cursor of a session in a list."""
-    return f"{micros(record.used_at)}~{record.id}"
-
-
-def place_of(cursor: str) -> tuple[datetime, str]:
-    """Parse a result of `cursor_of`, even if its session is gone. Raises `NoSuchPage` for any other text."""
-    at, _, session_id = cursor.partition("~")
-    try:
-        return moment(int(at)), session_id
-    except ValueError:
-        raise NoSuchPage(cursor) from None

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 from chatbot import operation as kinds
 from chatbot.cli.grammar import add_action, count, flag, future, option, pair, past, share
 from chatbot.operation import LEFT_OUT, REQUIRED, Parameter
-from chatbot.operations import OPERATIONS, cursor_of
+from chatbot.operations import OPERATIONS
 from chatbot.stores.errors import InvalidValue, did_you_mean
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ _TYPES: Mapping[Any, tuple[Any, str]] = {
     kinds.Future: (future, "WHEN"),
     kinds.Share: (share, "SHARE"),
     **dict.fromkeys((kinds.Limit, kinds.Count, kinds.Tokens, kinds.RankCursor), (count, "N")),
-    **dict.fromkeys((kinds.Id, kinds.FactId, kinds.IdCursor, kinds.TimeCursor), (str, "ID")),
+    **dict.fromkeys((kinds.Id, kinds.FactId, kinds.IdCursor), (str, "ID")),
     kinds.SessionId: (str, "ID|TITLE"),
     kinds.Metadata: (pair, "KEY=VALUE"),
 }
@@ -229,8 +229,6 @@ async def _value(run: VerbRun, parameter: Parameter, value: Any) -> Any:  # noqa
         return dict(value)
     if item == kinds.SessionId:
         return (await run.system.find_session(value)).id
-    if item == kinds.TimeCursor:
-        return cursor_of(await run.system.find_session(value))
     if item in _ID_FINDERS:
         return await getattr(run, _ID_FINDERS[item])(value)
     if item == kinds.RankCursor:

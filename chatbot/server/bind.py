@@ -72,8 +72,6 @@ _SESSIONS = ("/v1/sessions", "/v1/projects")
 _PAGE: Any = Page
 _LIST: Any = list
 _ID: Any = Annotated[str, Field(max_length=100)]
-_TIME = "[0-9]{1,16}"
-"""Pattern of the time in a cursor: microseconds since 1970."""
 _ANYWHERE: dict[Any, Any] = {
     **dict.fromkeys((kinds.Id, kinds.FactId, kinds.SessionId), _ID),
     **dict.fromkeys((kinds.Past, kinds.Future), request_values.Moment),
@@ -84,7 +82,6 @@ _ANYWHERE: dict[Any, Any] = {
     kinds.Metadata: dict[str, Any],
     kinds.RankCursor: Annotated[str, Field(pattern=RANK)],
     kinds.IdCursor: Annotated[str, Field(pattern=request_values.ID)],
-    kinds.TimeCursor: Annotated[str, Field(pattern=f"^{_TIME}~{request_values.ID[1:]}")],
 }
 _IN_QUERY = {
     **_ANYWHERE,

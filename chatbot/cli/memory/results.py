@@ -134,9 +134,8 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
 def _say_part(operation: Operation, part: ListPage[Any], *, is_first: bool) -> None:
     if part.rows:
         _TABLES.get(type(part.rows[0]), _say_each)(part.rows)
-    following = (part.next_cursor or "").rpartition("~")[2]  # of a time and an id, the id
-    if following:
-        say(f"more: --page-after {following}")
+    if part.next_cursor:
+        say(f"more: --page-after {part.next_cursor}")
     elif not part.rows:
         nothing = _NOTHING.get(operation.name, f"no {operation.name.rpartition('_')[2]} found")
         say(nothing if is_first else "no more results")
