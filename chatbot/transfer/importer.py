@@ -396,7 +396,7 @@ class Importer:
             self._report.changed += 1
             draft = self._with_origin(item)
             if self.dry_run:
-                known.by_content = {words: id_ for words, id_ in known.by_content.items() if id_ != row.id}
+                known.by_content.pop((row.agent_id, row.visibility, row.hash), None)
                 known.by_content[row.agent_id, row.visibility, content_hash(draft)] = row.id
             else:
                 await known.memories.update(row.id, **{name: getattr(draft, name) for name in EDITED})
