@@ -10,7 +10,7 @@ import pytest
 
 from chatbot.chat.conversation_memory import PromptMemory
 from chatbot.chat.events import PromptSubmit, Publisher, Step
-from chatbot.chat.memory_block import build_block
+from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.chat.memory_tools import agent_context, agent_tools
 from chatbot.chat.receipts import memory_line
 from chatbot.errors import ToolError
@@ -92,16 +92,21 @@ async def test_a_row_is_sent_as_far_as_the_provider_may_be_sent_it(
     assert saved["memory"] == receipt.memory
 
 
-async def test_a_block_of_rows_that_are_not_named_is_not_known_to_be_public(session: SessionHandle) -> None:
+@pytest.mark.parametrize("without_ids", [True, False])
+async def test_a_block_of_rows_that_are_not_named_is_not_known_to_be_public(
+    session: SessionHandle, *, without_ids: bool
+) -> None:
     class Nameless(Generous):
         async def publish(self, event: Any, step: Step | None = None) -> Sequence[object]:
             answers = await super().publish(event, step)
-            return [PromptMemory(answer.block) for answer in answers if isinstance(answer, PromptMemory)]
+            blocks = [answer.block for answer in answers if isinstance(answer, PromptMemory) and answer.block]
+            return [PromptMemory(MemoryBlock(block.text) if without_ids else block) for block in blocks]
 
     model = model_of(PUBLIC)
     receipt = await chat_of(model, session, publisher=Nameless("public")).turn("Which alpaca?")
     assert "Castor" not in sent(model)
-    assert receipt.notices == [f"a hook's memory block names no memories, so {model.name} is not sent it"]
+    notice = f"a hook's memory block names no memories, so {model.name} is not sent it"
+    assert receipt.notices == ([notice] if without_ids else [])
 
 
 @pytest.mark.parametrize(
