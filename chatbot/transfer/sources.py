@@ -27,8 +27,6 @@ LARGEST_JSON = 1 << 30
 LARGEST_MARKDOWN = 4 << 20
 MOST_FILES = 20_000
 MOST_LEVELS = 100
-_OPEN_TEXT = re.compile(r'"(?:[^"\\]|\\.)*\\?', re.DOTALL)
-"""A JSON text without its closing quote."""
 _CONVERSATIONS = re.compile(r"conversations(-\d{1,4})?\.json")
 _CLAUDE_MEMORIES = "memories.json"
 _ZIP = b"PK\x03\x04"
@@ -180,7 +178,7 @@ def elements(text: str, name: str) -> Iterator[Any]:
         for value in found if isinstance(found, list) else [found]:
             yield json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
     except (RecursionError, ValueError) as error:  # also for a number with thousands of digits
-        at = getattr(error, "pos", 0)
-        is_cut = at >= len(text.rstrip()) or _OPEN_TEXT.fullmatch(text, at)
+        at, whole = getattr(error, "pos", 0), text.rstrip()
+        is_cut = at >= len(whole) or not whole.endswith(("]", "}"))
         why = "it ends early: check that the download is complete" if is_cut else f"error at character {at:,}"
         raise DamagedFile(f"{name} is not valid JSON: {why}") from error
