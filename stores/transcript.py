@@ -119,27 +119,27 @@ def mend(tail: bytes, size: int | None = None) -> tuple[int, bytes]:
     `size` is that of the whole transcript; None if `tail` is all of it.
 
     A kill or a power cut can leave zeros, half a character, half a header or half an entry at the end, none of which
-    was acknowledged. `(0, b"")` means that the end is valid. To cut off all of `tail`, read more of the file.
+    was acknowledged. `(0, b"")` means that the end is valid. If all of a part is to be cut off, more must be read.
     """
     size = len(tail) if size is None else size
     if tail.endswith(_BLANK) and not tail.endswith(_BARE_HEADER) and size % _PAGE_BYTES:
         return 0, b""
-    sound = tail.rstrip(b"\0")
+    kept = tail.rstrip(b"\0")
     is_part = len(tail) < size
-    headers = list(_HEADER.finditer(sound, int(is_part)))  # at the start of a part, it could be the middle of a line
+    headers = list(_HEADER.finditer(kept, int(is_part)))  # at the start of a part, it could be the middle of a line
     if is_part and not headers:
         return len(tail), b""
     lacking = -1  # unknown; else the bytes that the last entry lacks, by the length in its header
     if headers and headers[-1][3]:
-        lacking = 2 * len(_BLANK) + int(headers[-1][3]) - (len(sound) - headers[-1].end())
+        lacking = 2 * len(_BLANK) + int(headers[-1][3]) - (len(kept) - headers[-1].end())
     if lacking > len(_BLANK):  # part of its content, too: the entry was never acknowledged
-        sound, lacking = sound[: headers[-1].start()], 0
+        kept, lacking = kept[: headers[-1].start()], 0
     elif lacking < 0:  # it was written by hand, or its text was edited
-        sound = sound[: len(sound) - _torn_character(sound)]
-        if torn := _TORN_HEADER.search(sound):
-            sound = sound[: torn.start(1)]
-        lacking = 0 if not sound else 2 - min(2, len(sound) - len(sound.rstrip(b"\n")))
-    return len(tail) - len(sound), b"\n" * lacking
+        kept = kept[: len(kept) - _torn_character(kept)]
+        if torn := _TORN_HEADER.search(kept):
+            kept = kept[: torn.start(1)]
+        lacking = 0 if not kept else 2 - min(2, len(kept) - len(kept.rstrip(b"\n")))
+    return len(tail) - len(kept), b"\n" * lacking
 
 
 def _torn_character(data: bytes) -> int:
@@ -171,6 +171,7 @@ _DRAFT = re.compile(r"\.transcript\.compaction-(\d+)\.tmp")
 _FIRST_TAIL_BYTES = 16 * 1024
 _PAUSE_S = 0.001
 _STEADY_S = 0.1
+"""Seconds without a change after which no write is running."""
 
 
 def last_time(folder: Folder) -> datetime | None:
@@ -245,14 +246,14 @@ class TranscriptFile:
                 if n > len(dropped) or instead:
                     dropped = _cut_last(folder, name, n - len(dropped), render(instead)) + dropped
                     instead = ()
-            if n > len(dropped):  # all of them: also delete what was cut off and set aside
+            if n > len(dropped):  # more than there are: also delete what was cut off and set aside
                 for name in folder.names():
                     if name.startswith(f"{NAME}.damaged-"):
                         folder.remove(name)
         return dropped
 
     def _read_tail(self, n: int, reach: int, *, may_wait: bool) -> list[TranscriptEntry] | None:
-        """Return the last `n` entries; None if they reach further back, or if that needs a lock."""
+        """Return the last `n` entries; None if they begin earlier, or, without `may_wait`, if this takes longer."""
         with opened(self._folder) as folder:
             before = folder.stamp(NAME)
             if before is None or n == 0:
@@ -261,7 +262,7 @@ class TranscriptFile:
             is_settled = before.is_settled()
             offset = max(0, before.size - reach)
             data = folder.read(NAME, offset)
-            if not _is_sound(data, offset):
+            if not _is_valid(data, offset):
                 if not may_wait:
                     return None
                 data = _read_steady(folder, offset)
@@ -280,15 +281,12 @@ class TranscriptFile:
         return entries[:]
 
     def _read_parts(self) -> tuple[bytes, bytes]:
-        """Return archive and transcript of one moment. Takes no lock, but reads again after a compaction in between.
-
-        Appends do not matter.
-        """
+        """Return archive and transcript of one moment, without a lock: read again after a compaction in between."""
         give_up = time.monotonic() + LOCK_TIMEOUT_S
         while time.monotonic() < give_up:
             with opened(self._folder) as folder:
                 before = _arrangement(folder)
-                archive = _read_sound(folder, ARCHIVE_NAME, end=next(iter(before[0].values()), None))
+                archive = _read_repaired(folder, ARCHIVE_NAME, end=next(iter(before[0].values()), None))
                 data = _read_steady(folder)
                 if _arrangement(folder) == before:
                     folder.check_there()
@@ -346,8 +344,8 @@ def transcript_stamp(folder: Path) -> str:
     return " ".join("-" if each is None else f"{each.inode}.{each.size}.{each.mtime_ns}" for each in stamps)
 
 
-def _cut_last(folder: Folder, name: str, n: int, instead: bytes = b"") -> list[TranscriptEntry]:
-    data = _read_sound(folder, name)
+def _cut_last(folder: Folder, name: str, n: int, instead: bytes) -> list[TranscriptEntry]:
+    data = _read_repaired(folder, name)
     cut = blocks(data, last=n)
     if instead:
         folder.replace(name, data[: cut[0].start if cut else len(data)] + instead)
@@ -374,7 +372,7 @@ def _read_steady(folder: Folder, offset: int = 0) -> bytes:
     while True:
         now = folder.stamp(NAME)
         data = _read_raw(folder, NAME, offset)
-        if _is_sound(data, offset):
+        if _is_valid(data, offset):
             return data
         if now is not None and now == seen and (now.is_settled() or time.monotonic() - since > _STEADY_S):
             return _repaired(data, offset)
@@ -390,12 +388,12 @@ def _read_raw(folder: Folder, name: str, offset: int = 0, end: int | None = None
         return b""
 
 
-def _read_sound(folder: Folder, name: str, end: int | None = None) -> bytes:
+def _read_repaired(folder: Folder, name: str, end: int | None = None) -> bytes:
     """Return the file as repaired by the next append; empty if it does not exist."""
     return _repaired(_read_raw(folder, name, end=end))
 
 
-def _is_sound(data: bytes, offset: int) -> bool:
+def _is_valid(data: bytes, offset: int) -> bool:
     return not data or mend(data, offset + len(data)) == (0, b"")
 
 

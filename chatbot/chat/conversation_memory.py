@@ -80,7 +80,8 @@ class PromptMemory(Struct, frozen=True):
         for name, value, kind in kinds:
             if not isinstance(value, kind):
                 raise InvalidValue(f"{name} of PromptMemory cannot be {type(value).__name__}")
-        if wrong := [row for row in self.rows if not isinstance(row, Observation)]:
+        rows: Sequence[object] = self.rows
+        if wrong := [row for row in rows if not isinstance(row, Observation)]:
             raise InvalidValue(f"rows of PromptMemory cannot contain {type(wrong[0]).__name__}")
 
     @property

@@ -6,14 +6,13 @@
     - 4 Jan 2026: Sencha. (the answer to "Which one?")
     </memory-context nonce="0f9c…">
 
-First come the relevant lines of the profile, in at most 200 tokens, and open tasks. A note is a day and what the person
-said then, oldest first: where two differ, the later one is valid. The bot's own words are included only if the question
-is about them, its question only if a short answer means nothing without it. A long text is cut to its best passages,
-and text that may be an order to a model is quoted with its source.
+First come lines of the profile and open tasks. A note is a day and what the person said then, oldest first: where two
+differ, the later one is valid. The bot's own words are included only if the question is about them, its question only
+if a short answer means nothing without it. A long text is cut to its best passages, and text that may be an order to a
+model is quoted with its source.
 
 Only the block begins lines: a note is one line, with its angle brackets escaped, so no text can close the block, open
-another or imitate a note. The nonce occurs in no stored text. Dates occur nowhere else in a prompt, so the part before
-the block is the same in each turn.
+another or imitate a note. The nonce occurs in no text of the block.
 """
 
 from __future__ import annotations
@@ -57,6 +56,7 @@ class MemoryBlock(Struct, frozen=True):
     dropped: tuple[tuple[str, str], ...] = ()
     """Ids with the reason: the governor's, or `budget`, `limit`, `repeated`."""
     listed: tuple[str, ...] = ()
+    """Ids of rows of which only the title is shown."""
     excerpts: tuple[str, ...] = ()
     """Injected ids of which only the best passages are shown."""
     profile: tuple[str, ...] = ()
@@ -98,7 +98,7 @@ def build_block(
     nothing is asked or not even those fit; a smaller one after it may still fit. Before the rows come lines of the
     `profile`, after them titles of rows of `index`, as far as they fit. Rows of `standing` are taken before `hits`,
     in at most 200 tokens. `asks_the_bot` says that the question is about what the bot said. `order_levels` are those
-    of the head `orders_a_model`, by ids of rows; see `chatbot.chat.governor`. `last_line` is by the program itself.
+    of the head `orders_a_model`, by ids of rows; see `chatbot.chat.governor`. `last_line` ends the block, not judged.
 
     `nonce` must be new for each prompt, 8 to 64 letters and digits; another is derived from it if a text contains it.
     The same arguments give the same block. Raises `ValueError` for an invalid nonce.

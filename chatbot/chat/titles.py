@@ -22,11 +22,11 @@ LONGEST = 60
 """Maximum characters of a title."""
 REPLY_TOKENS = 32
 _TOPIC_WORDS = 3
-"""Content words from which a statement is preferred as a title."""
+"""Minimum content words of a statement that is preferred as a title."""
 _READ = 10_000
-"""Characters of a message among which a title is looked for."""
+"""Maximum characters of a message that are searched for a title."""
 _SHOWN = 1_000
-"""Characters of a message that a model is shown for a title."""
+"""Maximum characters of a message that a model is shown for a title."""
 
 _CODE = re.compile(r"(```|~~~).*?(?:\1|\Z)", re.DOTALL)
 _MARKS = re.compile(r"^\s*(?:[-*+] |#+ |\d+[.)] )*")
@@ -36,16 +36,16 @@ _QUOTES = "\"'“”„«»‘’`*_# "
 def title_of(text: str) -> str:
     """Return a title for a conversation that begins with `text`: one short line without secrets.
 
-    A text that says little gives a title until a later one says more. A longer sentence is preferred to a short first
-    one, which may be a greeting with a name.
+    It is the first question or statement of some length, else the first sentence that says more than a greeting, else
+    the first one.
     """
     text = redact(text)[0][:_READ]
     lines = [line for line in _CODE.sub("\n", text).split("\n") if not line.lstrip().startswith(">")]
     parts = [" ".join(_MARKS.sub("", part).split()) for part in sentences_of("\n".join(lines))]
-    whole = next((part for part in parts if any(map(str.isalnum, part))), " ".join(text.split()))
-    telling = [part for part in parts if not says_little(part)]
-    preferred = (part for part in telling if is_question(part) or len(content(part)) >= _TOPIC_WORDS)
-    return _cut(next(preferred, telling[0] if telling else whole))
+    first = next((part for part in parts if any(map(str.isalnum, part))), " ".join(text.split()))
+    informative = [part for part in parts if not says_little(part)]
+    preferred = (part for part in informative if is_question(part) or len(content(part)) >= _TOPIC_WORDS)
+    return _cut(next(preferred, informative[0] if informative else first))
 
 
 def says_little(text: str) -> bool:
@@ -69,7 +69,7 @@ def _cut(title: str) -> str:
 
 
 class SessionTitle:
-    """The title of a session during a turn. A title that anybody else gave it stays.
+    """The title of a session during a turn. One that a user or another program gave it stays.
 
     `notice` gets the reason if it cannot be set.
     """

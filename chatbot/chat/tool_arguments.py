@@ -20,7 +20,7 @@ from chatbot.tools.function import Arguments
 
 @lru_cache
 def arguments_of(operation: Operation) -> Arguments:
-    """Return what checks the arguments of an operation, and their full schema."""
+    """Return the checker of an operation's arguments, which has their full schema."""
     parameters = [
         inspect.Parameter(
             name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=_default_of(each), annotation=_annotation(each)
@@ -32,17 +32,18 @@ def arguments_of(operation: Operation) -> Arguments:
 
 
 def _default_of(parameter: Parameter) -> Any:
-    """Return the default for the schema: only numbers are shown there. None: the operation has its own default."""
+    """Return the default for the schema, which shows numbers and booleans only; None leaves it to the operation."""
     default = parameter.default_at("tool")
     return default if default is REQUIRED or isinstance(default, int) else None
 
 
 _STRING = {"type": "string"}
 _WRITABLE = [each for each in TYPES if each not in SUMMARIES | {"exchange", "task"}]
-"""Types that a model may write; the others are created elsewhere."""
+"""Types that this tool may write; tasks have a tool of their own, the others are written by the program."""
 
 
 def _id_or_any(value: object) -> object:
+    """Return an id in the case in which it is stored; any other value unchanged."""
     plain = value.strip().lower() if isinstance(value, str) else ""
     return plain if is_id(plain) else value
 
