@@ -60,9 +60,8 @@ class Context(Struct, frozen=True):
     system: memory.MemorySystem | None
     """Opens sessions; None if they are not available."""
     agent: str = ""
-    any_agent: bool = True
-    """True if the caller may open sessions of other agents, too."""
     writer: str = "user"
+    """Source of what is written. A `tool` sees only public sessions, and only those of its own agent."""
     own: memory.SessionHandle | None = None
     """The running session, which a search of sessions leaves out."""
     store_types: Sequence[str] = ()
@@ -83,7 +82,7 @@ class Context(Struct, frozen=True):
         return self.system if self.own is None else self.own.confined(self.system)
 
     def is_open(self, record: SessionRecord) -> bool:
-        """Return whether a session is visible to the caller: sensitive ones are hidden from tools."""
+        """Return whether the caller may see a session: sensitive ones are hidden from tools."""
         return self.writer != "tool" or record.sensitivity == "public"
 
     async def hidden_sessions(self) -> list[str]:
@@ -97,9 +96,9 @@ class Context(Struct, frozen=True):
         if self.own is not None and session_id == self.own.id:
             return self.own
         try:
-            session = await self.sessions.load_session(session_id, self.agent, any_agent=self.any_agent)
+            session = await self.sessions.load_session(session_id, self.agent, any_agent=self.writer != "tool")
         except (SessionExpired, WrongAgent):
-            if self.any_agent:
+            if self.writer != "tool":
                 raise
             session = None
         if session is None or not self.is_open(session.record):
@@ -164,7 +163,7 @@ class WantedSessions(TypedDict, total=False):
 
     after: Annotated[Past | None, About("last used at or after this time")]
     before: Annotated[Past | None, About("last used before this time")]
-    agent_id: Annotated[Line | None, About("of this agent", cli="agent", http="agent", tool="of_agent")]
+    agent_id: Annotated[Line | None, About("of this agent", cli="agent", http="agent", tool=None)]
     project: Annotated[Line | None, About("of this project; - for none")]
     title: Annotated[Line, About("with this text in the title")]
     min_messages: Annotated[Count, About("with at least this many messages")]
@@ -912,7 +911,7 @@ async def search_sessions(
     found = await context.sessions.search_sessions(
         query,
         limit=int(cursor or 0) + limit + 1 if limit else EVERY,
-        wanted=chosen if context.any_agent else replace(chosen, agent_id=context.agent),
+        wanted=replace(chosen, agent_id=context.agent) if context.writer == "tool" else chosen,
         exclude=[*([context.own.id] if context.own else []), *await context.hidden_sessions()],
         progress=context.progress,
     )

@@ -79,7 +79,7 @@ def memory_tools(session: SessionHandle, memory: MemorySystem | None = None) -> 
     """
     if not session.supports(ObservationStore):
         return []
-    context = Context(lambda: session.memory, memory, session.agent_id, any_agent=False, writer="tool", own=session)
+    context = Context(lambda: session.memory, memory, session.agent_id, writer="tool", own=session)
     return offered_to_models(context)
 
 
@@ -101,7 +101,7 @@ def agent_tools(context: Context) -> list[OperationTool]:
 def agent_context(memory: MemorySystem, agent: str) -> Context:
     """Return the context of calls without a session."""
     memories = memory.memory(agent)
-    return Context(lambda: memories, memory, agent, any_agent=False, writer="tool")
+    return Context(lambda: memories, memory, agent, writer="tool")
 
 
 def session_tools(context: ToolContext) -> list[Tool]:

@@ -162,7 +162,7 @@ async def test_every_schema_is_strict(memory: MemorySystem) -> None:
         assert tool.spec.description
         assert (schema["type"], schema["additionalProperties"]) == ("object", False)
         assert all(each["type"] and each["description"] for each in schema["properties"].values())
-        hidden = {"session", "agent", "agent_id", "clearance", "namespace", "sensitivities"}
+        hidden = {"session", "agent", "agent_id", "of_agent", "clearance", "namespace", "sensitivities"}
         assert hidden.isdisjoint(schema["properties"])
 
 
