@@ -1,6 +1,6 @@
 """Bill of model calls, each with a purpose; budgets, and their remaining amounts.
 
-Days are UTC. Calls of ephemeral sessions are included, without a session: they leave no trace but their cost.
+Days are UTC. Calls of ephemeral sessions are included, without the id of the session.
 
 A call with a limit is reserved before it is made and settled after it. Reservations count as spent, so that calls made
 at the same time, in any number of processes, cannot exceed a limit together.
@@ -130,16 +130,19 @@ def calls_in(receipts: Iterable[Mapping[str, Any]]) -> list[Call]:
 
 
 def cost_text(cost_usd: float, *, is_known: bool = True) -> str:
-    """Format US dollars, with as many digits as needed; if some are not known, as `over $0.12` or `cost unknown`."""
+    """Format US dollars, below one with four decimals; if some are not known, as `over $0.1234` or `cost unknown`."""
     text = f"${cost_usd:.{2 if cost_usd >= 1 or cost_usd == 0 else 4}f}"
-    return text if is_known else f"over {text}" if cost_usd else "cost unknown"
+    if is_known:
+        return text
+    return f"over {text}" if cost_usd else "cost unknown"
 
 
 _SHORTEST_REPLY = 16
+"""Tokens: a call whose reply could not have so many is refused."""
 
 
 class Limit(Struct, frozen=True):
-    """A limit, and the amount already spent."""
+    """A limit, and the amount already spent; `setting` names it in messages, `remedy` says what to do at the limit."""
 
     setting: str
     unit: Literal["tokens", "USD"]
@@ -164,7 +167,9 @@ class Limit(Struct, frozen=True):
                 "[providers.NAME.prices], or limit tokens"
             )
         left = amount - prompt_tokens * price.input_usd
-        return -1 if left < 0 else left / price.output_usd if price.output_usd else math.inf
+        if left < 0:
+            return -1
+        return left / price.output_usd if price.output_usd else math.inf
 
     def refusal(self, *, fits_alone: bool = True) -> BudgetExceeded:
         """Return the error for a call that does not fit; `fits_alone` if it would fit had nothing been spent."""
@@ -205,7 +210,7 @@ class Payer(Struct, frozen=True):
     quota: Quota
 
     def account(self, at: datetime) -> str:
-        """Return the name of the account of that day in the ledger."""
+        """Return the name under which the ledger sums up that day, in the place of a session."""
         return f"{self.key}@{at.astimezone(UTC):%Y-%m-%d}"
 
     async def spent(self, at: datetime) -> Bill:
@@ -322,7 +327,7 @@ class Ledger:
         """Reserve the amount that `decide` returns, under the lock. Raises what `decide` raises.
 
         `decide` gets the bills of the day of `at` and of the session (empty without one), with all reservations under
-        their purposes. Raises a `StoreError`, and reserves nothing, if these cannot be read or written.
+        their purposes. Raises a `StoreError` if these cannot be read or written.
         """
         today = _day(at or utc_now())
         reserved: list[Reservation] = []
@@ -432,7 +437,7 @@ def examine_reservations(place: Place | Home) -> Flaw | None:
         return Flaw("bill", "bad", str(error), mend=lambda: done.format(document.set_aside()))
     except StoreError as error:
         return Flaw("bill", "bad", str(error))
-    return Flaw("bill", "ok", f"money is reserved for {how_many(number, 'call')}") if number else None
+    return Flaw("bill", "ok", f"budget is reserved for {how_many(number, 'call')}") if number else None
 
 
 def _day(moment: datetime) -> str:
