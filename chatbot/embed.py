@@ -451,7 +451,7 @@ def asked_in(messages: Sequence[ChatMessage] | Mapping[str, Any] | str) -> list[
     return [well_formed(each) for each in said if each.strip()][-RECENT_QUESTIONS:]
 
 
-def _user_text(message: ChatMessage) -> str:
+def _user_text(message: object) -> str:
     if isinstance(message, str):
         return message
     if not isinstance(message, Mapping) or not message.keys() & {"role", "type"}:  # a call of a tool has a type alone
