@@ -76,14 +76,8 @@ class Badly(Hook):
 class Urgent(Early):
     priority = "high"
 
-class Waits(Early):
-    def handle(self, event): ...
-
 class Both(Early):
     async def handle(self, event, session): ...
-
-class Needs(Early):
-    def __init__(self, context, *, url: str): ...
 
 class Answers(Hook):
     topics = ("prompt:submit", "turn:end")
@@ -207,9 +201,7 @@ async def test_hooks_that_raise_and_hang_harm_no_turn_and_are_told_once_and_kept
         ('[hooks."nowhere:Hook"]', "module 'nowhere' not found"),
         ('[hooks."own_hooks:not_a_hook"]', "not a class that inherits Hook"),
         ('[hooks."own_hooks:Urgent"]', "own_hooks:Urgent. priority = 'high'"),
-        ('[hooks."own_hooks:Waits"]', "has handle, which is not async: write `async def handle"),
         ('[hooks."own_hooks:Both"]', "has handle, which takes other arguments"),
-        ('[hooks."own_hooks:Needs"]', "needs the setting 'url'"),
         ('[hooks."own_hooks:Misspelt"]', "'turn:edn', which no chat publishes: did you mean 'turn:end'"),
         ('[hooks."own_hooks:Badly"]', "has invalid topics: use a tuple of names"),
     ],
