@@ -89,6 +89,7 @@ def build_block(
     asks_the_bot: bool = False,
     profile: Sequence[ProfileLine] = (),
     standing: Sequence[Observation] = (),
+    closest: Mapping[str, str] | None = None,
     order_levels: Mapping[str, int] | None = None,
     last_line: str = "",
 ) -> MemoryBlock:
@@ -97,8 +98,9 @@ def build_block(
     A row that does not fit is cut to the passages that best answer the last text of `asked`. It is left out if
     nothing is asked or not even those fit; a smaller one after it may still fit. Before the rows come lines of the
     `profile`, after them titles of rows of `index`, as far as they fit. Rows of `standing` are taken before `hits`,
-    in at most 200 tokens. `asks_the_bot` says that the question is about what the bot said. `order_levels` are those
-    of the head `orders_a_model`, by ids of rows; see `chatbot.chat.governor`. `last_line` ends the block, not judged.
+    in at most 200 tokens. `closest` has by ids of rows what is shown of a person's long words. `asks_the_bot` says that
+    the question is about what the bot said. `order_levels` are those of the head `orders_a_model`, by ids of rows; see
+    `chatbot.chat.governor`. `last_line` ends the block, not judged.
 
     `nonce` must be new for each prompt, 8 to 64 letters and digits; another is derived from it if a text contains it.
     The same arguments give the same block. Raises `ValueError` for an invalid nonce.
@@ -109,7 +111,8 @@ def build_block(
     room = budget_tokens - count(fenced(FENCE, last, nonce))
     lines = _profile(profile, view, room, count)
     room -= sum(count(f"{note}\n") for note in lines.values())
-    notes = _Notes(view, count, room, question_words(asked), asks_the_bot=asks_the_bot, order_levels=order_levels or {})
+    words = question_words(asked)
+    notes = _Notes(view, count, room, words, closest or {}, asks_the_bot=asks_the_bot, order_levels=order_levels or {})
     reserved = max(0, notes.room - PROFILE_TOKENS)  # for the hits
     notes.room -= reserved
     for row in standing:
@@ -146,6 +149,7 @@ class _Notes:
     count: Callable[[str], int]
     room: int
     words: frozenset[str]
+    closest: Mapping[str, str]
     _: KW_ONLY
     asks_the_bot: bool
     order_levels: Mapping[str, int]
@@ -158,6 +162,8 @@ class _Notes:
         """Add a row as a note, or record why it is dropped."""
         level, size = self.order_levels.get(row.id, 0), min(self.room, NOTE_TOKENS)
         texts = _texts_of(row, asks_the_bot=self.asks_the_bot)
+        if row.id in self.closest:
+            texts = [(label, self.closest[row.id] if label == "person said" else text) for label, text in texts]
         verdict = judge(row, self.view, texts, order_level=level)
         note = _note(row, verdict)
         is_long = verdict.reason == TOO_LONG or (verdict.ok and self.count(f"{note}\n") > size)
@@ -167,7 +173,7 @@ class _Notes:
         if not verdict.ok or note in self.shown.values():
             self.dropped[row.id] = verdict.reason or REPEATED
             return
-        self.excerpts += [row.id] if is_long else []
+        self.excerpts += [row.id] if is_long or row.id in self.closest else []
         self.quoted += [row.id] if verdict.quoted else []
         self.room -= self.count(f"{note}\n")
         self.shown[row.id] = note
@@ -214,7 +220,7 @@ def _note(row: Observation, verdict: Verdict) -> str:
         parts.append(f'(the answer to "{_quotable(said["bot asked"])}")')
     if "bot replied" in said:
         parts.append(f"(you replied: {said['bot replied']})")
-    text = " ".join(part if part.endswith((".", "!", "?", "。", ")")) else f"{part}." for part in parts)
+    text = " ".join(part if part.endswith((".", "!", "?", "。", ")", "…")) else f"{part}." for part in parts)
     if verdict.quoted:
         return f'- {_day(row.created_at)}, quoted from {verdict.quoted}: "{_quotable(text)}"'
     kind = {"task": ", open task", "session_summary": ", summary"}.get(row.type, "")

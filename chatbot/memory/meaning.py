@@ -20,6 +20,8 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from heapq import nlargest
+from itertools import pairwise
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -56,6 +58,10 @@ _GAPS, _GAPS_S = 16, 5.0
 _MOST_ASKED = 64
 _MOST_COMPARED = 250
 """Characters of a text that are compared word by word."""
+_SHORT, _LONG, _SHOWN = 120, 1_000, 2
+"""Characters above which, and up to which, the closest sentences of a text are chosen, and how many they are."""
+_NEIGHBOURS = 0.3
+"""Share of the closeness of the sentences before and after that is added to that of a sentence."""
 _POLITE_S = 0.05
 """Seconds between checks for a waiting question in the background."""
 T = TypeVar("T")
@@ -164,15 +170,37 @@ class Meaning(AsyncResource):
 
     async def closeness(self, question: str, rows: Sequence[Observation]) -> dict[str, float]:
         """Return by id how close rows are to a question, word by word, without those that cannot be compared so now."""
-        asked = ends_of(question, _MOST_COMPARED // 2)
         texts = {row.id: embedded_text(row)[:_MOST_COMPARED] for row in rows}
+        close = await self._compare(question, [*texts.values()])
+        return {each: close[text] for each, text in texts.items() if text in close}
+
+    async def closest_sentences(self, question: str, texts: Mapping[str, str]) -> dict[str, str]:
+        """Return by id the sentences of each text that are closest to a question, with marks for the rest.
+
+        Without texts that are short, or so long that comparing them takes too long, or that cannot be compared now.
+        """
+        parts = {
+            each: found
+            for each, text in texts.items()
+            if _SHORT < len(text) <= _LONG and len(found := sentences_of(text)) > _SHOWN
+        }
+        close = await self._compare(question, [part[:_MOST_COMPARED] for found in parts.values() for part in found])
+        return {
+            each: _closest(found, [close.get(part[:_MOST_COMPARED], 0.0) for part in found])
+            for each, found in parts.items()
+            if any(part[:_MOST_COMPARED] in close for part in found)
+        }
+
+    async def _compare(self, question: str, texts: Sequence[str]) -> dict[str, float]:
+        """Return how close each text is to a question, word by word, without those that cannot be compared so now."""
+        asked = ends_of(question, _MOST_COMPARED // 2)
 
         async def compare(some: Sequence[str]) -> list[float | None]:
             close = await self._within(self._embedder.closeness(asked, some))
             return [close.get(text) for text in some]
 
-        made = await self._make_each(list(texts.values()), compare)
-        return {each: close for each, text in texts.items() if (close := made.get(text)) is not None}
+        made = await self._make_each(texts, compare)
+        return {text: close for text, close in made.items() if close is not None}
 
     async def judge(self, texts: Sequence[str], *, sentences: bool = False) -> list[Judgement | None]:
         """Judge each text; None for one without words, and for all if nothing can judge now.
@@ -388,6 +416,15 @@ _LAST_LINES = 3
 """Number of last messages that are embedded together."""
 _LEANING = 3.0
 """Weight of a question in its vector, relative to all lines."""
+
+
+def _closest(sentences: Sequence[str], closeness: Sequence[float]) -> str:
+    """Return the sentences that are closest together with their neighbours, in their order, with marks for the rest."""
+    around = zip([0.0, *closeness], closeness, [*closeness[1:], 0.0], strict=False)
+    best = [own + _NEIGHBOURS * (before + after) for before, own, after in around]
+    shown = sorted(nlargest(_SHOWN, range(len(best)), key=best.__getitem__))
+    marked = ["… " * (at - before > 1) + sentences[at] for before, at in pairwise([-1, *shown])]
+    return " ".join(marked) + " …" * (shown[-1] < len(sentences) - 1)
 
 
 def split_questions(text: str) -> tuple[str, list[str]]:

@@ -17,6 +17,7 @@ from chatbot.memory import MemorySystem
 from chatbot.memory.merging import digest
 from chatbot.memory.scope import new_id
 from chatbot.models import ScriptedModel
+from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.stores.observation import Observation, estimate_tokens
 from tests.clock import Clock
 from tests.poisoning.suite import NONCE, VIEW, note_of, read_block, row_with
@@ -152,3 +153,18 @@ async def test_a_long_note_is_recalled_into_a_chat_by_what_answers(tmp_path: Pat
             assert note.id in receipt.memory["injected"]
             assert receipt.memory.get("excerpts", []) == [note.id] * (characters > 400)
             assert receipt.tokens["memory"] <= 2_000
+
+
+async def test_of_a_message_at_length_the_sentences_that_answer_are_shown(tmp_path: Path) -> None:
+    said = (
+        "What a day it was! The bus was late again and I stood in the rain for ages. The vet says Biscuit must have "
+        "her tablets at noon, with food. Then my neighbour wanted to talk about the hedge. Anyway, is soup a dinner?"
+    )
+    model = ScriptedModel(["It is.", "At noon."])
+    async with MemorySystem(tmp_path / "memory", clock=Clock(), embedder=LocalEmbedder()) as memory:
+        for text in (said, "When does Biscuit get her tablets?"):
+            session = await memory.create_session(["basic_session", "observations"], "chat")
+            receipt = await chat_of(model, session, tmp_path / "ledger", clock=Clock()).turn(text)
+    assert "The vet says Biscuit must have her tablets at noon, with food." in sent(model)
+    assert "the hedge" not in sent(model)
+    assert receipt.memory["excerpts"] == receipt.memory["injected"] != []

@@ -368,6 +368,36 @@ async def test_a_row_without_a_vector_yet_is_found_among_those_that_have_one(tmp
     assert [hit.id for hit in found.hits] == [first]
 
 
+class SharedLetters(LetterEmbedder):
+    """A text is as close as it has letters of the question."""
+
+    async def closeness(self, question: str, texts: Sequence[str]) -> dict[str, float]:
+        return {text: float(sum(map(text.count, question))) for text in texts}
+
+
+LONG = "It is so cold here. " * 6
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        (f"xx xx. yyy. {LONG}", "xx xx. yyy. …"),
+        (f"{LONG}xx xx. It was late. yyy.", "… xx xx. … yyy."),
+        (f"xx. {LONG}yyy. xx. It was. {LONG}", "… yyy. xx. …"),
+        ("xx xx. yyy. It was late.", None),
+        (f"xx xx yyy {LONG.replace('.', '')}", None),
+        (f"xx xx. yyy. {LONG * 20}", None),
+    ],
+)
+async def test_of_a_long_text_the_sentences_closest_to_a_question_are_shown(
+    store: ObservationStore, text: str, shown: str | None
+) -> None:
+    async with Meaning(SharedLetters(), store) as meaning:
+        assert (await meaning.closest_sentences("xy", {"a": text})).get("a") == shown
+    async with Meaning(LetterEmbedder(), store) as meaning:
+        assert await meaning.closest_sentences("xy", {"a": text}) == {}
+
+
 def test_what_is_embedded_is_what_a_row_says_each_part_once_and_of_a_reply_no_more_than_the_user_said() -> None:
     row = note(0, "tea", narrative="tea", facts=("green",), user_text="which?", assistant_text="that", tags=("x",))
     assert embedded_text(row) == "tea\ngreen\nwhich?\nthat"
