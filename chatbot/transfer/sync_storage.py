@@ -283,9 +283,9 @@ class SessionUnion:
         """
         is_new = not await self.memory.is_taken(given.id)
         if is_new:
-            if (theirs := await self._complete_transcript(machine, given, given.entries)) is None:
+            if await self._complete_transcript(machine, given, given.entries) is None:
                 return None
-            await self._make(parse_record(given.session), theirs)
+            await self._make(parse_record(given.session))
         async with self._turn_lock(given.id):
             is_complete = await self._take_parts(machine, given, saves=saves)
             state = self.state.sessions[given.id]
@@ -352,11 +352,8 @@ class SessionUnion:
     async def _record(self, session_id: str) -> SessionRecord:
         return await asyncio.to_thread(self._sessions.get, session_id)
 
-    async def _make(self, record: SessionRecord, said: union.Transcript) -> None:
-        record = record.used(said[-1][1].at if said else record.created_at)
-        async with SessionCatalog(self.storage.backend).making(record) as draft:
-            if said:
-                await self.storage.store.transcript_append(draft, [entry for _, entry in said])
+    async def _make(self, record: SessionRecord) -> None:
+        await SessionCatalog(self.storage.backend).make(record.used(record.created_at))
 
     async def _unite_transcript(self, session_id: str, ours: union.Transcript, theirs: union.Transcript) -> None:
         """Give a session the transcript of both sides; if both have continued it, one continuation becomes a fork."""
@@ -374,7 +371,7 @@ class SessionUnion:
         title = f"{parent.title or first.content[:60]} (continued on another machine)"
         if not await self.memory.is_taken(fork_id):
             record = replace(parent, id=fork_id, parent=session_id, created_at=first.at, used_at=first.at, history="")
-            await self._make(replace(record, origin="", pinned_at=None, archived_at=None).renamed(title), said)
+            await self._make(replace(record, origin="", pinned_at=None, archived_at=None).renamed(title))
             await asyncio.to_thread(self._copy_files, session_id, fork_id, said)
             self.report.forks.append(fork_id)
         async with self._turn_lock(fork_id):
