@@ -196,7 +196,7 @@ class AgentMemory(Memory, AsyncResource):
         results = [_result(each, number) for number, each in enumerate(check_type(tools, Iterable, "tools"))]
         if session is not None and session.supports(TranscriptStore):
             await session.transcript_extend(_entries(at, user, assistant, results))
-        await memory.note_use(recalled.injected)
+        await memory.note_use(recalled.block.injected)
         measure = self._measure
         kept = None if measure is None else await turn.remember(at, user, assistant, recalled, memorability=measure)
         before: dict[str, str] = {}

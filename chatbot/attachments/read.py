@@ -214,16 +214,11 @@ def _text_of(name: str, data: bytes, media: str) -> str:
     return text
 
 
-_URL = r"(?is)data:([a-z0-9.+/-]*)((?:;[^,;]*)*),(.*)"
-
-
 def upload_of(name: str, url: str) -> Upload:
     """Return the file in a `data:` URL. Raises `InvalidValue` for anything else."""
-    found = re.fullmatch(_URL, url)
+    found = re.fullmatch(r"(?is)data:([a-z0-9.+/-]*)((?:;[^,;]*)*),(.*)", url)
     if not found:
-        raise InvalidValue(
-            f"{name}: a file must be in the request, as data:…;base64,…: nothing is fetched from elsewhere"
-        )
+        raise InvalidValue(f"{name}: send the file itself, as data:…;base64,…: nothing is fetched from elsewhere")
     is_base64 = found[2].lower().endswith(";base64")
     try:
         if is_base64:

@@ -69,14 +69,14 @@ _CONSIDERED = 30
 class PromptMemory(Struct, frozen=True):
     """The memory block of a prompt, its rows, and the record of how they were chosen."""
 
-    block: MemoryBlock | None = None
+    block: MemoryBlock = MemoryBlock()
     rows: tuple[Observation, ...] = ()
     record: dict[str, Any] = field(default_factory=dict)
     in_window: Mapping[str, datetime] = field(default_factory=dict)
     """Rows that the conversation in the prompt shows anyway, by id, with the times at which they were said."""
 
     def __post_init__(self) -> None:
-        kinds = (("block", self.block, MemoryBlock | None), ("rows", self.rows, tuple), ("record", self.record, dict))
+        kinds = (("block", self.block, MemoryBlock), ("rows", self.rows, tuple), ("record", self.record, dict))
         for name, value, kind in kinds:
             if not isinstance(value, kind):
                 raise InvalidValue(f"{name} of PromptMemory cannot be {type(value).__name__}")
@@ -87,23 +87,18 @@ class PromptMemory(Struct, frozen=True):
     @property
     def text(self) -> str:
         """The block as it is in the prompt."""
-        return self.block.text if self.block else ""
-
-    @property
-    def injected(self) -> tuple[str, ...]:
-        """The ids of the recalled rows in the block, without profile lines, answers to pinned questions and titles."""
-        return self.block.injected if self.block else ()
+        return self.block.text
 
     @property
     def whole(self) -> tuple[str, ...]:
-        """The ids of the rows shown whole: another question may need other passages of an excerpt."""
-        return tuple(each for each in self.injected if self.block and each not in self.block.excerpts)
+        """The ids of the recalled rows shown whole: another question may need other passages of an excerpt."""
+        return tuple(each for each in self.block.injected if each not in self.block.excerpts)
 
     @property
     def shown(self) -> tuple[str, ...]:
         """The ids of everything in the block."""
         block = self.block
-        return (*block.profile, *block.standing, *block.injected, *block.listed) if block else ()
+        return (*block.profile, *block.standing, *block.injected, *block.listed)
 
 
 def limit_disclosure(recalled: PromptMemory, disclosure: Disclosure) -> PromptMemory:
@@ -274,10 +269,9 @@ class ConversationMemory:
         self, said: Sequence[str], recollection: Recollection, shown: Sequence[str]
     ) -> list[ProfileLine]:
         """Return the profile lines for this message, without unpinned ones that the last block shows."""
-        earlier = set(self.earlier.block.profile if self.earlier.block else ())
         found = [each.id for each in recollection.considered if each.verdict == PROFILE_LINE]
         lines = await self._memory.profile_for(said[-1] if said else "", [*found, *shown])
-        return [line for line in lines if line.pinned or line.id not in earlier]
+        return [line for line in lines if line.pinned or line.id not in self.earlier.block.profile]
 
     async def _pinned(self, given: Collection[str], sent: str) -> list[tuple[Observation, str]]:
         """Return rows that answer pinned questions, with the questions, except rows that the model reads anyway."""
@@ -304,11 +298,13 @@ class ConversationMemory:
         if not self._settings.remember_exchanges:
             return None
         self._refresh()
-        if before is None:
-            before = await self._said_before(asked_at)
+        if before is None and self._session is not None and self._session.supports(TranscriptStore):
+            before = reply_before(await self._session.transcript_read_last(_NEAR), asked_at)
         judged = await self._judged(text) if memorability.threshold else None
         known = [row.text() for row in recalled.rows] if recalled else []
-        draft = exchange_draft(asked_at, text, reply, measure=memorability, judged=judged, known=known, before=before)
+        draft = exchange_draft(
+            asked_at, text, reply, measure=memorability, judged=judged, known=known, before=before or ""
+        )
         if draft is None:
             return None
         if reply is not None:
@@ -351,8 +347,8 @@ class ConversationMemory:
         Also return the kinds of secrets removed from the reply.
         """
         scope, events, removed = self._memory.scope, list[Event](), tuple[str, ...]()
-        if recalled.injected:
-            events.append(Event(kind="use", at=scope.clock(), ids=recalled.injected))
+        if used := recalled.block.injected:
+            events.append(Event(kind="use", at=scope.clock(), ids=used))
         if row is not None:
             fields, removed = redact_all({"assistant_text": without_blocks(reply)})
             events.append(Event(kind="update", at=scope.clock(), ids=(row,), fields=fields, who=scope.agent_id))
@@ -368,12 +364,6 @@ class ConversationMemory:
                 scope.meaning.embed_soon()
             scope.changed("update", [outcome.id])
         return outcome.id
-
-    async def _said_before(self, asked_at: datetime) -> str:
-        """Return the bot's last reply before that moment, if no other entry is between."""
-        if self._session is None or not self._session.supports(TranscriptStore):
-            return ""
-        return reply_before(await self._session.transcript_read_last(_NEAR), asked_at) or ""
 
     async def take_back(self, since: datetime) -> None:
         """Erase the rows of the turn that began then, with the facts and summaries derived from them.

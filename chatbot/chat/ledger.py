@@ -131,10 +131,10 @@ def calls_in(receipts: Iterable[Mapping[str, Any]]) -> list[Call]:
 
 def cost_text(cost_usd: float, *, is_known: bool = True) -> str:
     """Format US dollars, below one with four decimals; if some are not known, as `over $0.1234` or `cost unknown`."""
+    if not (is_known or cost_usd):
+        return "cost unknown"
     text = f"${cost_usd:.{2 if cost_usd >= 1 or cost_usd == 0 else 4}f}"
-    if is_known:
-        return text
-    return f"over {text}" if cost_usd else "cost unknown"
+    return text if is_known else f"over {text}"
 
 
 _SHORTEST_REPLY = 16

@@ -52,7 +52,7 @@ class MemoryBlock(Struct, frozen=True):
 
     text: str = ""
     injected: tuple[str, ...] = ()
-    """Ids, in the order of the text."""
+    """Ids of the recalled rows, in the order of the text."""
     dropped: tuple[tuple[str, str], ...] = ()
     """Ids with the reason: the governor's, or `budget`, `limit`, `repeated`."""
     listed: tuple[str, ...] = ()
@@ -111,14 +111,12 @@ def build_block(
     room = budget_tokens - count(fenced(FENCE, last, nonce))
     lines = _profile(profile, view, room, count)
     room -= sum(count(f"{note}\n") for note in lines.values())
-    words = question_words(asked)
-    notes = _Notes(view, count, room, words, closest or {}, asks_the_bot=asks_the_bot, order_levels=order_levels or {})
-    reserved = max(0, notes.room - PROFILE_TOKENS)  # for the hits
-    notes.room -= reserved
+    first, words = min(room, PROFILE_TOKENS), question_words(asked)
+    notes = _Notes(view, count, first, words, closest or {}, asks_the_bot=asks_the_bot, order_levels=order_levels or {})
     for row in standing:
         notes.take(row)
     answers = tuple(notes.shown)
-    notes.room += reserved
+    notes.room += room - first
     for row, _ in hits:
         if row.id in notes.shown:
             notes.dropped.setdefault(row.id, REPEATED)

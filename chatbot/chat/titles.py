@@ -36,8 +36,7 @@ _QUOTES = "\"'“”„«»‘’`*_# "
 def title_of(text: str) -> str:
     """Return a title for a conversation that begins with `text`: one short line without secrets.
 
-    It is the first question or statement of some length, else the first sentence that says more than a greeting, else
-    the first one.
+    It is the first question or longer statement, else the first sentence that is no greeting, else the first one.
     """
     text = redact(text)[0][:_READ]
     lines = [line for line in _CODE.sub("\n", text).split("\n") if not line.lstrip().startswith(">")]

@@ -99,7 +99,7 @@ async def test_a_block_of_rows_that_are_not_named_is_not_known_to_be_public(
     class Nameless(Generous):
         async def publish(self, event: Any, step: Step | None = None) -> Sequence[object]:
             answers = await super().publish(event, step)
-            blocks = [answer.block for answer in answers if isinstance(answer, PromptMemory) and answer.block]
+            blocks = [answer.block for answer in answers if isinstance(answer, PromptMemory)]
             return [PromptMemory(MemoryBlock(block.text) if without_ids else block) for block in blocks]
 
     model = model_of(PUBLIC)
