@@ -343,14 +343,18 @@ class Portal:
         getattr(threading, "_register_atexit", atexit.register)(_close, weakref.ref(self))
 
     def run(self, work: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine to its end and return its result. Raises what it raises."""
+        """Run a coroutine to its end and return its result. Raises what it raises. Ctrl-C cancels it."""
         work = check_type(work, Coroutine, "work", ": call the operation, as in `portal.run(memory.recall(text))`")
         is_own = threading.current_thread() is self._thread
         if is_own or not self._thread.is_alive():
             work.close()
             why = "a portal cannot wait for itself: use await here" if is_own else "the portal is closed"
             raise RuntimeError(why if self._process == os.getpid() else "the portal is of the process that was forked")
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            return running.result()
+        finally:
+            running.cancel()  # without effect on one that has ended
 
     def close(self) -> None:
         """Cancel what still runs, and end the thread. May be called twice."""

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -334,16 +334,31 @@ async def test_a_session_keeps_the_transcript_and_shows_nothing_twice(memory: Ag
     assert "Lisbon" in (await memory.context(messages)).text
 
 
-def test_a_portal_that_closes_leaves_no_thread_waiting_and_none_waits_for_itself() -> None:
-    portal, has_begun = Portal(), threading.Event()
+def test_a_portal_that_closes_leaves_no_thread_waiting_and_none_waits_for_itself(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    portal, has_begun, has_ended = Portal(), threading.Event(), threading.Event()
 
     async def wait_for_ever() -> None:
         has_begun.set()
-        await asyncio.Event().wait()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            has_ended.set()
+
+    def interrupted(_: object) -> None:
+        has_begun.wait(PATIENCE_S)
+        raise KeyboardInterrupt
 
     async def wait_for_itself() -> None:
         portal.run(asyncio.sleep(0))
 
+    with monkeypatch.context() as patched:
+        patched.setattr(Future, "result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            portal.run(wait_for_ever())
+    assert has_ended.wait(PATIENCE_S)
+    has_begun.clear()
     with ThreadPoolExecutor() as threads:
         waiting = threads.submit(lambda: portal.run(wait_for_ever()))
         assert has_begun.wait(PATIENCE_S)
