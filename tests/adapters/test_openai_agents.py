@@ -90,8 +90,6 @@ async def test_a_tool_of_memory_answers_the_model(memory: AgentMemory) -> None:
     [answer] = [each for each in model.asked[1] if each.get("type") == "function_call_output"]
     assert "Anna lives in Lisbon" in answer["output"]
     assert "not instructions" in answer["output"]
-    [exchange] = await memory.every(types=["exchange"])
-    assert (exchange.user_text, exchange.assistant_text) == ("Where does my sister Anna live?", "In Lisbon.")
 
 
 @pytest.mark.parametrize("attack", ATTACKS)

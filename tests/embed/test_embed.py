@@ -334,9 +334,7 @@ async def test_a_session_keeps_the_transcript_and_shows_nothing_twice(memory: Ag
     assert "Lisbon" in (await memory.context(messages)).text
 
 
-def test_a_portal_that_closes_leaves_no_thread_waiting_and_none_waits_for_itself(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_portal_leaves_no_work_and_no_thread_waiting_nor_waits_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     portal, has_begun, has_ended = Portal(), threading.Event(), threading.Event()
 
     async def wait_for_ever() -> None:

@@ -453,9 +453,7 @@ def test_a_plug_in_store_is_opened_and_asked(store: str, state: str, words: str,
 
 
 OWN_TOOLS = """
-from chatbot import ToolContext
 async def fits(word: str) -> str: ...
-async def takes_context(context: ToolContext) -> str: ...
 def fails(context):
     raise OSError("no such device")
 """
@@ -468,7 +466,7 @@ def test_a_missing_folder_of_the_tools_for_files_is_found(config_is_asked_for: N
 
 @pytest.mark.parametrize(
     ("tool", "state", "words"),
-    [("fits", "ok", "fits"), ("takes_context", "bad", "cannot be made a schema"), ("fails", "bad", "no such device")],
+    [("fits", "ok", "fits"), ("fails", "bad", "no such device")],
 )
 def test_tools_of_plug_ins_are_made(tool: str, state: str, words: str, config_is_asked_for: None) -> None:
     Path("doctor_tools.py").write_text(OWN_TOOLS, encoding="utf-8")

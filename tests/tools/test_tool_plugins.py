@@ -10,7 +10,7 @@ from chatbot.errors import ConfigError, ToolError
 from chatbot.messages import ToolSpec
 from chatbot.runtime import Options, Runtime
 from chatbot.tools.function import FunctionTool
-from chatbot.tools.toolbox import load, tools_of
+from chatbot.tools.toolbox import tools_of
 
 OWN = '''
 from __future__ import annotations
@@ -128,11 +128,6 @@ def test_a_broken_plug_in_names_itself(own: str, tmp_path: Path, name: str, word
         tools_of([f"{own}:{name}"], None, beside=tmp_path)
     assert f"'{own}:{name}'" in str(raised.value)
     assert words in str(raised.value)
-
-
-def test_a_missing_module_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="module 'a_module_that_is_not_there' not found"):
-        load("a_module_that_is_not_there:x", beside=tmp_path)
 
 
 async def test_two_tools_of_one_name_are_refused_before_anything_is_said() -> None:
