@@ -194,7 +194,7 @@ class ConversationMemory:
         beside = [*(line.row for line in lines), *(row for row, _ in pinned)]
         withheld |= {row.id for row in beside if row.sensitivity not in may_send}
         given = [*(row for row, _ in rows), *index, *(row for row in beside if row.id not in withheld)]
-        view = replace(self._memory.scope.write_view(OWN), now=self._clock())
+        meaning, view = self._memory.scope.meaning, replace(self._memory.scope.write_view(OWN), now=self._clock())
         block = build_block(
             rows,
             index,
@@ -207,7 +207,7 @@ class ConversationMemory:
             asks_the_bot=judged is not None and judged.asks_the_bot,
             profile=[line for line in lines if line.id not in withheld],
             standing=[row for row, _ in pinned if row.id not in withheld],
-            closest=await self._closest(asked[-1], [row for row, _ in rows]) if asked else None,
+            closest=await meaning.closest_sentences(asked[-1], [row for row, _ in rows]) if asked and meaning else {},
             order_levels=await self._order_levels(given, view),
             last_line=disclosure.note(len(withheld)) if withheld and disclosure.memory else "",
         )
@@ -249,12 +249,6 @@ class ConversationMemory:
             ends = ends_of(without_blocks(text), _MOST_ASKED)
             self._judgement = text, (await meaning.judge([ends], sentences=True))[0]
         return None if meaning is None else self._judgement[1]
-
-    async def _closest(self, asked: str, rows: Sequence[Observation]) -> dict[str, str]:
-        """Return by id the sentences that answer a question best, of rows with long words of a person."""
-        said = {row.id: row.user_text for row in rows if row.user_text and not (row.title or row.narrative)}
-        meaning = self._memory.scope.meaning
-        return {} if meaning is None else await meaning.closest_sentences(asked, said)
 
     async def _order_levels(self, rows: Sequence[Observation], view: View) -> dict[str, int]:
         """Return the level of `orders_a_model` of each row that is not the user's own; empty without heads."""

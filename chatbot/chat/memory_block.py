@@ -21,6 +21,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
+from types import MappingProxyType
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -89,8 +90,8 @@ def build_block(
     asks_the_bot: bool = False,
     profile: Sequence[ProfileLine] = (),
     standing: Sequence[Observation] = (),
-    closest: Mapping[str, str] | None = None,
-    order_levels: Mapping[str, int] | None = None,
+    closest: Mapping[str, str] = MappingProxyType({}),
+    order_levels: Mapping[str, int] = MappingProxyType({}),
     last_line: str = "",
 ) -> MemoryBlock:
     """Return the block of the first `most` of `hits`, best first, that the governor passes and fit `budget_tokens`.
@@ -112,7 +113,7 @@ def build_block(
     lines = _profile(profile, view, room, count)
     room -= sum(count(f"{note}\n") for note in lines.values())
     first, words = min(room, PROFILE_TOKENS), question_words(asked)
-    notes = _Notes(view, count, first, words, closest or {}, asks_the_bot=asks_the_bot, order_levels=order_levels or {})
+    notes = _Notes(view, count, first, words, closest, asks_the_bot=asks_the_bot, order_levels=order_levels)
     for row in standing:
         notes.take(row)
     answers = tuple(notes.shown)

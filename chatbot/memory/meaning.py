@@ -174,16 +174,14 @@ class Meaning(AsyncResource):
         close = await self._compare(question, [*texts.values()])
         return {each: close[text] for each, text in texts.items() if text in close}
 
-    async def closest_sentences(self, question: str, texts: Mapping[str, str]) -> dict[str, str]:
-        """Return by id the sentences of each text that are closest to a question, with marks for the rest.
+    async def closest_sentences(self, question: str, rows: Sequence[Observation]) -> dict[str, str]:
+        """Return by id the sentences of a person's words that are closest to a question, with marks for the rest.
 
-        Without texts that are short, or so long that comparing them takes too long, or that cannot be compared now.
+        Without rows whose words are few, or so many that it takes too long, or that cannot be compared now.
         """
-        parts = {
-            each: found
-            for each, text in texts.items()
-            if _SHORT < len(text) <= _LONG and len(found := sentences_of(text)) > _SHOWN
-        }
+        said = {row.id: row.user_text for row in rows if not (row.title or row.narrative)}  # else it was corrected
+        parts = {each: sentences_of(text) for each, text in said.items() if _SHORT < len(text) <= _LONG}
+        parts = {each: found for each, found in parts.items() if len(found) > _SHOWN}
         close = await self._compare(question, [part[:_MOST_COMPARED] for found in parts.values() for part in found])
         return {
             each: _closest(found, [close.get(part[:_MOST_COMPARED], 0.0) for part in found])

@@ -381,21 +381,21 @@ LONG = "It is so cold here. " * 6
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        (f"xx xx. yyy. {LONG}", "xx xx. yyy. …"),
-        (f"{LONG}xx xx. It was late. yyy.", "… xx xx. … yyy."),
-        (f"xx. {LONG}yyy. xx. It was. {LONG}", "… yyy. xx. …"),
-        ("xx xx. yyy. It was late.", None),
-        (f"xx xx yyy {LONG.replace('.', '')}", None),
-        (f"xx xx. yyy. {LONG * 20}", None),
+        (f"xx xx. yyy. {LONG}", ["xx xx. yyy. …"]),
+        (f"{LONG}xx xx. It was late. yyy.", ["… xx xx. … yyy."]),
+        (f"xx. {LONG}yyy. xx. It was. {LONG}", ["… yyy. xx. …"]),
+        ("xx xx. yyy. It was late.", []),
+        (f"xx xx yyy {LONG.replace('.', '')}", []),
+        (f"xx xx. yyy. {LONG * 20}", []),
     ],
 )
 async def test_of_a_long_text_the_sentences_closest_to_a_question_are_shown(
-    store: ObservationStore, text: str, shown: str | None
+    store: ObservationStore, text: str, shown: list[str]
 ) -> None:
     async with Meaning(SharedLetters(), store) as meaning:
-        assert (await meaning.closest_sentences("xy", {"a": text})).get("a") == shown
+        assert [*(await meaning.closest_sentences("xy", [note(0, "", user_text=text)])).values()] == shown
     async with Meaning(LetterEmbedder(), store) as meaning:
-        assert await meaning.closest_sentences("xy", {"a": text}) == {}
+        assert await meaning.closest_sentences("xy", [note(0, "", user_text=text)]) == {}
 
 
 def test_what_is_embedded_is_what_a_row_says_each_part_once_and_of_a_reply_no_more_than_the_user_said() -> None:
