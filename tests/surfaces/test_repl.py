@@ -418,6 +418,10 @@ def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -
     chat.say(
         "/tasks add Call the plumber, password: hunter2!x", "SECRETS WERE REMOVED.*Call the plumber.*completes one"
     )
+    private = json.loads(ok("memory", "tasks", "add", "Buy a ring", "--priority", "high", "--json"))["id"]
+    ok("memory", "edit", private, "--sensitivity", "private")
+    chat.say("/tasks", "Buy a ring.*Call the plumber.*completes one")
+    chat.say("/tasks done 1", "completed: Buy a ring")
     chat.say("/tasks done 7 plumbers", "which one\\? number:")
     chat.type("1\r", "completed: Call the plumber.*no tasks found")
     chat.say("/rename", "usage: /rename TITLE")

@@ -10,7 +10,7 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -79,47 +79,46 @@ def attach_named(text: str, pasted: PastedTexts, notice: Callable[[str], None]) 
     def named(found: re.Match[str]) -> str:
         if pasted.holds(found[0]):
             return found[0]
-        for name in _readings(found):
+        quoted, typed = found[1], found[2] or ""
+        without_end = typed.rstrip(_ENDS)
+        for name in [quoted] if quoted else dict.fromkeys([typed, without_end]):
             if file_named(name) is not None:
                 files.append(upload_from_file(name))
-                return files[-1].name + (found[2] or "")[len(name) :]  # with the end of the sentence
-        if found[1] or "/" in found[2]:
-            raise InvalidValue(f"{no_file(found[1] or found[2])}; correct its name, or leave out the @")
-        if Path(name).suffix:
-            notice(f"{no_file(name)}: its name is sent as text")
+                return files[-1].name + typed[len(name) :]  # with the end of the sentence
+        if quoted or "/" in typed:
+            raise InvalidValue(f"{no_file(quoted or typed)}; correct its name, or leave out the @")
+        if Path(without_end).suffix:
+            notice(f"{no_file(without_end)}: its name is sent as text")
         return found[0]
 
     return _NAMED.sub(named, text), files
 
 
-def _readings(found: re.Match[str]) -> Iterable[str]:
-    """Yield the possible names: as typed, and without the end of the sentence."""
-    return [found[1]] if found[1] else dict.fromkeys([found[2], found[2].rstrip(_ENDS)])
-
-
 _LONGEST_SHOWN = 600
-"""Characters of a call in a question."""
+"""Maximum characters of a call in a question."""
 _SHORTEST_SHOWN = 120
-"""Characters of each of its arguments, at least."""
+"""Minimum characters shown of each argument of a longer call."""
 _LONGEST_GRANT = 300
-"""Characters that describe a consent for the session."""
+"""Maximum characters that say which calls are allowed for the session."""
 _MOST_SHOWN = 20
 """Maximum arguments that are shown one by one."""
 _ANSWERS: dict[str, Permission] = {"y": "once", "yes": "once", "s": "session", "session": "session"}
 
 
 class Consent:
-    """Asks in the terminal, one question after the other; `reply` is the reply that is drawn there meanwhile.
+    """Asks in the terminal whether a model may make a call, one question after the other.
 
-    Every call is shown. Calls that are allowed for a session are not asked about again in it; the question says which
-    calls these are.
+    Every call is shown. The question says which calls an answer allows for the rest of the session; these are not asked
+    about again in it.
     """
 
     def __init__(self) -> None:
         self.reply: LiveReply | None = None
+        """The reply that is being drawn, which pauses meanwhile."""
         self.before_question: Callable[[], None] = lambda: None
         """Called before each question: keys typed earlier must not answer it."""
         self.session: str | None = None
+        """The id of the current session."""
         self._allowed: set[tuple[str | None, str]] = set()
         self._order = asyncio.Lock()
 
@@ -151,7 +150,7 @@ async def _answer(question: str) -> Permission:
 
 
 def _call_text(call: ToolCall) -> str:
-    """Return the call as text with at least a part of each argument, so that a long one hides no other."""
+    """Return the call as text, of a long call a part of each argument, so that a long one hides no other."""
     given = _arguments(call.arguments)
     text = printable(f"{call.name} {call.arguments}")
     if len(text) <= _LONGEST_SHOWN or not given:
@@ -162,7 +161,7 @@ def _call_text(call: ToolCall) -> str:
 
 
 def _arguments(written: str) -> dict[str, str]:
-    """Return the arguments as JSON, by name; none if they are not an object, or too many to show."""
+    """Return each argument as JSON, by name; none if they are not an object, or too many to show."""
     found = json_in(written)
     if not isinstance(found, dict) or len(found) > _MOST_SHOWN:
         return {}
@@ -183,6 +182,7 @@ class MemorySlash(Slash):
     _found: tuple[str, ...] = ()
     """The ids that were listed last, for `/forget NUMBER`."""
     _tasks: tuple[str, ...] = ()
+    """The ids of the tasks in the order of their list, for `/tasks done NUMBER`."""
 
     async def do_remember(self, text: str) -> None:
         """Add a memory: /remember TEXT.
@@ -233,7 +233,8 @@ class MemorySlash(Slash):
             await self._run("finish_task", task_id=one)
         elif verb:
             raise InvalidValue("usage: /tasks, /tasks add TITLE, or /tasks done NUMBER")
-        self._tasks = tuple(task.id for task in await self._session().memory.tasks())
+        found = await self._session().memory.tasks(sensitivities=SENSITIVITIES)  # as the list below
+        self._tasks = tuple(task.id for task in found)
         await self._run("list_tasks")
         if self._tasks:
             self._screen.say("/tasks done NUMBER completes one, counted from the top", "dim")
@@ -258,7 +259,7 @@ class MemorySlash(Slash):
 _FENCED = re.compile(r"^(```|~~~)[^\n]*\n(.*?)^\1", re.MULTILINE | re.DOTALL)
 _CODE = "code"
 _READ = 50
-"""Entries of the transcript in which the last reply is searched."""
+"""Number of the last entries among which the last reply is searched."""
 _MOST_COPIED = 74_000
 """Maximum bytes that terminals accept for the clipboard."""
 
@@ -295,7 +296,7 @@ class ReplySlash(Slash):
         entries = await session.transcript_read_last(_READ) if session.supports(TranscriptStore) else []
         said = [entry.content for entry in entries if entry.role == "assistant" and entry.content.strip()]
         if not said:
-            raise InvalidValue("no reply yet")
+            raise InvalidValue("no reply yet" if len(entries) < _READ else f"no reply in the last {_READ} entries")
         if not only_code:
             return said[-1]
         blocks = _FENCED.findall(said[-1])
