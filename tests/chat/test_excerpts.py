@@ -160,11 +160,11 @@ async def test_of_a_message_at_length_the_sentences_that_answer_are_shown(tmp_pa
         "What a day it was! The bus was late again and I stood in the rain for ages. The vet says Biscuit must have "
         "her tablets at noon, with food. Then my neighbour wanted to talk about the hedge. Anyway, is soup a dinner?"
     )
-    model = ScriptedModel(["It is.", "At noon."])
+    model, receipts = ScriptedModel(["It is.", "At noon."]), []
     async with MemorySystem(tmp_path / "memory", clock=Clock(), embedder=LocalEmbedder()) as memory:
         for text in (said, "When does Biscuit get her tablets?"):
             session = await memory.create_session(["basic_session", "observations"], "chat")
-            receipt = await chat_of(model, session, tmp_path / "ledger", clock=Clock()).turn(text)
+            receipts.append(await chat_of(model, session, tmp_path / "ledger", clock=Clock()).turn(text))
     assert "The vet says Biscuit must have her tablets at noon, with food." in sent(model)
     assert "the hedge" not in sent(model)
-    assert receipt.memory["excerpts"] == receipt.memory["injected"] != []
+    assert receipts[-1].memory["excerpts"] == receipts[-1].memory["injected"] != []
