@@ -35,7 +35,7 @@ def build_parser(argv: Sequence[str] | None = None) -> Parser:
     With `argv`, only the command and the action that it names are built: building them all takes time. If they do not
     exist, all are built, for an error that names the nearest.
     """
-    first = first_word(argv or ())
+    first = index_of_word(argv or ())
     words = None if argv is None else argv[first:]
     is_help = argv is not None and not {"-h", "--help"}.isdisjoint(argv[:first])
     if words and words[0] not in COMMANDS:
@@ -63,7 +63,7 @@ def build_parser(argv: Sequence[str] | None = None) -> Parser:
     return parser
 
 
-def first_word(argv: Sequence[str]) -> int:
+def index_of_word(argv: Sequence[str]) -> int:
     """Return the index of the first word that is neither an option nor its value; the length if there is none."""
     words = (at for at, each in enumerate(argv) if not (each.startswith("-") or (at and argv[at - 1] in _WITH_VALUE)))
     return next(words, len(argv))
@@ -72,9 +72,9 @@ def first_word(argv: Sequence[str]) -> int:
 def _action_in(words: Sequence[str] | None) -> str | None:
     """Return the action after the command; None if there is none, or an unknown option before it may take a value."""
     rest = (words or ())[1:]
-    first = first_word(rest)
-    is_plain = all(each in _WITH_VALUE or not each.startswith("-") for each in rest[:first])
-    return rest[first] if is_plain and first < len(rest) else None
+    first = index_of_word(rest)
+    is_known = all(each in _WITH_VALUE or not each.startswith("-") for each in rest[:first])
+    return rest[first] if is_known and first < len(rest) else None
 
 
 _DEFAULTS = {
@@ -143,7 +143,8 @@ def _prompt(parser: argparse.ArgumentParser) -> None:
 
 def _maintain(parser: argparse.ArgumentParser) -> None:
     flag(parser, "--dry-run", "show the changes, make none")
-    option(parser, "--summarize-old", "DAYS", "also summarize older sessions (30)", type=days, nargs="?", const=30.0)
+    older = "also summarize sessions older than DAYS (default 30)"
+    option(parser, "--summarize-old", "DAYS", older, type=days, nargs="?", const=30.0)
 
 
 def _actions(parser: argparse.ArgumentParser, *, usual: str = "") -> Any:
@@ -161,20 +162,20 @@ def _models(parser: argparse.ArgumentParser) -> None:
     listing.add_argument("text", nargs="?", default="", help="part of the name")
     flag(listing, "--find", "also ask model servers on this machine")
     flag(listing, "--all", "also show models without a key")
-    _addresses(listing)
+    _other_server(listing)
     add_action(actions, "weights", "list weights of local models, and what is installed", "models weights --json")
     get = add_action(actions, "get", "download weights, checked by SHA-256", "models get minilm multilingual")
     get.add_argument("names", nargs="+", metavar="NAME", choices=["minilm", "multilingual", "smollm2"], help="weights")
 
 
-def _addresses(parser: argparse.ArgumentParser) -> None:
+def _other_server(parser: argparse.ArgumentParser) -> None:
     option(parser, "--at", "URL", "also ask the server at this loopback address", action="append", default=[])
 
 
 def _setup(parser: argparse.ArgumentParser) -> None:
     flag(parser, "--yes", "-y", "look for keys and local servers without asking")
     _model(parser, "choose this model")
-    _addresses(parser)
+    _other_server(parser)
 
 
 def _keys(parser: argparse.ArgumentParser) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class OwnVerb(NamedTuple):
-    """A verb that does not just run an operation: its coroutine, as `module:function`, and the reason."""
+    """A verb that does more than run an operation: its coroutine, as `module:function`, and the reason."""
 
     runs: str
     why: str
@@ -176,19 +176,19 @@ def _add_argument(parser: argparse._ActionsContainer, parameter: Parameter) -> N
 
 
 def _add_option(parser: argparse._ActionsContainer, parameter: Parameter) -> None:
-    flag = "--page-after" if parameter.name == "cursor" else f"--{str(parameter.at('cli')).replace('_', '-')}"
+    name = "--page-after" if parameter.name == "cursor" else f"--{str(parameter.at('cli')).replace('_', '-')}"
     if parameter.item is bool:
-        parser.add_argument(flag, dest=parameter.name, action="store_true", help=_help(parameter))
+        parser.add_argument(name, dest=parameter.name, action="store_true", help=_help(parameter))
         return
     kind, metavar = _type_of(parameter)
     several = parameter.is_list or parameter.item == kinds.Metadata
     choices = [each for each in parameter.choices if each != "unknown"]  # rows of unknown sensitivity are never shown
-    shown = flag.strip("-").upper() if several and metavar == "TEXT" else metavar  # one word of several, such as TAG
+    shown = name.strip("-").upper() if several and metavar == "TEXT" else metavar  # such as TAG, given once for each
     more: dict[str, Any] = {"choices": choices} if 0 < len(choices) <= _FEW else {"metavar": shown}
     default = argparse.SUPPRESS if parameter.item == kinds.Future else None
     action = "append" if several else "store"
     parser.add_argument(
-        flag, dest=parameter.name, type=kind, action=action, default=default, help=_help(parameter), **more
+        name, dest=parameter.name, type=kind, action=action, default=default, help=_help(parameter), **more
     )
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from io import TextIOWrapper
 from pathlib import Path
 
-from chatbot.cli.arguments import COMMANDS, build_parser, first_word
+from chatbot.cli.arguments import COMMANDS, build_parser, index_of_word
 from chatbot.cli.grammar import Parser, every_action
 
 
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def with_question(argv: Sequence[str]) -> list[str]:
     """Return the command line with `ask` before a question, or before `--`: `chatbot "what is a monad?"` asks it."""
-    first = first_word(argv)
+    first = index_of_word(argv)
     if "--" in argv[:first]:
         first = argv.index("--")
         return [*argv[:first], "ask", *argv[first:]]
@@ -45,7 +45,7 @@ def with_question(argv: Sequence[str]) -> list[str]:
 
 def _check_order(parser: Parser, argv: Sequence[str], command: str) -> None:
     """End with an error if an option is before the command and has no effect there."""
-    first = first_word(argv)
+    first = index_of_word(argv)
     if argv[first:] and argv[first] == command:
         alone = build_parser([])
         given, usual = (vars(alone.parse_args(words)) for words in (argv[:first], []))

@@ -59,7 +59,7 @@ class ModelServer:
 
 
 def find_servers(more: Sequence[str] = ()) -> list[ModelServer]:
-    """Ask the usual addresses, `$OLLAMA_HOST` and those in `more`, all at once; takes up to three seconds.
+    """Ask the usual addresses, `$OLLAMA_HOST` and those in `more`, all at once; usually takes up to three seconds.
 
     Raises `ConfigError` for an address in `more` that is not on loopback.
     """
@@ -91,7 +91,7 @@ def _is_here(address: str) -> bool:
 def _server(address: str) -> ModelServer | None:
     tags = _ask(f"{address}/api/tags")
     if isinstance(tags, dict) and isinstance(tags.get("models"), list):
-        names = [str(each.get("name", "")) for each in tags["models"] if isinstance(each, dict)]
+        names = [str(each.get("name") or "") for each in tags["models"] if isinstance(each, dict)]
         return ModelServer("ollama_chat", address, _chat("ollama_chat", names))
     listed = _ask(f"{address}/v1/models")
     rows = listed.get("data") if isinstance(listed, dict) else None
@@ -101,7 +101,7 @@ def _server(address: str) -> ModelServer | None:
     if owner == _OURS:
         return None
     provider = _BY_OWNER.get(owner, f"{OTHER_HERE}{urlsplit(address).port or 80}")
-    return ModelServer(provider, address, _chat(provider, [str(each.get("id", "")) for each in rows]))
+    return ModelServer(provider, address, _chat(provider, [str(each.get("id") or "") for each in rows]))
 
 
 def _chat(provider: str, names: Sequence[str]) -> tuple[str, ...]:

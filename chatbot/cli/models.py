@@ -60,6 +60,7 @@ def _list_keys(args: argparse.Namespace) -> None:
 
 
 _SHOWN = 40
+"""Maximum models that are listed without a text or `--all`."""
 _HEAD = ("model", "window", "$ per 1M in/out", "tools", "images", "usable by")
 _UNKNOWN = "?"
 
@@ -117,10 +118,10 @@ async def _weights(args: argparse.Namespace) -> None:
         say_json([_details(each) for each in WEIGHTS.values()])
     else:
         rows = [
-            ["*" if each.folder() else "", each.name, f"{each.mb} MB", each.licence, each.about]
+            [each.name, _yes(each.folder() is not None), f"{each.mb} MB", each.licence, each.about]
             for each in WEIGHTS.values()
         ]
-        say_table(("", "weights", "download", "licence", "about"), rows)
+        say_table(("weights", "installed", "download", "licence", "about"), rows)
 
 
 async def _get(args: argparse.Namespace) -> None:

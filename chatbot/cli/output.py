@@ -35,13 +35,13 @@ TINY = "this model is tiny and knows little: {} finds keys and model servers, an
 _UNSEEN_S = 1.0
 """Seconds of work before a bar is shown."""
 _LONGEST_LINE, _ENDS = 600, 200
-"""Characters of a line in an error, and of each end of a longer one."""
+"""Maximum characters of a line in an error, and those shown of each end of a longer one."""
 _BELOW_NAME = " " * len("chatbot: ")
 _QUOTED = re.compile(r"`[^`\n]+`")
 SHORTEST_ID = 13
 """Length of an id's millisecond part, twelve digits and a dash, which is nearly always unique."""
 _SHORTEST_SESSION_ID = 18
-"""Length with twelve more bits, for sessions imported in the same millisecond."""
+"""The same with the next group of digits: an import makes many sessions in one millisecond."""
 
 
 def say(text: str) -> None:
@@ -51,7 +51,7 @@ def say(text: str) -> None:
 
 def say_unchanged(text: str) -> None:
     """Print a line unchanged."""
-    print(text)  # noqa: T201 - the one place that prints
+    print(text)
 
 
 def say_part(text: str) -> None:
@@ -83,9 +83,8 @@ def say_results(args: argparse.Namespace, values: Sequence[T], show: Callable[[T
 
 
 def say_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = False) -> None:
-    """Print a table. On a terminal the last column is shortened to fit; in a pipe no cell is cut.
+    """Print a table: on a terminal as `table_lines` fits it, in a pipe with no cell cut.
 
-    If there is no room for the last column, the columns before it are dropped, except the first two.
     With `aside` the table goes to standard error, like the question that it belongs to.
     """
     to = sys.stderr if aside else sys.stdout
@@ -106,7 +105,7 @@ def say_columns(items: Sequence[T], columns: Columns[T]) -> None:
 def warn(text: str) -> None:
     """Print a warning on standard error. Further lines are indented: no file name can look like another warning."""
     text = printable(text).replace("\n", f"\n{_BELOW_NAME}")
-    print(wrapped(f"chatbot: {text}", _BELOW_NAME, to=sys.stderr), file=sys.stderr)  # noqa: T201 - the one place that prints
+    print(wrapped(f"chatbot: {text}", _BELOW_NAME, to=sys.stderr), file=sys.stderr)
 
 
 def say_error(error: Exception, *, as_json: bool = False) -> None:
@@ -114,18 +113,18 @@ def say_error(error: Exception, *, as_json: bool = False) -> None:
     message = error_text(error)
     if as_json:
         body = {"error": {"type": type(error).__name__, "message": message}}
-        print(_as_json(body), file=sys.stderr)  # noqa: T201 - the one place that prints
+        print(_as_json(body), file=sys.stderr)
     else:
         warn(message or type(error).__name__)
 
 
 def error_text(error: object) -> str:
-    """Return the message of an error; one of the operating system has no number, and its file comes first."""
+    """Return the message of an error; that of the operating system without its number, and with the file first."""
     if isinstance(error, OSError) and error.strerror:
         return shortened(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)
     cause = error.__cause__ if isinstance(error, Exception) else None
     if isinstance(cause, UnicodeEncodeError) and "\udc80" <= cause.object[cause.start] <= "\udcff":
-        return shortened(f"{error}; {undecoded('the input', sys.getfilesystemencoding())}")  # Python's mark of a byte
+        return shortened(f"{error}; {undecoded('the input', sys.getfilesystemencoding())}")  # an undecoded byte
     return shortened(str(error))
 
 
@@ -194,7 +193,7 @@ def check_can_ask(doing: str, instead: str = "") -> None:
 
 
 def confirm(doing: str, question: str, refusal: str, show: Callable[[], None] = lambda: None) -> None:
-    """Have the user confirm what `show` prints. Raises `InvalidValue` without a terminal, or with `refusal`."""
+    """Ask the user to confirm what `show` prints. Raises `InvalidValue` without a terminal; with `refusal` for a no."""
     check_can_ask(doing)
     show()
     if ask_line(f"{question} type yes: ").lower() != "yes":
@@ -202,14 +201,14 @@ def confirm(doing: str, question: str, refusal: str, show: Callable[[], None] = 
 
 
 def ask_yes_or_no(question: str) -> bool:
-    """Ask, on standard error, a question that does no harm: y is a yes, everything else a no."""
+    """Ask, on standard error, about something harmless: y is a yes, everything else a no."""
     return ask_line(f"{question} [y/N] ").lower() in {"y", "yes"}
 
 
 def ask_line(question: str) -> str:
     """Ask for a line on standard error; empty at the end of the input. Ctrl-C interrupts."""
     question = f"{wrapped(question, to=sys.stderr)} " if sys.stderr.isatty() else question
-    print(question, end="", file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints
+    print(question, end="", file=sys.stderr, flush=True)
     return read_input(sys.stdin.readline).strip()
 
 
@@ -219,13 +218,13 @@ def ask_unseen(question: str) -> str:
 
 
 def read_piped(most: int) -> str:
-    """Return standard input, which may have no end: one character more than `most` is the longest text."""
+    """Return standard input, which may have no end: at most one character more than `most`."""
     return read_input(partial(sys.stdin.read, most + 1))
 
 
 def read_input(read: Callable[[], str]) -> str:
     """Return what `read` reads from standard input. Raises `InvalidValue` if it is not UTF-8. Signals interrupt."""
-    try:  # the event loop would only note a signal, and the read would wait
+    try:  # the handlers of the event loop would not end the read
         with on_signal(signal.SIGINT, signal.default_int_handler), on_signal(signal.SIGTERM, _cancel):
             text = read()
         text.encode()
@@ -282,7 +281,7 @@ def terminal_without(modes: int) -> Iterator[int | None]:
 
 @contextmanager
 def reporting(done: Sequence[object], show: Callable[[], None]) -> Iterator[None]:
-    """Show at the end what was done, even if a failure ends the block early."""
+    """Show at the end what was done; if a failure ends the block early, only if something was."""
     try:
         yield
     except BaseException:
@@ -384,7 +383,7 @@ def session_rows(records: Iterable[SessionRecord]) -> list[list[str]]:
 
 
 def short_ids(ids: Sequence[str], *, shortest: int = SHORTEST_ID) -> list[str]:
-    """Shorten ids to a unique start on a terminal; in a pipe they stay whole."""
+    """Shorten ids on a terminal, to the same length, so that they differ; in a pipe they stay whole."""
     if not sys.stdout.isatty():
         return list(ids)
     length = next((size for size in range(shortest, 36) if len({each[:size] for each in ids}) == len(set(ids))), 36)

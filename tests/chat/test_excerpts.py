@@ -20,7 +20,7 @@ from chatbot.models import ScriptedModel
 from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.stores.observation import Observation, estimate_tokens
 from tests.clock import Clock
-from tests.poisoning.suite import NONCE, VIEW, note_of, read_block, row_with
+from tests.poisoning.suite import NONCE, VIEW, read_block, row_with
 from tests.talk import chat_of, sent
 
 _FILLER = [
@@ -76,12 +76,6 @@ def test_several_answers_stand_in_their_order_and_leave_room_for_other_rows() ->
     assert first.startswith("Minutes. … ")
     assert 0 < first.index(NEEDLE) < first.index("oiled in May")
     assert second == "A short row."
-
-
-def test_a_row_that_fits_is_shown_whole() -> None:
-    row = row_with(("narrative",), (long_text(NEEDLE, 0.5, 400),))
-    assert block_of(row).excerpts == ()
-    assert read_block(block_of(row).text) == [note_of(row)]
 
 
 @pytest.mark.parametrize(("characters", "why"), [(6_000, BUDGET), (2 * LONGEST_JUDGED, TOO_LONG)])

@@ -84,11 +84,6 @@ async def _fitted(*exchange: Message, room: int = 1_000) -> tuple[list[Message],
     return fitted, [cut.what for cut in cuts]
 
 
-async def test_what_fits_is_not_touched() -> None:
-    asked = Message("user", "hello")
-    assert await _fitted(asked) == ([asked], [])
-
-
 async def test_a_document_is_cut_to_the_passage_that_answers() -> None:
     file = document("notes.md", HAYSTACK)
     question = Message("user", "Where is the bicycle?")

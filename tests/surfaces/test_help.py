@@ -10,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.cli.arguments import COMMANDS, build_parser
+from chatbot.cli.arguments import _WITH_VALUE, COMMANDS, build_parser
 from chatbot.cli.main import with_question
 from chatbot.cli.run import Exit
+from chatbot.models.weights import WEIGHTS
+from chatbot.stores.access import CLEARANCES
 from chatbot.transfer.exports import SUFFIXES
 from tests.command import from_json, ok
 from tests.effort import by_day
@@ -70,9 +72,12 @@ def test_every_option_and_command_is_explained() -> None:
             assert action.help or isinstance(action, argparse._SubParsersAction), (parser.prog, action)
 
 
-def test_every_format_option_offers_what_there_is_in_the_same_order() -> None:
+def test_the_grammar_repeats_rightly_what_it_cannot_import() -> None:
     actions = [action for parser in parsers(build_parser()) for action in parser._actions]
-    assert {tuple(action.choices or ()) for action in actions if action.dest == "format"} == {tuple(SUFFIXES)}
+    for name, known in (("format", SUFFIXES), ("clearance", CLEARANCES), ("names", WEIGHTS)):
+        assert {tuple(action.choices or ()) for action in actions if action.dest == name} == {tuple(known)}
+    before = [action for action in build_parser()._actions if action.option_strings and action.nargs != 0]
+    assert {name for action in before for name in action.option_strings} == _WITH_VALUE
 
 
 def test_no_line_of_help_is_wider_than_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
