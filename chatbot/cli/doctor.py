@@ -97,7 +97,7 @@ class Finding:
 
 
 def command_in(message: str, otherwise: str) -> str:
-    """Return the command that a message names, or one that sets the missing variable."""
+    """Return the command that a message names, or one that sets the missing variable; else `otherwise`."""
     if unset := _UNSET.search(message):
         return f"export {unset[1]}=…"
     named = _COMMAND.search(message)
@@ -105,7 +105,7 @@ def command_in(message: str, otherwise: str) -> str:
 
 
 def _edit_source(at: Path | str, file: Path | None) -> str:
-    """Return the command that edits a source of settings, by default the configuration `file`, if there is one."""
+    """Return the command that changes a setting: in `at`, its variable or file, or else in `file`, if there is one."""
     if isinstance(at, str) and _VARIABLE.fullmatch(at):
         return f"unset {at}"
     path = at if isinstance(at, Path) else file
@@ -117,6 +117,7 @@ def _edit_source(at: Path | str, file: Path | None) -> str:
 STORAGE = "storage"
 _OBSERVATIONS = "observations"
 _LONGEST_WAIT_S = 30.0
+"""Maximum seconds for the answer of a store plug-in."""
 
 
 async def check_stores(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
@@ -162,7 +163,7 @@ def _programs(setup: Setup) -> Iterator[Finding]:
 
 
 async def _plugin(setup: Setup, name: str, *, verify: bool) -> AsyncIterator[Finding]:
-    """Ask a store plug-in, which may raise any exception."""
+    """Open a store plug-in, and examine it."""
     home, edit = setup.home, _edit_command(setup, "memory", name)
     try:
         store = open_store(name, home, setup.config.memory.get(name, {}), beside=setup.settings.plugins_beside)
@@ -179,7 +180,7 @@ async def _plugin(setup: Setup, name: str, *, verify: bool) -> AsyncIterator[Fin
 
 
 async def check_tools(setup: Setup, options: Options) -> AsyncIterator[Finding]:
-    """Make the tools of plug-ins, which may need a session: one that keeps nothing; and those for files."""
+    """Make the tools of plug-ins and those for files, in a session that keeps nothing."""
     files = ["files"] if setup.config.files.folder else []
     for agent, settings in setup.config.agents.items():
         if own := ", ".join([*sorted({*settings.tools} - TOOLS.own.keys()), *(files if settings.tools else [])]):
@@ -251,7 +252,7 @@ async def check_memories(setup: Setup, *, verify: bool = False) -> AsyncIterator
         for flaw in flaws:
             if flaw.subject != "index" or _OBSERVATIONS in setup.agent_settings.memory:
                 yield Finding.of(flaw)
-    with suppress(StoreError):  # other checks report the damage
+    with suppress(StoreError):  # `check_sessions` and `store.examine` report the damage
         async with Storage.opened(setup.home) as storage:
             digest = await digest_of_storage(storage)
             for flaw in await asyncio.to_thread(lambda: [*interrupted(storage)]):
@@ -394,13 +395,13 @@ async def examine(options: Options, *, network: bool = False, verify: bool = Fal
         check_memories(setup, verify=verify),
     ):
         async for finding in _with_storage_errors(part):
-            if finding.state != "bad" or finding.message not in seen:  # an unavailable storage is found by each part
+            if finding.state != "bad" or finding.message not in seen:  # each part finds an unavailable storage
                 yield replace(finding, command=f"{FIX} --verify") if verify and finding.command == FIX else finding
             seen.add(finding.message)
 
 
 async def _with_storage_errors(part: AsyncIterator[Finding]) -> AsyncIterator[Finding]:
-    """Yield the findings of a part; a storage that cannot be used is one too."""
+    """Yield the findings of a part, and one if the storage cannot be used."""
     try:
         async for finding in part:
             yield finding
@@ -426,8 +427,8 @@ def _fix_command(error: ChatbotError, options: Options) -> str:
         return f"chatbot init --config {shlex.quote(str(options.config or os.environ[FILE_VARIABLE]))}"
     at = error.at if isinstance(error, ConfigError) else Settings.read(options.config).source("identity")
     edit = _edit_source(at, file)
-    is_set = isinstance(error, IdentityError) and not options.identity
-    return edit if is_set else command_in(str(error), edit)
+    names_identity = isinstance(error, IdentityError) and not options.identity  # a setting does, not the command line
+    return edit if names_identity else command_in(str(error), edit)
 
 
 def _text_of(finding: Finding) -> str:

@@ -31,8 +31,9 @@ async def list_stores(args: argparse.Namespace) -> None:
     rows = []
     for each in described:
         settings = ", ".join(f"{key}={value}" for key, value in each["settings"].items())
-        rows.append(["*" if each["used"] else "", each["name"], ", ".join(each["keeps"]), settings, each["about"]])
-    say_table(("", "store", "keeps", "settings", "about"), rows)
+        used = "yes" if each["used"] else "no"
+        rows.append([each["name"], used, ", ".join(each["keeps"]), settings, each["about"]])
+    say_table(("store", "used", "keeps", "settings", "about"), rows)
 
 
 def _describe_store(name: str, setup: Setup, *, is_used: bool) -> dict[str, Any]:

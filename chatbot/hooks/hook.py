@@ -245,6 +245,10 @@ class _Common:
     """The settings of every hook."""
 
     def __init__(
-        self, *, enabled: bool = True, priority: int = 100, timeout_s: Annotated[float, Meta(gt=0)] = 10
+        self,
+        *,
+        enabled: bool = True,
+        priority: int = Hook.priority,
+        timeout_s: Annotated[float, Meta(gt=0)] = Hook.timeout_s,
     ) -> None:
-        """Never called: only its annotations are read."""
+        """Never called: its parameters are the settings."""

@@ -1,4 +1,4 @@
-"""Merging of observations into a digest: all their distinct lines, by rule, nothing added or cut. Pure."""
+"""Merging of observations into a digest: their distinct lines with the days, by rule, without new words. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Addresses of providers and of model servers on this machine; the variables that hold keys, and who needs one."""
+"""Addresses of providers and of model servers on this machine; the variables of keys; providers that need none."""
 
 from __future__ import annotations
 
