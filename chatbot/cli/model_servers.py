@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,9 +14,11 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from chatbot.allowed import is_loopback
+from chatbot.cli.output import waiting, warn
 from chatbot.errors import ConfigError
 from chatbot.models.addresses import OTHER_HERE, PORTS_HERE, ollama_address, server_here
 from chatbot.models.catalog import CatalogModel
+from chatbot.stores.home import without_password
 
 _USUAL = tuple(f"http://127.0.0.1:{port}" for port in PORTS_HERE.values())
 _TIMEOUT_S = 1.5
@@ -56,6 +59,16 @@ class ModelServer:
             return {} if self.api_base == _USUAL[0] else {"api_base": self.api_base}
         kind = {} if self.provider in {"hosted_vllm", "lm_studio"} else {"kind": "openai"}
         return {**kind, "api_base": f"{self.api_base}/v1"}
+
+
+async def ask_servers(more: Sequence[str]) -> list[ModelServer]:
+    """Find servers as `find_servers` does, and warn of each address in `more` that has no chat models."""
+    with waiting("asking model servers"):
+        servers = await asyncio.to_thread(find_servers, more)
+    for address in more:
+        if _root(address) not in {server.api_base for server in servers}:
+            warn(f"no chat models found at {without_password(address)}: is a model server running there?")
+    return servers
 
 
 def find_servers(more: Sequence[str] = ()) -> list[ModelServer]:

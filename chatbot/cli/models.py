@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import asdict
 
-from chatbot.cli.model_servers import find_servers
+from chatbot.cli.model_servers import ask_servers
 from chatbot.cli.output import ask_unseen, say, say_json, say_result, say_table, waiting, warn
 from chatbot.cli.run import Exit
 from chatbot.config import Config
@@ -72,8 +72,7 @@ async def run(args: argparse.Namespace) -> None:
 
 async def _list(args: argparse.Namespace) -> None:
     config = Settings.read(args.config).combined()
-    with waiting("asking model servers"):
-        servers = await asyncio.to_thread(find_servers, args.at) if args.find or args.at else []
+    servers = await ask_servers(args.at) if args.find or args.at else []
     usable = usable_models(
         config, [(model, f"{server.title} on this machine") for server in servers for model in server.catalog()]
     )

@@ -31,8 +31,8 @@ async def list_stores(args: argparse.Namespace) -> None:
     rows = []
     for each in described:
         settings = ", ".join(f"{key}={value}" for key, value in each["settings"].items())
-        used = "yes" if each["used"] else "no"
-        rows.append([each["name"], used, ", ".join(each["keeps"]), settings, each["about"]])
+        is_used = "yes" if each["used"] else "no"
+        rows.append([each["name"], is_used, ", ".join(each["keeps"]), settings, each["about"]])
     say_table(("store", "used", "keeps", "settings", "about"), rows)
 
 

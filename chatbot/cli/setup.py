@@ -22,9 +22,9 @@ from platformdirs import user_config_path
 
 from chatbot.allowed import SettingPath
 from chatbot.cli.config import HEADER, document_of, own_file, set_values, toml_text, write_atomically
-from chatbot.cli.model_servers import ModelServer, find_servers
+from chatbot.cli.model_servers import ModelServer, ask_servers
 from chatbot.cli.models import cells, read_key
-from chatbot.cli.output import ask_line, ask_yes_or_no, say, say_json, say_result, say_table, waiting, warn
+from chatbot.cli.output import ask_line, ask_yes_or_no, say, say_json, say_result, say_table, warn
 from chatbot.config import Config, ModelSettings, ProviderSettings
 from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, own_identities
 from chatbot.errors import ConfigError, ModelError
@@ -198,8 +198,7 @@ async def _find(args: argparse.Namespace, *, can_ask: bool) -> list[ModelChoice]
     is_allowed = args.yes or args.at or (can_ask and not args.model and ask_yes_or_no(f"look for {_SCOPE}?"))
     if not is_allowed:
         return _ready_to_use({})
-    with waiting("asking model servers"):
-        servers = await asyncio.to_thread(find_servers, args.at)
+    servers = await ask_servers(args.at)
     own = Settings.read(args.config).combined().providers
     places = {provider: key_place(provider, own) for provider in SUGGESTED}
     return [*_of_servers(servers), *_ready_to_use(places)]
