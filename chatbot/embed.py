@@ -15,7 +15,7 @@ import threading
 import weakref
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self, TypeVar, cast
 
@@ -32,7 +32,6 @@ from chatbot.hooks.hook import plan_hook
 from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.episode import exchanges_in
 from chatbot.memory.scope import user_namespace, user_of, utc_now
-from chatbot.memory.writing import check_past
 from chatbot.messages import INTRODUCTION, ToolCall, ToolSpec, json_in
 from chatbot.models.model import UNKNOWN_MODEL
 from chatbot.options import IN_MEMORY, Options, Setup
@@ -45,7 +44,9 @@ from chatbot.stores.records import (
     TranscriptEntry,
     check_path,
     check_text,
+    check_time,
     check_type,
+    format_time,
     well_formed,
 )
 from chatbot.tools import Toolbox, ToolResult
@@ -54,6 +55,8 @@ __all__ = ["AgentMemory", "MemoryContext", "MemoryTool", "Portal", "RecordResult
 
 Result = TypeVar("Result")
 AnyMessage = TypeVar("AnyMessage", bound=Mapping[str, Any])
+_CLOCKS_APART = timedelta(minutes=1)
+"""How far a sender's clock may be ahead of ours."""
 _LOOKED_BACK = 20
 """Number of earlier entries that are read first to find the question that new ones answer."""
 
@@ -190,7 +193,7 @@ class AgentMemory(Memory, AsyncResource):
         check_text(user, "user")
         check_text(assistant, "assistant")
         at = self.scope.clock() if at is None else at
-        check_past(at, self.scope.clock(), "at")
+        self._check_past(at, "at")
         turn, memory = self._turn(session), session.memory if session else self._sessionless
         recalled = check_type(MemoryContext() if context is None else context, MemoryContext, "context").recalled
         results = [_result(each, number) for number, each in enumerate(check_type(tools, Iterable, "tools"))]
@@ -212,8 +215,7 @@ class AgentMemory(Memory, AsyncResource):
         """
         new = list(check_type(entries, Iterable, "messages"))
         for number, entry in enumerate(new):
-            at = check_type(entry, TranscriptEntry, f"messages[{number}]").at
-            check_past(at, self.scope.clock(), f"messages[{number}].at")
+            self._check_past(check_type(entry, TranscriptEntry, f"messages[{number}]").at, f"messages[{number}].at")
         async with self._own_session(session).hold_turn():
             return await self._append(session, new)
 
@@ -274,6 +276,10 @@ class AgentMemory(Memory, AsyncResource):
         """Close the memory. May be called twice."""
         if self._owns:
             await self.system.aclose()
+
+    def _check_past(self, at: datetime, name: str) -> None:
+        if check_time(at) > self.scope.clock() + _CLOCKS_APART:
+            raise InvalidValue(f"{name} is {format_time(at)}, which is in the future")
 
     @property
     def _sessionless(self) -> Memory:

@@ -6,7 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from operator import attrgetter
 from typing import Any, Literal
 
@@ -50,8 +50,6 @@ _BY_HAND = frozenset({"user", "tool"})
 _LOOKED_AT = 4_000
 """Characters of a memory that are checked for a warning."""
 _GUARDED = frozenset({"visibility", "sensitivity", "min_clearance"})
-_CLOCKS_APART = timedelta(minutes=1)
-"""How far a sender's clock may be ahead of ours."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
@@ -290,8 +288,6 @@ def _make_row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None
     }
     given, redacted = redact_all(_within_bounds(given))
     _check_expiry(given.get("expires_at"), now)
-    if isinstance(made_at := given.get("created_at"), datetime):
-        check_past(made_at, now, "created_at")
     replaced = given.pop("supersedes", None), given.pop("forgets", None)
     warning = ""
     if given.setdefault("type", DEFAULT_TYPE) not in TYPES:
@@ -335,12 +331,6 @@ def _within_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
         if longest > LONGEST_TEXT:
             raise too_long(name, longest, LONGEST_TEXT)
     return fields | ({"project": project_named(fields["project"])} if "project" in fields else {})
-
-
-def check_past(at: datetime, now: datetime, name: str) -> None:
-    """Raise `InvalidValue` for a time in the future."""
-    if check_time(at) > now + _CLOCKS_APART:
-        raise InvalidValue(f"{name} is {format_time(at)}, which is in the future")
 
 
 def _check_expiry(expires: object, now: datetime) -> None:
