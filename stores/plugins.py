@@ -110,7 +110,7 @@ class PluginPoint(Struct, frozen=True):
             if found.default is found.empty and key not in settings:
                 raise self.invalid(f"{table} needs the setting {key!r}, which has no default")
         try:
-            hints = ChainMap(*(get_type_hints(each.__init__, include_extras=True) for each in classes))  # type: ignore[misc]
+            hints = ChainMap(*(get_type_hints(each.__init__, include_extras=True) for each in classes if settings))  # type: ignore[misc]
         except NameError as error:
             raise self.broken(f"the settings in {table} cannot be read from the annotations: {error}") from error
         checked = {}

@@ -47,13 +47,14 @@ from chatbot.stores.errors import ConflictingChange, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.observation import CONTENT, STATUSES, Observation, content_hash
 from chatbot.stores.query import EVERY, Progress
-from chatbot.stores.records import KeyValue, TranscriptEntry, format_time
+from chatbot.stores.records import KeyValue, TranscriptEntry, chunks, format_time
 from chatbot.transfer.exports import MemoryExport, SessionExport, render_note
 from chatbot.transfer.formats import EDITED, MARKDOWN, Conversation, MemoryItem, Skip, read_markdown
 from chatbot.transfer.sources import BUNDLE, Source
 
 DELETED = "deleted here together with its memories; import it with --include-purged"
 PURGED = "deleted permanently here; import it with --include-purged"
+_AT_ONCE = 500
 
 
 @dataclass(slots=True)
@@ -127,23 +128,20 @@ class Importer:
         self._source = f"import:{source.kind}"
         self._now = utc_now()  # times after it are set to it: a row from the future would win over later ones
         self._foreseen: dict[str, Sequence[TranscriptEntry]] = {}  # transcripts that a dry run would leave
-        self._waiting: list[MemoryItem] = []
         self._known: KnownRows | None = None
         self._ids_here: dict[str, str] = {}  # the id here for each imported id
         self._added: set[str] = set()
         items = [*source.items]
+        notes = [each for each in items if isinstance(each, MemoryItem)]
+        work = [*(each for each in items if not isinstance(each, MemoryItem)), *chunks(notes, _AT_ONCE)]
         records = await self.memory.list_sessions()
         self._here = {record.id: record for record in records}
         self._origins = {record.origin: record for record in records if record.origin}
         try:
-            for done, item in enumerate(items, 1):
+            for done, item in enumerate(work, 1):
                 await self._take(item)
                 if self.progress:
-                    self.progress(done, len(items))
-            if self.remembers:
-                await self._remember(self.memory.memory(self.agent), self._waiting)
-            else:
-                self._report.skipped += [Skip(each.key, "the agent keeps no memories") for each in self._waiting]
+                    self.progress(done, len(work))
         except (SessionError, StoreError) as error:
             if not self.dry_run and (counts := self._report.summary()):
                 error.args = (f"{error}. {counts} had been imported: import it again to continue",)
@@ -152,12 +150,14 @@ class Importer:
             await self.memory.reorder_sessions()
         return self._report
 
-    async def _take(self, item: Conversation | MemoryItem | Skip | SessionExport | MemoryExport) -> None:
+    async def _take(self, item: Conversation | Sequence[MemoryItem] | Skip | SessionExport | MemoryExport) -> None:
         match item:
             case Skip():
                 self._report.skipped.append(item)
-            case MemoryItem():
-                self._waiting.append(item)
+            case Sequence() if self.remembers:
+                await self._remember(self.memory.memory(self.agent), item)
+            case Sequence():
+                self._report.skipped += [Skip(each.key, "the agent keeps no memories") for each in item]
             case Conversation():
                 await self._take_conversation(item)
             case MemoryExport():

@@ -177,8 +177,8 @@ def elements(text: str, name: str) -> Iterator[Any]:
         found = json.loads(text, parse_constant=lambda _: None)
         for value in found if isinstance(found, list) else [found]:
             yield json.loads(json.dumps(value, ensure_ascii=False).encode(errors="replace"))
-    except (RecursionError, ValueError) as error:  # also for a number with thousands of digits
-        at, whole = getattr(error, "pos", 0), text.rstrip()
-        is_cut = at >= len(whole) or not whole.endswith(("]", "}"))
-        why = "it ends early: check that the download is complete" if is_cut else f"error at character {at:,}"
+    except (RecursionError, ValueError) as error:
+        why = "a number or the nesting is too large"
+        if isinstance(error, json.JSONDecodeError):
+            why = f"error at character {error.pos:,} of {len(text):,}: check that the download is complete"
         raise DamagedFile(f"{name} is not valid JSON: {why}") from error

@@ -121,6 +121,7 @@ def test_whatever_a_module_raises_when_it_is_imported_names_the_store(tmp_path: 
 def test_annotations_that_cannot_be_read_are_said_to_be_the_trouble(tmp_path: Path) -> None:
     source = "from __future__ import annotations\n" + OWN.replace("size: int", "size: Nowhere")
     (tmp_path / f"hints_{tmp_path.name}.py").write_text(source, encoding="utf-8")
+    open_store(f"hints_{tmp_path.name}:Own", tmp_path, {}, beside=tmp_path)  # without settings they are not needed
     with pytest.raises(BrokenStore, match=r"annotations.*Nowhere"):
         open_store(f"hints_{tmp_path.name}:Own", tmp_path, {"size": 3}, beside=tmp_path)
 

@@ -14,7 +14,7 @@ from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import Caller, utc_now
 from chatbot.memory.writing import Draft
-from chatbot.stores.errors import DamagedFile, LaterFormat, UnsupportedOperation
+from chatbot.stores.errors import DamagedFile, LaterFormat, UnsafePath, UnsupportedOperation
 from chatbot.transfer.exports import EXPORTED_SENSITIVITIES, export_memories, render_memories
 from tests.transfer import exports
 from tests.transfer.exports import AGENTS, imported
@@ -103,6 +103,20 @@ async def test_a_session_that_is_lost_during_an_import_does_not_hide_what_was_im
     path = _file(tmp_path / "c.json", [*_conversations(1), exports.chatgpt(*grown, key=key)])
     with pytest.raises(SessionNotFound, match=r"1 session.* had been imported: import it again"):
         await imported(memory, path, progress=lambda *_: shutil.rmtree(memory_home / "sessions" / record.id))
+
+
+async def test_notes_of_an_import_that_fails_midway_are_counted(
+    memory: MemorySystem, memory_home: Path, tmp_path: Path
+) -> None:
+    path, journal = tmp_path / "notes.md", memory_home / "observations.jsonl"
+    path.write_text("".join(f"# {n}\n\nThe door opens with key {n}.\n\n" for n in range(501)), encoding="utf-8")
+
+    def replace_by_link(*_: int) -> None:
+        journal.unlink()
+        journal.symlink_to("elsewhere")
+
+    with pytest.raises(UnsafePath, match=r"\. 500 memories had been imported: import it again to continue"):
+        await imported(memory, path, progress=replace_by_link)
 
 
 async def test_a_dry_run_writes_none_and_says_the_same(memory: MemorySystem, memory_home: Path, tmp_path: Path) -> None:
