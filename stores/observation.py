@@ -88,6 +88,8 @@ LASTING_TYPES = PROTECTED_TYPES | {"discovery"}
 """Types that decay at half the rate."""
 LEAST_CHANGE = 0.06
 """Smaller changes wait and add up, so that not every row is written at every run. One use is more than this."""
+_HEADLINE = 200
+"""Characters of a headline."""
 _STEEPEST = 1_000_000
 
 NEVER = 2**62
@@ -221,8 +223,9 @@ class Observation(Content[tuple[str, ...]], Row):
 
     @property
     def headline(self) -> str:
-        """The beginning of its first text, on one line."""
-        return " ".join(next(iter(self.said()), "")[:200].split())
+        """The beginning of its first text, on one line, with a mark if there is more."""
+        text = next(iter(self.said()), "")
+        return " ".join(text[:_HEADLINE].split()) + "…" * (len(text) > _HEADLINE)
 
     def brief(self) -> dict[str, Any]:
         """Return what is needed to decide whether to read all of it."""

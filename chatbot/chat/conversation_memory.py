@@ -190,10 +190,19 @@ class ConversationMemory:
         tasks, index = await self._at_the_beginning() if len(said) == 1 else ((), ())
         rows = [*((row, 1.0) for row in tasks), *((each.observation, each.score) for each in hits if each.observation)]
         lines = await self._profile(asked, recollection, [each.id for each in hits[:_WITH_PROFILE_LINES]])
-        pinned = await self._pinned({*in_window, *(row.id for row, _ in rows)}, client_text)
-        beside = [*(line.row for line in lines), *(row for row, _ in pinned)]
+        answers = await self._memory.standing(pinned=True, sensitivities=OWN)
+        read_anyway = {*in_window, *(row.id for row, _ in rows)}
+        pinned = {
+            row.id: (row, each.question)
+            for each in answers
+            for row in each.rows
+            if row.id not in read_anyway and not _is_in(client_text, row)
+        }
+        beside = [*(line.row for line in lines), *(row for row, _ in pinned.values())]
         withheld |= {row.id for row in beside if row.sensitivity not in may_send}
         given = [*(row for row, _ in rows), *index, *(row for row in beside if row.id not in withheld)]
+        asked_of = {each.question: each.rows for each in answers}
+        asked_of |= {each: [row for row, _ in rows] for each in asked[-1:]}
         meaning, view = self._memory.scope.meaning, replace(self._memory.scope.write_view(OWN), now=self._clock())
         block = build_block(
             rows,
@@ -206,8 +215,8 @@ class ConversationMemory:
             asked=asked,
             asks_the_bot=judged is not None and judged.asks_the_bot,
             profile=[line for line in lines if line.id not in withheld],
-            standing=[row for row, _ in pinned if row.id not in withheld],
-            closest=await meaning.closest_sentences(asked[-1], [row for row, _ in rows]) if asked and meaning else {},
+            standing=[row for row, _ in pinned.values() if row.id not in withheld],
+            closest={} if meaning is None else await meaning.closest_sentences(asked_of),
             order_levels=await self._order_levels(given, view),
             last_line=disclosure.note(len(withheld)) if withheld and disclosure.memory else "",
         )
@@ -215,7 +224,7 @@ class ConversationMemory:
         considered = [each for each in recollection.considered if each.id not in in_window or each.verdict == SEEN]
         record = _record(said, judged, considered, hits, block)
         if block.standing:
-            record["standing"] = {row.id: question for row, question in pinned if row.id in block.standing}
+            record["standing"] = {each: pinned[each][1] for each in block.standing}
         record["left_out"] += [{"id": each, "why": "in the messages that were sent"} for each in repeated]
         if withheld:
             record["left_out"] += [{"id": each, "why": WITHHELD} for each in sorted(withheld)]
@@ -266,12 +275,6 @@ class ConversationMemory:
         found = [each.id for each in recollection.considered if each.verdict == PROFILE_LINE]
         lines = await self._memory.profile_for(said[-1] if said else "", [*found, *shown])
         return [line for line in lines if line.pinned or line.id not in self.earlier.block.profile]
-
-    async def _pinned(self, given: Collection[str], sent: str) -> list[tuple[Observation, str]]:
-        """Return rows that answer pinned questions, with the questions, except rows that the model reads anyway."""
-        answers = await self._memory.standing(pinned=True, sensitivities=OWN)
-        found = {row.id: (row, answer.question) for answer in answers for row in answer.rows}
-        return [(row, question) for row, question in found.values() if row.id not in given and not _is_in(sent, row)]
 
     async def remember(
         self,

@@ -36,9 +36,9 @@ IN_PROMPT = frozenset({SENT, EXCERPT, QUOTED, LISTED, LINE, STANDING, BEFORE, IN
 """Outcomes of memories that the model saw."""
 _PARTS = {
     "profile": LINE,
-    "standing": STANDING,
     "injected": SENT,
     "excerpts": EXCERPT,
+    "standing": STANDING,
     "quoted": QUOTED,
     "listed": LISTED,
 }

@@ -271,7 +271,7 @@ async def sum_up(answer: StandingAnswer, memory: Memory, calls: Calls) -> list[s
     """
     if not calls.may_send(answer.rows):
         return ["no summary was made: the answer is withheld from the model"]
-    rows = [with_bars(f"{row.created_at:%Y-%m-%d}", redact(row.headline)[0]) for row in reversed(answer.rows)]
+    rows = [with_bars(f"{row.created_at:%Y-%m-%d}", redact(answer.text_of(row))[0]) for row in reversed(answer.rows)]
     text = fenced("memories", rows, secrets.token_hex(4))
     messages = [Message("system", _STANDING), Message("user", f"{text}\n{answer.question}")]
     sentence = _on_a_line(_first_lines(structured.without_wrapping(await calls.ask("standing", messages))))

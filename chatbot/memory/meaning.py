@@ -17,6 +17,7 @@ import logging
 import math
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -174,20 +175,22 @@ class Meaning(AsyncResource):
         close = await self._compare(question, [*texts.values()])
         return {each: close[text] for each, text in texts.items() if text in close}
 
-    async def closest_sentences(self, question: str, rows: Sequence[Observation]) -> dict[str, str]:
-        """Return by id the sentences of a person's words that are closest to a question, with marks for the rest.
+    async def closest_sentences(self, asked: Mapping[str, Sequence[Observation]]) -> dict[str, str]:
+        """Return by id the sentences of a person's words that are closest to a question about its row, with marks.
 
         Without rows whose words are few, or so many that it takes too long, or that cannot be compared now.
         """
-        said = {row.id: row.user_text for row in rows if not (row.title or row.narrative)}  # else it was corrected
-        parts = {each: sentences_of(text) for each, text in said.items() if _SHORT < len(text) <= _LONG}
-        parts = {each: found for each, found in parts.items() if len(found) > _SHOWN}
-        close = await self._compare(question, [part[:_MOST_COMPARED] for found in parts.values() for part in found])
-        return {
-            each: _closest(found, [close.get(part[:_MOST_COMPARED], 0.0) for part in found])
-            for each, found in parts.items()
-            if any(part[:_MOST_COMPARED] in close for part in found)
-        }
+        parts: dict[str, list[str]] = {}
+        shown = defaultdict[str, set[int]](set)
+        for question, rows in asked.items():
+            said = {row.id: row.user_text for row in rows if not (row.title or row.narrative)}  # else it was corrected
+            parts |= {each: sentences_of(text) for each, text in said.items() if _SHORT < len(text) <= _LONG}
+            cut = {each: [part[:_MOST_COMPARED] for part in parts.get(each, ())] for each in said}
+            close = await self._compare(question, [part for found in cut.values() for part in found])
+            for each, found in cut.items():
+                if len(found) > _SHOWN and any(part in close for part in found):
+                    shown[each] |= _closest([close.get(part, 0.0) for part in found])
+        return {each: _marked(parts[each], sorted(chosen)) for each, chosen in shown.items()}
 
     async def _compare(self, question: str, texts: Sequence[str]) -> dict[str, float]:
         """Return how close each text is to a question, word by word, without those that cannot be compared so now."""
@@ -416,11 +419,14 @@ _LEANING = 3.0
 """Weight of a question in its vector, relative to all lines."""
 
 
-def _closest(sentences: Sequence[str], closeness: Sequence[float]) -> str:
-    """Return the sentences that are closest together with their neighbours, in their order, with marks for the rest."""
+def _closest(closeness: Sequence[float]) -> set[int]:
+    """Return the numbers of the sentences that are closest together with their neighbours."""
     around = zip([0.0, *closeness], closeness, [*closeness[1:], 0.0], strict=False)
     best = [own + _NEIGHBOURS * (before + after) for before, own, after in around]
-    shown = sorted(nlargest(_SHOWN, range(len(best)), key=best.__getitem__))
+    return {*nlargest(_SHOWN, range(len(best)), key=best.__getitem__)}
+
+
+def _marked(sentences: Sequence[str], shown: Sequence[int]) -> str:
     marked = ["… " * (at - before > 1) + sentences[at] for before, at in pairwise([-1, *shown])]
     return " ".join(marked) + " …" * (shown[-1] < len(sentences) - 1)
 

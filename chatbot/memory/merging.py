@@ -74,7 +74,7 @@ def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime
         principal=first.principal,
         session_id=last.session_id,
         type="compressed_summary",
-        title=f"{len(rows)} {what}: {_headline(last)}",
+        title=f"{len(rows)} {what}: {textwrap.shorten(last.headline, _LONGEST_HEADLINE, placeholder='…')}",
         subtitle=f"from {first.created_at:%Y-%m-%d} to {last.created_at:%Y-%m-%d}",
         narrative=_dated_lines((row, (row.title, row.subtitle, row.narrative)) for row in rows),
         user_text=_dated_lines((row, (row.user_text,)) for row in rows),
@@ -122,11 +122,6 @@ def _tokens(row: Observation, said: set[str]) -> int:
 def _longest_list(rows: Sequence[Observation]) -> int:
     """Return how many items the longest list of the rows' digest would have."""
     return max(len({each for row in rows for each in getattr(row, name)}) for name in _JOINED)
-
-
-def _headline(row: Observation) -> str:
-    line = next((line.strip() for line in _lines(row.said())), "")
-    return textwrap.shorten(line, _LONGEST_HEADLINE, placeholder="…") if len(line) > _LONGEST_HEADLINE else line
 
 
 def _if_the_same(values: Iterable[str | None]) -> str:

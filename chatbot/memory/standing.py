@@ -6,9 +6,10 @@ of an answer is a row derived from its rows: as sensitive as they are, erased wi
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import zip_longest
+from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -41,16 +42,22 @@ class StandingAnswer(Struct, frozen=True):
     """Model that summarizes the answer; empty for none."""
     rows: Sequence[Observation]
     sentence: str = ""
+    closest: Mapping[str, str] = MappingProxyType({})
+    """Sentences that answer the question, by ids of rows with long words."""
 
     @property
     def made_of(self) -> list[str]:
         """Id and content hash of each row."""
         return [f"{row.id} {row.hash}" for row in self.rows]
 
+    def text_of(self, row: Observation) -> str:
+        """Return what is shown of a row."""
+        return self.closest.get(row.id, row.headline)
+
     def as_json(self) -> dict[str, Any]:
         """Return the answer as JSON values."""
         rows = [
-            {"id": row.id, "said_at": format_time(row.created_at), "text": row.headline, "source": row.source}
+            {"id": row.id, "said_at": format_time(row.created_at), "text": self.text_of(row), "source": row.source}
             for row in self.rows
         ]
         return {"question": self.question, "pinned": self.pinned, "rows": rows, "sentence": self.sentence}
@@ -84,7 +91,7 @@ class StandingQuestions(Profiles):
         known_at: datetime | None = None,
         sensitivities: Sensitivities = PUBLIC,
     ) -> list[StandingAnswer]:
-        """Return the answers to all standing questions, or to the `pinned` ones: now, or as of a time.
+        """Return the answers to all standing questions, or the rows of the `pinned` ones: now, or as of a time.
 
         Uses only rows that the caller said, wrote or imported. Does not count as use.
         """
@@ -110,7 +117,13 @@ class StandingQuestions(Profiles):
         unpinned = [row for each in answers if not each.pinned for row in each.rows]
         stated = await self._statement_ids(unpinned) if unpinned else ()
         answers = [replace(each, rows=_best(each, stated)) for each in answers]
-        made = await self._sentences(sensitivities) if any(each.model for each in answers) and not pinned else {}
+        if pinned:
+            return answers
+        if (meaning := scope.meaning) is not None:
+            answers = [
+                replace(each, closest=await meaning.closest_sentences({each.question: each.rows})) for each in answers
+            ]
+        made = await self._sentences(sensitivities) if any(each.model for each in answers) else {}
         return [replace(each, sentence=made.get((each.question, *each.made_of), "")) for each in answers]
 
     async def sum_up(self, answer: StandingAnswer, sentence: str) -> AddResult:

@@ -393,9 +393,9 @@ async def test_of_a_long_text_the_sentences_closest_to_a_question_are_shown(
     store: ObservationStore, text: str, shown: list[str]
 ) -> None:
     async with Meaning(SharedLetters(), store) as meaning:
-        assert [*(await meaning.closest_sentences("xy", [note(0, "", user_text=text)])).values()] == shown
+        assert [*(await meaning.closest_sentences({"xy": [note(0, "", user_text=text)]})).values()] == shown
     async with Meaning(LetterEmbedder(), store) as meaning:
-        assert await meaning.closest_sentences("xy", [note(0, "", user_text=text)]) == {}
+        assert await meaning.closest_sentences({"xy": [note(0, "", user_text=text)]}) == {}
 
 
 def test_what_is_embedded_is_what_a_row_says_each_part_once_and_of_a_reply_no_more_than_the_user_said() -> None:

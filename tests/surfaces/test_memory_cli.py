@@ -389,12 +389,13 @@ async def _weeks_of_talk(said: str) -> None:
 @pytest.mark.usefixtures("with_encoders")
 def test_a_pinned_question_brings_the_allergy_of_weeks_ago_to_plans_for_the_weekend() -> None:
     said = "Peanuts make me ill, the doctor said never again."
-    asyncio.run(_weeks_of_talk(said))
+    before = "I saw the doctor today. She was late, so I sat there for an hour with a magazine about sailing boats."
+    asyncio.run(_weeks_of_talk(f"{before} The coffee from the machine was awful. All my blood values are fine. {said}"))
     command.project(f'{CONFIG}[[standing]]\nname = "health"\npinned = true\n')
     ok("reindex", "--embed")
     assert said in ok("profile")
-    asked = "Where shall we go at the weekend?"
-    assert said in command.ok("prompt", "--dry-run", asked)
+    for asked in ("Where shall we go at the weekend?", "Good morning!"):
+        assert said in command.ok("prompt", "--dry-run", asked)  # also if the question brings the row, too
     command.ok(asked)
     assert "sent for a pinned question" in command.ok("why")
     receipt = command.from_json("why")["memory"]

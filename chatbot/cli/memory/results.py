@@ -259,7 +259,7 @@ def _say_profile(known: Profile) -> None:
             "said": lambda row: f"{row.created_at:%Y-%m-%d}",
             "id": shortener(answer.rows),
             "source": lambda row: row.source,
-            f"{answer.question}{' (pinned)' if answer.pinned else ''}": lambda row: row.headline,
+            f"{answer.question}{' (pinned)' if answer.pinned else ''}": answer.text_of,
         }
         say_columns(answer.rows, row_columns)
     if nothing := len(known.standing) - len(answered):
