@@ -141,7 +141,11 @@ class Settings:
                 config = replace(config, **{section: replace(part, **{key: name})})
         rows = config.memory.get("observations", {})
         if isinstance(cache := rows.get("cache"), str) and cache:
-            absolute = str(self.folder / Path(cache).expanduser())
+            try:
+                absolute = str(self.folder / Path(cache).expanduser())
+            except RuntimeError as error:
+                message = f"[memory.observations] cache = {cache!r} names an unknown user"
+                raise self.error_for(("memory", "observations"), message) from error
             config = replace(config, memory={**config.memory, "observations": {**rows, "cache": absolute}})
         return config
 

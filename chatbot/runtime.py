@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -277,7 +277,7 @@ class Runtime(AsyncResource):
             return []
         from chatbot.tools.file_tools import file_tools
 
-        place = settings.folder / Path(folder).expanduser()
+        place = settings.folder / os.path.expanduser(folder)  # noqa: PTH111 - it raises nothing for an unknown user
         if place.resolve().is_relative_to(self.setup.identities.resolve()):
             raise ConfigError(
                 f"[files] folder {place} is inside the identities: a model may not change what is kept there"

@@ -78,7 +78,7 @@ def test_the_file_is_the_one_asked_for_then_the_variable_then_the_folder_then_th
         ("[model]\nnmae = 'x'", r"config\.toml: unknown setting 'nmae' in \[model\]: did you mean 'name'\?"),
         ("[agents.chat]\nmemroy = []", r"'memroy' in \[agents\.chat\]: did you mean 'memory'\?"),
         ("[budget]\nday_usd = 'much'", r"'day_usd' in \[budget\] = 'much': expected a number, got text"),
-        ("[budget]\nday_usd = -1", r"expected a number >= 0"),
+        ("[memory.observations]\ncache = '~nobody-63/x'", r"\] cache = '~nobody-63/x' names an unknown user"),
         ("[model]\nretries = 99", "expected a whole number <= 10"),
         ("[server]\nmemory = true", r"'memory' in \[server\] = True: it must be one of 'on', 'off'"),
         ("model = 'x'", "'model' = 'x': expected a table, got text"),

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from chatbot.cli.options import setup_of
+from chatbot.cli.options import expand_home, setup_of
 from chatbot.cli.output import (
     ask_unseen,
     progress,
@@ -131,7 +131,7 @@ async def run_backup(args: argparse.Namespace) -> Exit:
     path = args.file or Path(BACKUP_NAME.format(setup.identity.name, utc_now()))
     if str(path) == "-":  # an export goes to standard output then
         raise InvalidValue("a backup is not written to standard output: name a file")
-    with progress("backing up") as advance, new_file(path.expanduser(), force=args.force) as file:
+    with progress("backing up") as advance, new_file(expand_home(path), force=args.force) as file:
         done = await backup(setup.home, file, name=setup.identity.name, settings=setup.identity.file, progress=advance)
     value = {"file": str(path), "identity": done.name, "digest": done.digest, "left_out": done.left_out}
     what = f"a part of {done.name}" if done.left_out else f"all of {done.name}"
@@ -141,7 +141,7 @@ async def run_backup(args: argparse.Namespace) -> Exit:
 
 async def run_restore(args: argparse.Namespace) -> Exit:
     """Restore an identity from a file."""
-    path = args.file.expanduser()
+    path = expand_home(args.file)
     if not path.is_file():
         raise InvalidValue(f"backup not found: {path}")
     with path.open("rb") as file, progress("restoring") as advance:
@@ -200,7 +200,7 @@ async def run_sync(args: argparse.Namespace) -> Exit:
 
 def _configured_places(setup: Setup) -> list[str]:
     folder = setup.settings.folder
-    return [each if is_address(each) else str(folder / Path(each).expanduser()) for each in setup.config.sync.places]
+    return [each if is_address(each) else str(folder / expand_home(each)) for each in setup.config.sync.places]
 
 
 def _place(text: str, setup: Setup, memory: MemorySystem, *, asks: bool) -> SyncPlace:
@@ -208,7 +208,7 @@ def _place(text: str, setup: Setup, memory: MemorySystem, *, asks: bool) -> Sync
         is_listed = urlsplit(text)[:2] in {urlsplit(each)[:2] for each in setup.config.sync.places}  # http is not https
         return ServerPlace(text, from_variable(setup.config.sync.token, "token in [sync]") if is_listed else "")
     ask = partial(ask_unseen, "passphrase of the place (not shown): ")
-    return open_sealed(FolderPlace(Path(text).expanduser()), memory.backend, ask if asks else None)
+    return open_sealed(FolderPlace(expand_home(text)), memory.backend, ask if asks else None)
 
 
 def _show_sync(report: SyncReport, *, is_sealed: bool) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import structs
 
 from chatbot.chat.ledger import NO_QUOTA, Quota, cost_text
-from chatbot.cli.options import setup_of
+from chatbot.cli.options import expand_home, setup_of
 from chatbot.cli.output import Columns, age, say, say_columns, say_json, say_result, waiting, warn
 from chatbot.cli.sessions.moving import new_file
 from chatbot.errors import ConfigError
@@ -185,7 +185,7 @@ async def _export(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> N
     if args.output is None:
         say_json(exported)
         return
-    with new_file(args.output.expanduser(), force=args.force) as file:
+    with new_file(expand_home(args.output), force=args.force) as file:
         file.write(json.dumps(exported, ensure_ascii=False, indent=1).encode() + b"\n")
     memories, sessions = len(exported["memories"]), len(exported["sessions"])
     counted = f"{how_many(memories, 'memory')} and {how_many(sessions, 'session')}"

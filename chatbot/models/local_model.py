@@ -8,6 +8,7 @@ A model is named by its file without folders, because receipts, bills and metric
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -47,7 +48,7 @@ class Engine:
         """Open the engine of a model, named with or without `local/`; it loads on first use. End with `release`."""
         name = name.removeprefix(PREFIX)
         if name.endswith(".gguf"):
-            name = str(Path(name).expanduser().absolute())
+            name = str(Path(os.path.expanduser(name)).absolute())  # noqa: PTH111 - it raises nothing for an unknown user
         engine = cls._open.setdefault((name, window), cls(name, window))
         engine.users += 1
         return engine

