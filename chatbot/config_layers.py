@@ -139,15 +139,19 @@ class Settings:
             part: Any = getattr(config, section)
             if name := config.aliases.get(getattr(part, key)):
                 config = replace(config, **{section: replace(part, **{key: name})})
+        if config.identities.startswith("~"):
+            config = replace(config, identities=self._expanded(config.identities, "identities"))
         rows = config.memory.get("observations", {})
         if isinstance(cache := rows.get("cache"), str) and cache:
-            try:
-                absolute = str(self.folder / Path(cache).expanduser())
-            except RuntimeError as error:
-                message = f"[memory.observations] cache = {cache!r} names an unknown user"
-                raise self.error_for(("memory", "observations"), message) from error
+            absolute = str(self.folder / self._expanded(cache, "memory", "observations", "cache"))
             config = replace(config, memory={**config.memory, "observations": {**rows, "cache": absolute}})
         return config
+
+    def _expanded(self, path: str, *place: str) -> str:
+        try:
+            return str(Path(path).expanduser())
+        except RuntimeError as error:
+            raise _error(self.layers, place, f"{_place_name(place)} = {path!r} names an unknown user") from error
 
     def source(self, *place: str) -> Path | str:
         """Return the file or variable that sets the value at `place`; empty if none does."""
