@@ -34,19 +34,13 @@ class Section(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
 
 
-def without_keys(table: Table, *, is_secret: bool = False) -> Table:
-    """Mask keys in the settings; a reference to an environment variable is shown."""
-    return {
-        name: _masked(value, is_secret=is_secret or not SECRET.isdisjoint(str(name).split(".")))
-        for name, value in table.items()
-    }
-
-
-def _masked(value: Any, *, is_secret: bool) -> Any:
+def without_keys(value: Any, *, is_secret: bool = False) -> Any:
+    """Mask keys in settings, at any depth; a reference to an environment variable is shown."""
     if isinstance(value, dict):
-        return without_keys(value, is_secret=is_secret)
+        secret = {name: is_secret or not SECRET.isdisjoint(str(name).split(".")) for name in value}
+        return {name: without_keys(each, is_secret=secret[name]) for name, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_masked(each, is_secret=is_secret) for each in value]
+        return [without_keys(each, is_secret=is_secret) for each in value]
     if is_secret and value and not str(value).startswith("env:"):
         return "(set)"
     return without_password(value) if isinstance(value, str) else value
