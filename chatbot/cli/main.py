@@ -28,6 +28,16 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if args.command and argv[0].startswith("-"):
         _check_order(parser, argv, args.command)
+    if args.command or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return _run(args)
+    try:
+        print(end="\x1b[?2004h", flush=True)  # noqa: T201 - a block that is pasted while the chat starts stays one
+        return _run(args)
+    finally:
+        print(end="\x1b[?2004l", flush=True)  # noqa: T201
+
+
+def _run(args: argparse.Namespace) -> int:
     from chatbot.cli.run import run
 
     return run(args)
