@@ -186,13 +186,17 @@ def test_lines_typed_during_the_start_and_a_reply_are_sent_one_by_one_and_a_past
     Path("endless.py").write_text(ENDLESS, encoding="utf-8")
     chat = start(program="endless.py")
     chat.type("first\nsecond\n", "so far so good")
+    assert chat.raw.index(b"\x1b[?2004h") < chat.raw.index(b"ada")  # also while the chat starts
     assert chat.raw.rindex(b"\x1b[?2004h") > chat.raw.rindex(b"\x1b[?2004l")  # the terminal marks a pasted block
     chat.type("third\r\x1b[200~/forget\nthis\x1b[201~\r/usage\rfourth")
     Path("go").touch()
     chat.see("purpose.*❯ fourth$")
-    chat.type(CTRL_C)
+    Path("go").unlink()
+    chat.type("\rnot sent\r", "so far so good$")
+    chat.type(CTRL_C, "stopped; the text so far is kept")
     chat.leave()
-    assert [content for role, content in _said() if role == "user"] == ["first", "second", "third", "/forget\nthis"]
+    said = ["first", "second", "third", "/forget\nthis", "fourth"]
+    assert [content for role, content in _said() if role == "user"] == said
 
 
 @pytest.mark.nightly

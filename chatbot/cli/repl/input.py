@@ -350,6 +350,11 @@ class Typeahead:
         del self._waiting[:after]
         return after > 0
 
+    def drop(self, terminal: Input) -> None:
+        """Forget the keys that were read; the terminal has dropped the others."""
+        get_typeahead(terminal)
+        self._waiting = []
+
     def release(self, terminal: Input) -> None:
         """Give all waiting keys to the next prompt, in the order in which they were typed."""
         self.gather(terminal)

@@ -7,9 +7,9 @@ import asyncio
 import re
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec.structs import replace
 from prompt_toolkit import PromptSession
@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 _ESCAPED = re.compile(r"//\w")
 """`//word`, which is sent as `/word`; a comment in code, such as `// word`, is sent unchanged."""
 HISTORY_NAME = "prompt_history"
+T = TypeVar("T")
 
 
 async def run(args: argparse.Namespace) -> None:
@@ -130,8 +131,16 @@ class Repl:
         return following.identity
 
     def _note_interrupt(self, *_: object) -> None:
-        """Have Ctrl-C between a prompt and what answers it stop that."""
+        """Have Ctrl-C between a prompt and what answers it stop that, and drop what was typed before."""
         self._is_interrupted = True
+        self._typeahead.drop(self._prompt.input)
+
+    async def _until_interrupted(self, work: Coroutine[Any, Any, T]) -> T | None:
+        """Return the outcome of `work`; None if Ctrl-C stopped it, which also drops what was typed before."""
+        done = await until_interrupted(work, is_interrupted=self._is_interrupted)
+        if done is None and not self._is_interrupted:
+            self._typeahead.drop(self._prompt.input)
+        return done
 
     async def _report(self, error: Exception) -> None:
         """Print the error, or that the session was deleted; then begin another."""
@@ -167,7 +176,7 @@ class Repl:
             return NextStep()
         if text.startswith("/") and following.say is None and not self._pasted.are_first_in(text):
             if self._commands.is_command(text):
-                done = await until_interrupted(self._commands.run(text.strip()), is_interrupted=self._is_interrupted)
+                done = await self._until_interrupted(self._commands.run(text.strip()))
                 if done is None:
                     self._screen.say("\nstopped", "ansiyellow")  # below the ^C
                 return done or NextStep()
@@ -200,7 +209,7 @@ class Repl:
             self._consent.reply = reply
             self._consent.session = None if session is None else session.id
             turn = self._commands.chat.turn(text, reply, attachments=files, client=client)
-            receipt = await until_interrupted(turn, is_interrupted=self._is_interrupted)
+            receipt = await self._until_interrupted(turn)
         if receipt is None:
             is_kept = again or await self._has_message_since(begun)
             lost = "stopped before your message was stored: the up arrow brings it back"
