@@ -126,7 +126,7 @@ class Settings:
     def holds_key(self) -> bool:
         """True if the file itself contains a key, not only the name of a variable."""
         table = self.layers["file"][1]
-        return without_keys(table) != table
+        return bool(without_keys(table) != table)
 
     def combined(self) -> Config:
         """Merge all layers. Raises `ConfigError` that names the wrong setting."""

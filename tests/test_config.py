@@ -91,7 +91,6 @@ def test_the_file_is_the_one_asked_for_then_the_variable_then_the_folder_then_th
         ("[[standing]]\nname = 'home'\n[[standing]]\nname = 3", "'name' in entry 2 of 'standing' = 3: expected text"),
         ("[maintenance]\nrules = [{ a = 1 }]", r"unknown setting 'a' in entry 1 of 'rules' in \[maintenance\]"),
         ("[model]\nname = ''", "'name' in .model. = '': expected text that is not empty"),
-        ("[standing]\nname = 'home'", "'standing': expected a list, got a table: write .*standing"),
         ("[maintenance.rules]\nmax_rows = 5", r"expected a list, got a table: write \[\[maintenance\.rules\]\]"),
         ("[[model]]\nname = 'x'", r"'model': expected a table, got a list: write \[model\]"),
         ("[aliases]\n'my gpt' = 'x'", r"'my gpt' in \[aliases\]: expected at most 64 ASCII letters, digits"),
