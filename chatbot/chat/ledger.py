@@ -213,10 +213,6 @@ class Payer(Struct, frozen=True):
         """Return the name under which the ledger sums up that day, in the place of a session."""
         return f"{self.key}@{at.astimezone(UTC):%Y-%m-%d}"
 
-    async def spent(self, at: datetime) -> Bill:
-        """Return what was spent on that day."""
-        return (await self.ledger.by_session()).get(self.account(at), Bill())
-
 
 def next_day(now: datetime) -> datetime:
     """Return the start of the next day, in UTC."""

@@ -291,7 +291,8 @@ class Accounts:
 
     async def account(self, payer: Payer, now: datetime) -> Account:
         """Return today's account of a payer."""
-        return Account(payer.whose, payer.quota, await payer.spent(now), next_day(now))
+        spent = (await payer.ledger.by_session()).get(payer.account(now), Bill())
+        return Account(payer.whose, payer.quota, spent, next_day(now))
 
     def set_quota(self, namespace: str, quota: Quota | None) -> None:
         """Give a user a quota of their own; None removes it, so the token's applies again. Durable on return."""
