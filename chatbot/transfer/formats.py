@@ -69,7 +69,6 @@ class Skip:
 
 Item = Conversation | MemoryItem | Skip
 
-
 _MEMORIES = frozenset({"conversations_memory", "project_memories"})
 
 

@@ -256,8 +256,8 @@ class SessionUnion:
         """Return a stamp that changes with the session, without reading it; empty if there is none."""
         if not (files := self._sessions.files(ref)):
             return ""
-        return _digest([union.portable(record), [[each.name, each.size, each.modified] for each in files],
-                       [*self._blobs(record.id).sizes()]])  # fmt: skip
+        stamps = [[each.name, each.size, each.modified] for each in files]
+        return _digest([union.portable(record), stamps, [*self._blobs(record.id).sizes()]])
 
     async def _note(self, record: SessionRecord, *, is_merged: bool = False) -> union.SessionContent | None:
         """Note the state of a session; return its content if it was read. For `is_merged` see `SessionState.next`."""
@@ -372,10 +372,10 @@ class SessionUnion:
         if not await self.memory.is_taken(fork_id):
             record = replace(parent, id=fork_id, parent=session_id, created_at=first.at, used_at=first.at, history="")
             await self._make(replace(record, origin="", pinned_at=None, archived_at=None).renamed(title))
-            await asyncio.to_thread(self._copy_files, session_id, fork_id, said)
             self.report.forks.append(fork_id)
         async with self._turn_lock(fork_id):
             await self._note(await self._record(fork_id))
+            await self._copy_files(session_id, fork_id, said)
             ours = union.with_ids(await self.storage.store.transcript_read_all(self._sessions.ref(fork_id)))
             await self._unite_transcript(fork_id, ours, said)
             await self._note_merged(fork_id)
@@ -387,11 +387,13 @@ class SessionUnion:
             if name in cut and not any(name in entry.content for entry in said):
                 blobs.drop(name)
 
-    def _copy_files(self, session_id: str, fork_id: str, said: union.Transcript) -> None:
-        ours, theirs = self._blobs(session_id), self._blobs(fork_id)
-        for name in ours.sizes():
-            if any(name in entry.content for _, entry in said) and (data := ours.read(name)) is not None:
-                theirs.put(data, suffix_of(name))
+    async def _copy_files(self, session_id: str, fork_id: str, said: union.Transcript) -> None:
+        text, cut = "\n".join(entry.content for _, entry in said), self.state.sessions[fork_id].cut
+        sizes = await asyncio.to_thread(self._blobs(session_id).sizes)
+        names = [each for each in sizes if each in text and each not in cut]
+        async for files in self._portions(session_id, names, set()):
+            for name, data in files.items():
+                await asyncio.to_thread(self._blobs(fork_id).put, data, suffix_of(name))
 
     async def _replace(self, session_id: str, ours: union.Transcript, whole: union.Transcript) -> None:
         """Replace a transcript. Removed entries are noted first, so that they do not count as removed by the user."""

@@ -1,7 +1,6 @@
 """Imports: once, whole, redacted, and without opening a gate."""
 
 import json
-import shutil
 import zipfile
 from dataclasses import asdict
 from pathlib import Path
@@ -9,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import Caller, utc_now
@@ -91,18 +89,6 @@ async def test_a_conversation_that_grew_goes_on_in_one_file_or_another(memory: M
     report = await imported(memory, _file(tmp_path / "c.json", [exports.chatgpt(*said)]))
     assert (report.sessions, report.already) == ([], 1)
     assert len(await session.transcript_read_all()) == 4
-
-
-async def test_a_session_that_is_lost_during_an_import_does_not_hide_what_was_imported(
-    memory: MemorySystem, memory_home: Path, tmp_path: Path
-) -> None:
-    key = "c-1"
-    await imported(memory, _file(tmp_path / "c.json", [exports.chatgpt(exports.chatgpt_message("user", "a"), key=key)]))
-    [record] = await memory.list_sessions()
-    grown = [exports.chatgpt_message("user", "a"), exports.chatgpt_message("user", "b")]
-    path = _file(tmp_path / "c.json", [*_conversations(1), exports.chatgpt(*grown, key=key)])
-    with pytest.raises(SessionNotFound, match=r"1 session.* had been imported: import it again"):
-        await imported(memory, path, progress=lambda *_: shutil.rmtree(memory_home / "sessions" / record.id))
 
 
 async def test_notes_of_an_import_that_fails_midway_are_counted(

@@ -358,21 +358,36 @@ async def test_of_a_profile_the_value_stated_last_holds(pair: Pair) -> None:
             assert [line.value for line in await memory.memory("chat").profile("city")] == ["Bern"]
 
 
-async def test_a_session_continued_on_both_sides_becomes_the_session_and_a_fork(pair: Pair) -> None:
-    here, there, _ = pair
+async def test_a_session_continued_on_both_sides_becomes_the_session_and_a_fork(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there, place = pair
     session_id = await _session(here, "hello", title="Bees")
     await _both(pair)
     await _say(there, session_id, "on the one way")
-    await _say(here, session_id, "on the other way")
+    async with here.opened() as memory:
+        session = await memory.load_session(session_id, any_agent=True)
+        photo, damaged = await session.attach([(b"photo", ".png"), (b"to be damaged", ".txt")])
+        await session.transcript_append("user", f"on the other way: {photo} {damaged}")
+    file = here.folder / "sessions" / session_id / "attachments" / damaged
+    file.write_bytes(b"another")
+    await there.sync(place)
+    with monkeypatch.context() as broken:
+        broken.setattr(sync_storage.SessionUnion, "_copy_files", None)  # it ends before the fork has its files
+        with pytest.raises(TypeError):
+            await here.sync(place)
+    assert {each.file for each in (await here.sync(place)).aside} == {f"session {session_id}: {damaged}"}
+    file.unlink()
     await _both(pair)
     assert [SessionIndex(each.folder, each.folder / "sessions").problem() for each in (here, there)] == [None, None]
     said = await here.said()
     assert said == await there.said()
     assert said.pop(session_id) == ["hello", "on the one way"]
     [(fork, texts)] = said.items()
-    assert texts == ["hello", "on the other way"]
+    assert texts == ["hello", f"on the other way: {photo} {damaged}"]
     async with here.opened() as memory:
         [record] = [each for each in await memory.list_sessions() if each.id == fork]
+        assert [*await (await memory.load_session(fork, any_agent=True)).attachments()] == [photo]
     assert (record.parent, record.title) == (session_id, "Bees (continued on another machine)")
 
 
