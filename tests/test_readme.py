@@ -78,7 +78,7 @@ def test_the_example_of_a_store_is_used_by_naming_it(project: Path) -> None:
     _run("chatbot config trust")
     told, reply, rest = _run('chatbot ask -m scripted "hello"').split("\n")
     assert ("this chat keeps nothing" in told, reply, rest) == (True, "You said: hello", "")
-    assert re.search(r"\* +my_stores:ForgetfulStore +transcript +size=6", _run("chatbot stores"))
+    assert re.search(r"my_stores:ForgetfulStore +yes +transcript +size=6", _run("chatbot stores"))
     assert not list(project.rglob("transcript.md"))
 
 
