@@ -283,11 +283,6 @@ def test_the_examples_in_the_shipped_file_show_every_setting_with_its_default() 
         assert _without(convert(shown, type(usual)), own) == _without(usual, own)
 
 
-def test_the_shipped_file_as_it_stands_changes_nothing() -> None:
-    shipped = convert(tomllib.loads(SHIPPED.read_text(encoding="utf-8")), Config)
-    assert _without(shipped, {"memory", "hooks"}) == _without(Config(), {"memory", "hooks"})
-
-
 def _write(root: Path, name: str, text: str) -> None:
     (root / name).mkdir(parents=True)
     (root / name / "identity.toml").write_text(text, encoding="utf-8")

@@ -12,7 +12,7 @@ from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import Caller, utc_now
 from chatbot.memory.writing import Draft
-from chatbot.stores.errors import DamagedFile, LaterFormat, UnsafePath, UnsupportedOperation
+from chatbot.stores.errors import LaterFormat, UnsafePath, UnsupportedOperation
 from chatbot.transfer.exports import EXPORTED_SENSITIVITIES, export_memories, render_memories
 from tests.transfer import exports
 from tests.transfer.exports import AGENTS, imported
@@ -128,14 +128,6 @@ async def test_a_dry_run_writes_none_and_says_the_same(memory: MemorySystem, mem
             told.append(report | {"sessions": [{**each, "id": ""} for each in report["sessions"]]})
         assert told[0] == told[1]
         assert told[0]["already"]
-
-
-async def test_half_a_file_adds_nothing(memory: MemorySystem, memory_home: Path, tmp_path: Path) -> None:
-    path = tmp_path / "c.json"
-    path.write_bytes(exports.as_bytes(_conversations(50))[:-200])
-    with pytest.raises(DamagedFile, match="valid JSON"):
-        await imported(memory, path)
-    assert not memory_home.exists()
 
 
 async def test_the_zip_of_an_export_is_read_as_it_comes(memory: MemorySystem, tmp_path: Path) -> None:

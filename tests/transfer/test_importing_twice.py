@@ -151,23 +151,17 @@ async def test_no_bundle_tells_where_our_folders_are(memory: MemorySystem, tmp_p
     assert str(tmp_path) not in str(exported)
 
 
-async def test_what_was_forgotten_stays_so_when_its_file_is_moved(memory: MemorySystem, tmp_path: Path) -> None:
-    old = _write(tmp_path / "notes" / "a.md", "# House\nblue")
-    await _came(memory, old)
-    [row] = await memory.memory().every()
-    await memory.memory().forget(row.id)
-    shutil.move(old.parent, tmp_path / "papers")
-    assert await _came(memory, tmp_path / "papers") == (0, 0, 1)
-    assert await _held(memory) == []
-
-
-async def test_what_a_forgotten_section_says_now_is_new_in_another_file(memory: MemorySystem, tmp_path: Path) -> None:
+async def test_what_was_forgotten_stays_so_in_another_file_and_is_new_with_another_text(
+    memory: MemorySystem, tmp_path: Path
+) -> None:
     await _came(memory, _write(tmp_path / ONE, "# House\nblue"))
     [row] = await memory.memory().every()
     await memory.memory().forget(row.id)
+    shutil.copytree((tmp_path / ONE).parent, tmp_path / "papers")
+    assert await _came(memory, tmp_path / "papers") == (0, 0, 1)
     for name in (ONE, OTHER):
         _write(tmp_path / name, "# House\ngreen")
-    assert [await _came(memory, tmp_path) for _ in range(2)] == [(1, 0, 1), (0, 0, 2)]
+    assert [await _came(memory, tmp_path) for _ in range(2)] == [(1, 0, 2), (0, 0, 3)]
     assert await _held(memory) == ["House: green"]
 
 

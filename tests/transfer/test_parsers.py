@@ -1,6 +1,5 @@
 """Files from elsewhere, as they are written and as they are not: parsers give values, or say what is wrong."""
 
-import json
 import os
 import zipfile
 from pathlib import Path, PurePosixPath
@@ -190,11 +189,6 @@ def test_a_list_is_read_element_by_element_and_breaks_where_it_is_broken() -> No
         why = "too large" if len(broken) > 10 else rf"error at character \d of {len(broken)}: check"
         with pytest.raises(DamagedFile, match=f"f is not valid JSON: .*{why}"):
             list(elements(broken, "f"))
-
-
-@given(st.lists(JSON, max_size=5))
-def test_every_list_is_read_as_json_reads_it(values: list[Any]) -> None:
-    assert list(elements(json.dumps(values), "f")) == values
 
 
 def test_a_markdown_file_with_front_matter_is_one_memory() -> None:
