@@ -235,7 +235,7 @@ def read_input(read: Callable[[], str]) -> str:
         if isinstance(error, UnicodeDecodeError):  # it counts bytes
             place = len(error.object[:place].decode(errors="replace"))
         what = undecoded("standard input", getattr(sys.stdin, "encoding", "utf-8"), f" (character {place + 1})")
-        raise InvalidValue(what) from error
+        raise InvalidValue(what) from None
     return text
 
 

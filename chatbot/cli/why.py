@@ -11,7 +11,7 @@ from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in, cost_text, sum_
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import ending, memory_line, nothing_considered, outcomes, with_calls
 from chatbot.cli.options import chosen_session, options_of, setup_of
-from chatbot.cli.output import SHORTEST_ID, say, say_json, say_marked, say_table
+from chatbot.cli.output import SHORTEST_ID, fitted, say, say_json, say_marked, say_table
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
@@ -23,6 +23,7 @@ from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
 from chatbot.stores.observation import Observation
 
+_LONGEST_QUERY = 200
 _PARTS = {"lexical": "words", "meaning": "meaning", "session": "session"}
 """Score details that the table shows, with their headings. `--json` has all of them."""
 
@@ -78,9 +79,9 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     if memory.get("query"):
         before = memory.get("looked_back")
         also = f" (and {how_many(before, 'earlier message')})" if before else ""
-        say_marked(f"query: {' / '.join(memory['query'])[:200]}{also}")
+        say_marked(f"query: {fitted(' / '.join(memory['query']), _LONGEST_QUERY).strip()}{also}")
     if rows := await _memory_lines(session, memory):
-        say_table(("score", *_PARTS.values(), "outcome", "memory"), rows)
+        say_table(("score", "outcome", *_PARTS.values(), "memory"), rows)  # a narrow terminal shows the first two
     else:
         say(nothing_considered(memory))
     if line := memory_line(memory):
@@ -122,7 +123,7 @@ async def _memory_lines(session: SessionHandle, memory: dict[str, Any]) -> list[
         text = row.headline if row else f"({each[:SHORTEST_ID]}… is gone, hidden or in another project)"
         score = f"{details['score']:.2f}" if details else ""
         parts = [f"{details['parts'].get(name, 0):.2f}" if details else "" for name in _PARTS]
-        rows.append((score, *parts, outcome, " ".join(text.split())))
+        rows.append((score, outcome, *parts, " ".join(text.split())))
     return rows
 
 

@@ -202,7 +202,7 @@ def test_ctrl_c_and_sigterm_keep_what_was_said(number: int, code: int) -> None:
 @pytest.mark.parametrize(
     ("arguments", "stdin", "named"),
     [
-        (["ask", "-"], b"g\xc3\xb6od and \xff bad", "standard input is not valid UTF-8 (character 10)"),
+        (["ask", "-"], b"g\xc3\xb6od and \xff bad", "UTF-8 (character 10): convert it first, e.g. with iconv\n"),
         (["-m", "local/./missing.gguf", "ask", "hi"], b"", "missing.gguf"),
         pytest.param(["ask", "-"], b"x" * 15_000_001, "at most 15,000,000 can be kept", id="longer than an entry"),
     ],
