@@ -3,8 +3,6 @@
 A model is shown `user`, `assistant`, `tool_call` and `tool` entries. Any other role, such as `error`, is for people and
 never shown to it, so no entry can speak as the system. The earlier replies to a message that was answered again stay
 before the current one, under roles such as `reply-1-assistant`.
-
-History that a client sends is shown to the model for one turn, and not stored.
 """
 
 from __future__ import annotations
@@ -326,7 +324,7 @@ class ClientRequest(Struct, frozen=True, kw_only=True):
     persona: str = ""
     """Instructions in place of the persona; empty: the persona."""
     history: tuple[Message, ...] | None = None
-    """The conversation so far, in place of the transcript's window; None: the window."""
+    """The conversation so far, in place of the transcript's window, and not stored; None: the window."""
     asked: Message | None = None
     """The user's message with its images, which the transcript cannot hold."""
     answers: tuple[Message, ...] = ()

@@ -1,9 +1,6 @@
 """Events of a turn, for its caller, and events of a conversation, for its publisher.
 
-A turn emits each `TurnEvent` as it happens. Outside of the process, events have the form of `event_as_json`.
-
-A turn itself recalls and keeps; listeners observe and add. Each turn has one `Publisher`, such as the hooks of a
-runtime. Events are about sessions: a chat without stores publishes none.
+A turn itself recalls and keeps; listeners observe and add. A chat without stores publishes no events.
 """
 
 from __future__ import annotations

@@ -148,9 +148,9 @@ class OperationTool(Tool):
         touched = [] if operation.effect == "reads" else await self._reachable(given)
         try:
             result = await operation.run(self._context, "tool", given)
+        except SessionNotFound as error:
+            raise ToolError(str(error)) from None
         except SessionError as error:
-            if isinstance(error, SessionNotFound):
-                raise ToolError(str(error)) from None
             raise ToolError(f"the session cannot be read: {without_folders(str(error))}") from error
         return frame(**_changed_rows(operation, touched, given)) if result is None else _as_answer(operation, result)
 
@@ -272,13 +272,10 @@ def _changed_rows(operation: Operation, rows: Sequence[Observation], given: Mapp
 def _as_answer(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - one for each type
     match result:
         case ListPage(rows, next_cursor, total):
-            is_paged = "cursor" in operation.at("tool") and next_cursor
-            more = {"total": total} if total is not None else {}
-            return list_rows(
-                operation.gives, map(_item, rows), **more, **({"next_cursor": next_cursor} if is_paged else {})
-            )
+            cursor = next_cursor if "cursor" in operation.at("tool") else None
+            return list_rows(operation.gives, map(_item, rows), total=total, next_cursor=cursor)
         case MemoryRows(rows, missing):
-            return list_rows(operation.gives, map(in_full, rows), **({"missing": list(missing)} if missing else {}))
+            return list_rows(operation.gives, map(in_full, rows), missing=[*missing] or None)
         case Entries(session, rows, _):
             entries = [_item(entry) for entry in rows[::-1]]  # those at the end are kept first
             answer = list_rows(operation.gives, entries, session_id=session.id, title=session.title)
@@ -334,7 +331,7 @@ def frame(**parts: Any) -> Answer:
 
 
 def list_rows(name: str, rows: Iterable[Mapping[str, Any]], **parts: Any) -> Answer:
-    """Return an answer with as many rows as fit, from the first on, and how many are left out."""
+    """Return an answer with as many rows as fit, the number of those left out, and the parts that are not None."""
     rows = list(rows)
     kept: list[Mapping[str, Any]] = []
     room = LONGEST_ANSWER
@@ -343,8 +340,9 @@ def list_rows(name: str, rows: Iterable[Mapping[str, Any]], **parts: Any) -> Ans
         if kept and room < 0:
             break
         kept.append(row)
-    notes = [f"{len(rows) - len(kept)} more did not fit: ask for fewer, or only for those"] if kept != rows else []
-    return frame(**{name: kept}, **parts, **({"notes": notes} if notes else {}))
+    notes = [f"{len(rows) - len(kept)} more did not fit: ask for fewer, or only for those"] if kept != rows else None
+    found = {name: kept, **parts, "notes": notes}
+    return frame(**{each: part for each, part in found.items() if part is not None})
 
 
 def in_full(row: Observation) -> Answer:
