@@ -57,16 +57,6 @@ async def test_a_session_that_is_resumed_can_be_moved_to_another_project() -> No
         assert [record.project for record in await runtime.memory.list_sessions()] == [""]
 
 
-async def test_settings_reach_the_store() -> None:
-    _configure("[memory.basic_session]\nkv_cap = 2")
-    async with Runtime() as runtime:
-        session = await runtime.new_session()
-        assert session is not None
-        for key in "abc":
-            await session.kv_set(key, "v")
-        assert [entry.key for entry in await session.kv_entries()] == ["b", "c"]
-
-
 async def test_a_relative_cache_is_beside_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = Path("config.toml").resolve()
     config.write_text('[model]\nname = "scripted"\n[memory.observations]\ncache = "caches"', encoding="utf-8")
