@@ -1,9 +1,7 @@
 """Contracts that a store plug-in inherits, with their promises, and the base class of resources to close.
 
 A store object is opened once for an identity and shared by all sessions of it, so each operation names its session.
-A plug-in inherits the contracts that it implements; a session that uses it offers those operations. The
-keyword-only arguments of its constructor are its settings: `[memory.<name>]` in the configuration fills them, checked
-against their annotations.
+The keyword-only arguments of its constructor are its settings, checked against their annotations.
 
 Every operation is safe to call from many tasks at once, in any number of threads with an event loop each. A store that
 keeps files is safe between processes too. Reading needs no write permission, and writes nothing in `home`.
