@@ -184,5 +184,5 @@ def _error(folder: Path, message: str) -> ConfigError:
 
 
 def _settings(table: Table) -> Table:
-    """Return the settings in an `identity.toml`, which are those of the configuration file."""
+    """Return the part of an `identity.toml` that has the form of the configuration file."""
     return {key: value for key, value in table.items() if key not in OF_IDENTITY}

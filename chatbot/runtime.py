@@ -196,7 +196,7 @@ class Runtime(AsyncResource):
         return [] if session is None else await self.hooks.end(session.id)
 
     def calls(self, *, reply_tokens: int, payers: Sequence[Payer] = ()) -> Calls:
-        """Return what calls the model without a session: only the bill is kept of it."""
+        """Return the calls of the model for replies without a session, of which only the bill is kept."""
         budget = self.config.budget
         with observed(self._observer):
             return Calls(self.model, self.ledger, budget, reply_tokens=reply_tokens, payers=payers, clock=self._clock)

@@ -1,6 +1,6 @@
-"""Stores by their name in the configuration, and the backend of an identity by its address.
+"""Plug-ins by their name in the configuration, and the backend of an identity by its address.
 
-A name is an entry point of the group `chatbot.stores`, or `package.module:Class`.
+A name is that of an entry point in the group of the plug-in, such as `chatbot.stores`, or `package.module:Class`.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ SECRET = frozenset({"api_key", "env", "headers", "password", "secret", "token"})
 
 
 class PluginPoint(Struct, frozen=True):
-    """One group of plug-ins, with the terms for its errors."""
+    """One kind of plug-in: the group of its entry points, and its errors."""
 
     group: str
     own: Mapping[str, str]
@@ -48,7 +48,7 @@ class PluginPoint(Struct, frozen=True):
     broken: type[Exception]
     """Raised if the plug-in cannot be imported or used."""
     invalid: type[Exception]
-    """Raised for settings."""
+    """Raised for a wrong setting."""
 
     def installed(self) -> dict[str, EntryPoint]:
         """Return every installed plug-in by name, without importing any."""
@@ -83,7 +83,7 @@ class PluginPoint(Struct, frozen=True):
         return points[name].value
 
     def load_class(self, name: str, root: type[Plugin], *, beside: Path | None = None) -> type[Plugin]:
-        """Load a class that inherits `root`. Raises `broken` for a method unlike that of a contract beside `root`."""
+        """Load a class that inherits `root`. Raises `broken` unless its methods fit the contracts of that module."""
         plugin, what = self.load(name, beside=beside), f"the {self.noun} {name!r}"
         if not (inspect.isclass(plugin) and issubclass(plugin, root)):
             raise self.broken(f"{what} is {plugin!r:.80}, not a class that inherits {root.__name__}")
@@ -135,7 +135,7 @@ def _promise(method: Callable[..., Any]) -> str:
 
 
 def _fault(written: Callable[..., Any], promised: Callable[..., Any]) -> str:
-    """Return why a method cannot be called like the one that it implements; empty if it can."""
+    """Return why a method cannot be called like the promised one; empty if it can."""
     if not inspect.iscoroutinefunction(written):
         return "is not async"
     parameters = inspect.signature(promised).parameters.values()

@@ -28,7 +28,7 @@ _COMMANDS: TypeAdapter[Any] = TypeAdapter(Annotated[beta.BetaMemoryTool20250818C
 
 
 class MemoryFiles(BetaAsyncAbstractMemoryTool):
-    """Runs view, create, str_replace, insert, delete and rename; a file is a memory with its path in the metadata.
+    """The memory tool over memories: a file is a memory with its path in the metadata.
 
     Keys and passwords are redacted. A file that reads like instructions is not shown; its owner finds it with
     `chatbot memory list`.

@@ -23,7 +23,7 @@ class MemoryCallback(CustomLogger):
     """Recalls before a call and records after it.
 
     With `per_user`, both use the memory of the `user` that the call names. A call without one, or without `messages` by
-    name, raises a `ValueError` before anything is sent; `completion` does neither, and warns.
+    name, raises a `ValueError` before anything is sent. A call of `completion` only warns.
     """
 
     def __init__(self, memory: AgentMemory, *, per_user: bool = False, tokens: int = 2000, rows: int = 5) -> None:

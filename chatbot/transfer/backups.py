@@ -1,7 +1,7 @@
 """Backups: a sync with one file, which holds everything of an identity; and copies between storages, through a backup.
 
-A backup is checked to its end before anything is written, and restored by taking it in: an equal digest means that the
-result is equal. It is a zip archive of the files of a sync, with `backup.json` at its end.
+A backup is a zip archive of the files of a sync, with `backup.json` at its end. It is checked to its end before anything is
+written. After a restore, the storage has the digest of the backup, so it is equal.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ async def restore(
 ) -> dict[str, int]:
     """Restore a verified backup into a storage that is empty, or that only holds what the backup holds.
 
-    Returns how many sessions, memories and billed calls were written: all that it held then has the backup's digest.
+    Returns how many sessions, memories and billed calls were written; the storage then has the digest of the backup.
     Raises `ConfigError` if the storage holds something else, and `DamagedFile` if a record is invalid: nothing is
     written then. A later error says how much was written.
     """
@@ -131,7 +131,7 @@ async def restore(
 
 
 async def copy_storage(source: Home, target: Home, progress: Progress | None = None) -> tuple[Backup, dict[str, int]]:
-    """Copy everything that is kept of an identity; return the backup that it went through, and the counts of `restore`.
+    """Copy everything that is kept of an identity through a backup; return its head, and the counts of `restore`.
 
     Raises `MissingFolder` if the source holds nothing, and `ConfigError` if the target holds something else.
     """

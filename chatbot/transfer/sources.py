@@ -43,7 +43,7 @@ class Source:
     path: Path
     kind: str
     items: Items
-    """Every item in file order; one that cannot be imported is a `Skip`. Raises `DamagedFile` for a wrong file."""
+    """Items in file order; one that cannot be imported is a `Skip`. Iterating raises `DamagedFile`."""
 
 
 def open_source(path: Path) -> Source:

@@ -196,8 +196,8 @@ class Sync:
     def _find_own(self, names: list[str]) -> list[str]:
         """Find our files among these names; if one is lost, everything is given again. Return the names to read.
 
-        In a folder, files under our name that we do not know are of a copy of this storage, or of a killed sync: they
-        are read like those of others. On a server they mean that we are a copy: this machine takes a new name.
+        A file under our name that we do not know was written by a copy of this storage, or by a killed sync. In a
+        folder it is read like those of others. On a server it means that we are a copy, so we take a new name.
         """
         state = self.state
         self._ours = {name for name in names if name.startswith(f"{state.machine}/") or name in self.known.own}
@@ -218,7 +218,7 @@ class Sync:
                 return self._arrive()
         own = self.known.own
         lost = self._ours - own if self._ours and not self.place.keeps else own - self._ours
-        if lost:  # or, on a server, files that it took in and that are unknown here
+        if lost:  # in a folder, files that are gone; on a server, files that it took in and that we do not know
             self.known = union.PlaceState(taken=self.known.taken, own=own & self._ours)
         return names
 
@@ -442,7 +442,7 @@ class Sync:
             await put(lines)
         for name in stale:
             await asyncio.to_thread(self.place.drop, name)
-        there = ours & (self.known.own | self.known.taken) - {*stale}  # no files that could not be read
+        there = ours & (self.known.own | self.known.taken) - {*stale}  # without unreadable files
         self.known.own = {*(there if self.place.keeps or not files else ()), *files}
 
 

@@ -36,7 +36,7 @@ AHEAD = timedelta(days=2)
 """How far the clock of another machine may be ahead: records dated later are refused."""
 _LARGEST_UNPACKED = 256 << 20
 _LARGEST_DIRECTORY = 16 << 20
-"""Bytes of the list of an archive's members: some 300,000 of them."""
+"""Maximum bytes of an archive's directory, which lists some 300,000 members."""
 _Tokens = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
 _Amount = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
 """Dollars or seconds of one call: a negative value would raise a budget, a huge one exceed any."""
@@ -291,7 +291,7 @@ class Delivery:
 
 
 class _Bounded:
-    """A file that limits each read to the largest directory that an archive may have."""
+    """A file of which no read returns more than the largest directory."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file

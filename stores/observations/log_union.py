@@ -211,7 +211,7 @@ class Journal:
         for at, line in enumerate(self.lines):
             if known and blake2b(line, digest_size=8).digest() in known:
                 continue
-            if (event := self._event(at)) is not None:  # a purge is here for the rows that the erased one replaced
+            if (event := self._event(at)) is not None:  # of a purge, the rows that the erased one had replaced
                 found |= dict.fromkeys(event.ids if event.kind in COUNTING else (each for each, _ in parts_of(event)))
         return [each for each in found if each not in self.erased]
 
