@@ -88,6 +88,7 @@ def test_the_last_exchange_is_taken_back_asked_again_and_edited(start: Start) ->
     chat.type(" indeed\r", "three")
     chat.prompt()
     assert _said() == [("user", "a question indeed"), ("assistant", "three")]
+    chat.say("/undo 1", r"/undo takes no text: nothing was done \(type //undo 1 to send it")
     chat.say("/undo", "removed 'a question indeed'")
     chat.say("/undo", "nothing to remove")
     chat.say("/context", "the prompt for: a message such as hello")

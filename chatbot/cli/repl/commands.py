@@ -20,7 +20,7 @@ from chatbot.options import Options, Setup
 from chatbot.runtime import Runtime
 from chatbot.stores.access import project_words
 from chatbot.stores.base import TranscriptStore
-from chatbot.stores.errors import did_you_mean
+from chatbot.stores.errors import InvalidValue, did_you_mean
 from chatbot.stores.fields import how_many
 
 _LISTED = 20
@@ -76,8 +76,11 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         if verb in self.SHELL:
             await self._command(verb, rest)
             return NextStep()
-        command: Callable[[str], Awaitable[NextStep | None]] = getattr(self, f"do_{verb}")
-        return await command(rest) or NextStep()
+        command: Callable[..., Awaitable[NextStep | None]] = getattr(self, f"do_{verb}")
+        texts = [rest] if inspect.signature(command).parameters else []
+        if rest and not texts:
+            raise InvalidValue(f"{found} takes no text: nothing was done (type //{line[1:]} to send it as text)")
+        return await command(*texts) or NextStep()
 
     async def do_help(self, name: str) -> None:
         """List commands and keys, or explain a command: /help [NAME]."""
@@ -91,7 +94,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         self._screen.say("A path and pasted lines are sent as text; //word sends /word.", "dim")
         self._screen.say("Enter sends, Alt-Enter starts a new line, Ctrl-C stops a reply, Ctrl-D quits.", "dim")
 
-    async def do_new(self, _: str) -> None:
+    async def do_new(self) -> None:
         """Start a new session, in the same project: /new or /clear."""
         await self._start_session(self.session)
 
@@ -152,7 +155,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         more = ", with its memories" if moved else "" if name else "; /project NAME moves it"
         self._screen.say(f"this session is in {project_words(session.record.project)}{more}", "dim")
 
-    async def do_undo(self, _: str) -> None:
+    async def do_undo(self) -> None:
         """Remove the last exchange permanently.
 
         Its memories, its part of summaries and a title made from it are removed too. The effects of its tools, memories
@@ -165,7 +168,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         first_line = taken[0].content.partition("\n")[0]
         self._screen.say(f"removed {fitted(first_line, 60).strip()!r}", "dim")
 
-    async def do_retry(self, _: str) -> NextStep:
+    async def do_retry(self) -> NextStep:
         """Ask the last question again.
 
         The transcript keeps the earlier reply, which no model is shown.
@@ -176,7 +179,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
             return NextStep()
         return NextStep(say=asked, again=True)
 
-    async def do_edit(self, _: str) -> NextStep:
+    async def do_edit(self) -> NextStep:
         """Change the last question and ask it again, in your editor.
 
         The text from $VISUAL or $EDITOR replaces the last exchange; an unchanged text changes nothing.
@@ -226,7 +229,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         Setup.resolve(replace(self._options, identity=name))  # reports an unknown name before anything is closed
         return NextStep(identity=name)
 
-    async def do_usage(self, _: str) -> None:
+    async def do_usage(self) -> None:
         """Show the cost of this session."""
         from chatbot.cli.why import show_bill
 
@@ -250,7 +253,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         bundle, _ = await self.chat.dry_run(asked or "hello")
         self._screen.draw(context_picture(bundle, asked or "a message such as hello"))
 
-    async def do_compact(self, _: str) -> None:
+    async def do_compact(self) -> None:
         """Replace all but the last exchange with a summary.
 
         The window then starts with the last exchange and grows again. The transcript is unchanged; the summary is
@@ -264,7 +267,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         if compacted.summary:
             self._screen.say(compacted.summary, "dim")
 
-    async def do_exit(self, _: str) -> NextStep:
+    async def do_exit(self) -> NextStep:
         """Quit; the session is kept: /exit, /quit, /q or /bye."""
         return NextStep(leave=True)
 

@@ -55,8 +55,8 @@ class NextStep(Struct):
 class Slash:
     """Commands on the conversation in `session`, which they may replace with another.
 
-    Each is a method `do_<name>` that gets the text after the name. The first line of its docstring describes it;
-    `/help NAME` shows all of it.
+    Each is a method `do_<name>` that gets the text after the name; one without a parameter refuses a text. The first
+    line of its docstring describes it; `/help NAME` shows all of it.
     """
 
     def __init__(self, runtime: Runtime, screen: Screen) -> None:

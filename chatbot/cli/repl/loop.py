@@ -148,7 +148,7 @@ class Repl:
             self._screen.say(error_text(error), "ansired")
             return
         self._screen.say("this session was deleted elsewhere: the up arrow brings your message back", "ansired")
-        await self._commands.do_new("")
+        await self._commands.do_new()
 
     async def _is_deleted(self) -> bool:
         if (session := self._commands.session) is None:
