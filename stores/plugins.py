@@ -8,11 +8,11 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
-from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from operator import attrgetter
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from msgspec import Struct, ValidationError, convert
@@ -100,31 +100,27 @@ class PluginPoint(Struct, frozen=True):
     def convert_settings(self, table: str, classes: Sequence[type], settings: Mapping[str, Any]) -> dict[str, Any]:
         """Convert the settings to the types of the classes' annotations; `table` is their place in error messages.
 
-        Raises `invalid` for an unknown, missing or invalid setting, `broken` for annotations that cannot be evaluated.
+        Raises `invalid` for an unknown, missing or invalid setting, `broken` if an annotation cannot be evaluated.
         """
-        known = {name: found for each in classes for name, found in settings_of(each).items()}
+        known = {name: (found, each) for each in classes for name, found in settings_of(each).items()}
         for key in settings:
             if key not in known:
                 raise self.invalid(f"{table} has no setting {key!r}{errors.did_you_mean(key, known)}")
-        for key, found in known.items():
+        for key, (found, _) in known.items():
             if found.default is found.empty and key not in settings:
                 raise self.invalid(f"{table} needs the setting {key!r}, which has no default")
-        try:
-            hints = ChainMap(*(get_type_hints(each.__init__, include_extras=True) for each in classes if settings))  # type: ignore[misc]
-        except NameError as error:
-            raise self.broken(f"the settings in {table} cannot be read from the annotations: {error}") from error
-        checked = {}
+        checked, kind = {}, None
         for key, value in settings.items():
             try:
-                checked[key] = convert(value, hints.get(key, Any), strict=False)
+                kind = _kind_of(*known[key])
+                checked[key] = convert(value, kind, strict=False)
                 if not all(abs(number) <= GREATEST for number in _numbers_in(checked[key])):
                     raise ValidationError("the number is out of range")
             except ValidationError as error:
                 shown = "" if key in SECRET or isinstance(value, dict | list) else f" = {without_password(repr(value))}"
-                raise self.invalid(f"{table} {key}{shown}: {in_words(error, hints.get(key))}") from error
-            except TypeError as error:
-                why = f"the setting {key} in {table} has an annotation that cannot be checked: {error}"
-                raise self.broken(why) from error
+                raise self.invalid(f"{table} {key}{shown}: {in_words(error, kind)}") from error
+            except (NameError, TypeError) as error:
+                raise self.broken(f"the annotation of {key} in {table} cannot be used: {error}") from error
         return checked
 
 
@@ -155,6 +151,13 @@ def _numbers_in(value: object) -> Iterator[float]:
         yield from _numbers_in(each)
 
 
+def _kind_of(setting: inspect.Parameter, plugin: type) -> Any:
+    """Evaluate the annotation of a setting. Those of other parameters may name what only a type checker imports."""
+    names = getattr(inspect.unwrap(plugin.__init__), "__globals__", {})  # type: ignore[misc]
+    written = {} if setting.annotation is setting.empty else {"": setting.annotation}
+    return get_type_hints(SimpleNamespace(__annotations__=written), names, include_extras=True).get("", Any)
+
+
 def settings_of(plugin: type) -> dict[str, inspect.Parameter]:
     """Return the settings of a plug-in, by name."""
     parameters = inspect.signature(plugin).parameters.values()
@@ -173,7 +176,6 @@ STORES = PluginPoint(
     broken=errors.BrokenStore,
     invalid=errors.InvalidSettings,
 )
-
 
 _IN_A_DATABASE = {
     "basic_session": "chatbot.stores.postgres.sessions_store:PostgresSessionStore",
@@ -214,8 +216,6 @@ def open_store(name: str, home: Home, settings: Mapping[str, Any], *, beside: Pa
 
 def convert_store_settings(name: str, store: type[Store], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the settings to the types of the constructor's annotations. Raises `InvalidSettings`."""
-    if not settings and name in STORES.own:
-        return {}
     return STORES.convert_settings(f"[memory.{name}]", (store,), settings)
 
 

@@ -1,7 +1,7 @@
 """Backups: a sync with one file, which holds everything of an identity; and copies between storages, through a backup.
 
-A backup is a zip archive of the files of a sync, with `backup.json` at its end. It is checked to its end before anything is
-written. After a restore, the storage has the digest of the backup, so it is equal.
+A backup is a zip archive of the files of a sync, with `backup.json` at its end. All of it is checked before anything is
+written. After a restore, the storage has the digest of the backup: both hold the same.
 """
 
 from __future__ import annotations

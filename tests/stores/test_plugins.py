@@ -25,7 +25,7 @@ class Unfinished(KeyValueStore):
     async def kv_entries(self, session): ...
 
 class Own(Unfinished):
-    def __init__(self, home, *, greeting: Literal["hi", "hello"] = "hi", size: int = 3):
+    def __init__(self, home: "OnlyForTypeCheckers", *, greeting: Literal["hi", "hello"] = "hi", size: int = 3):
         super().__init__(home)
         self.greeting, self.size = greeting, size
     async def forget_session(self, session): ...
@@ -121,8 +121,7 @@ def test_whatever_a_module_raises_when_it_is_imported_names_the_store(tmp_path: 
 def test_annotations_that_cannot_be_read_are_said_to_be_the_trouble(tmp_path: Path) -> None:
     source = "from __future__ import annotations\n" + OWN.replace("size: int", "size: Nowhere")
     (tmp_path / f"hints_{tmp_path.name}.py").write_text(source, encoding="utf-8")
-    open_store(f"hints_{tmp_path.name}:Own", tmp_path, {}, beside=tmp_path)  # without settings they are not needed
-    with pytest.raises(BrokenStore, match=r"annotations.*Nowhere"):
+    with pytest.raises(BrokenStore, match=r"annotation of size in .*Nowhere"):
         open_store(f"hints_{tmp_path.name}:Own", tmp_path, {"size": 3}, beside=tmp_path)
 
 
