@@ -230,12 +230,11 @@ class Importer:
         """Create the session under its own id, or a new one if that is taken."""
         given = item.record
         agent = given.agent_id if given.agent_id in self.agents else self.agent
-        record = self._record(agent, given.title, given.created_at, given.used_at, origin)
-        free = record.id if given.id in self._here or await self.memory.is_taken(given.id) else given.id
-        record = structs.replace(record, id=free, parent=given.parent, clearance=given.clearance)
-        record = structs.replace(record, project=given.project or record.project, archived_at=given.archived_at)
-        sensitivity = max(record.sensitivity, given.sensitivity, key=SENSITIVITIES.index)
-        record = structs.replace(record, sensitivity=sensitivity)
+        new = self._record(agent, given.title, given.created_at, given.used_at, origin)
+        free = new.id if given.id in self._here or await self.memory.is_taken(given.id) else given.id
+        kept = {"parent": given.parent, "clearance": given.clearance, "archived_at": given.archived_at}
+        sensitivity = max(new.sensitivity, given.sensitivity, key=SENSITIVITIES.index)
+        record = structs.replace(new, id=free, project=given.project or new.project, sensitivity=sensitivity, **kept)
         if not item.remembered.observations:
             record = await self._remember_said(record, item.entries, given.id)
         receipts = [{**receipt, "session": record.id} for receipt in item.receipts]
