@@ -116,6 +116,8 @@ def _edit_source(at: Path | str, file: Path | None) -> str:
 
 STORAGE = "storage"
 _OBSERVATIONS = "observations"
+_FULL = {ENOSPC, EDQUOT}
+"""Errors of a full disk."""
 _LONGEST_WAIT_S = 30.0
 """Maximum seconds for the answer of a store plug-in."""
 
@@ -142,15 +144,19 @@ def _places(setup: Setup) -> Iterator[Finding]:
         yield Finding(STORAGE, "bad", str(problem))
     elif problem:
         what = f"{home} is not writable ({problem.strerror}): nothing new is stored"
-        look = "df -h" if problem.errno in {ENOSPC, EDQUOT} else "ls -ld"
+        look = "df -h" if problem.errno in _FULL else "ls -ld"
         yield Finding("places", "note" if problem.errno == EROFS else "bad", what, f"{look} {shell_word(home)}")
     caches = setup.config.memory.get(_OBSERVATIONS, {}).get("cache")
     cache = Path(caches) if caches else user_cache_path("chatbot")
     is_used = any(_OBSERVATIONS in agent.memory for agent in setup.config.agents.values())
     if is_used and (problem := unwritable(cache)):
-        what = f"the cache folder {cache} is not writable ({problem.strerror}): set cache in [memory.observations]"
-        place = ("memory", _OBSERVATIONS, "cache") if caches else ("memory",)
-        yield Finding("places", "bad", what, _edit_command(setup, *place))
+        what = f"the cache folder {cache} is not writable ({problem.strerror})"
+        edit = _edit_command(setup, *(("memory", _OBSERVATIONS, "cache") if caches else ("memory",)))
+        if problem.errno in _FULL:
+            there = next(each for each in (cache, *cache.absolute().parents) if each.exists())
+            yield Finding("places", "bad", what, f"df -h {shell_word(there)}")
+        else:
+            yield Finding("places", "bad", f"{what}: set cache in [memory.observations]", edit)
 
 
 def _programs(setup: Setup) -> Iterator[Finding]:

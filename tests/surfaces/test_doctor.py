@@ -477,11 +477,12 @@ def test_tools_of_plug_ins_are_made(tool: str, state: str, words: str, config_is
 
 
 def test_of_a_full_disk_the_free_space_is_looked_at(small_disk: Path, config_is_asked_for: None) -> None:
-    Path("config.toml").write_text(f'identities = "{small_disk}"\n[model]\nname = "scripted"\n', encoding="utf-8")
+    cache = f'[memory.observations]\ncache = "{small_disk}/cache"\n'
+    Path("config.toml").write_text(f'identities = "{small_disk}"\n[model]\nname = "scripted"\n{cache}', "utf-8")
     ok("ask", "hello")
     disk.fill(small_disk)
-    [found] = [finding for finding in findings(code=True) if finding["subject"] == "places"]
-    assert found["command"] == f"df -h {small_disk}/ada/memory"
+    found = [finding["command"] for finding in findings(code=True) if finding["subject"] == "places"]
+    assert found == [f"df -h {small_disk}/ada/memory", f"df -h {small_disk}/cache"]
 
 
 CANNOT_WORK = [
