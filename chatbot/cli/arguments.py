@@ -251,7 +251,7 @@ def _token(parser: argparse.ArgumentParser) -> None:
         "token add shop --for ada --clearance full --namespace shop",
         "token add prometheus --metrics",
     )
-    add = add_action(actions, "add", "create a token, shown only once", *examples)
+    add = add_action(actions, "add", "add a token, shown only once", *examples)
     add.add_argument("label", help="label, such as its owner or purpose")
     option(add, "--for", "NAME", "identity that the token opens; repeat for more", dest="identities", action="append")
     opens = add.add_mutually_exclusive_group(required=True)
@@ -457,7 +457,7 @@ COMMANDS = {
     "serve": Command("serve:run", "start the HTTP server", ["serve", "serve -i grace --port 8001"], _serve),
     "token": Command(
         "users:run_token",
-        "create, list, limit and revoke tokens of the HTTP server",
+        "add, list, limit and revoke tokens of the HTTP server",
         ["token add laptop --for ada --clearance full", "token list"],
         _token,
     ),
