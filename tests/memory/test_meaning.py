@@ -384,7 +384,6 @@ LONG = "It is so cold here. " * 6
         (f"xx xx. yyy. {LONG}", ["xx xx. yyy. …"]),
         (f"{LONG}xx xx. It was late. yyy.", ["… xx xx. … yyy."]),
         (f"xx. {LONG}yyy. xx. It was. {LONG}", ["… yyy. xx. …"]),
-        ("xx xx. yyy. It was late.", []),
         (f"xx xx yyy {LONG.replace('.', '')}", []),
         (f"xx xx. yyy. {LONG * 20}", []),
     ],
