@@ -59,8 +59,8 @@ _GAPS, _GAPS_S = 16, 5.0
 _MOST_ASKED = 64
 _MOST_COMPARED = 250
 """Characters of a text that are compared word by word."""
-_SHORT, _LONG, _SHOWN = 120, 1_000, 2
-"""Characters above which, and up to which, the closest sentences of a text are chosen, and how many they are."""
+_SHORT, _LONG, _SHOWN, _SHOWN_IN_ALL = 120, 1_000, 2, 8
+"""Characters above which, and up to which, the closest sentences of a text are chosen: two, or more of few texts."""
 _NEIGHBOURS = 0.3
 """Share of the closeness of the sentences before and after that is added to that of a sentence."""
 _POLITE_S = 0.05
@@ -183,14 +183,16 @@ class Meaning(AsyncResource):
         parts: dict[str, list[str]] = {}
         shown = defaultdict[str, set[int]](set)
         for question, rows in asked.items():
-            said = {row.id: row.user_text for row in rows if not (row.title or row.narrative)}  # else it was corrected
-            parts |= {each: sentences_of(text) for each, text in said.items() if _SHORT < len(text) <= _LONG}
-            cut = {each: [part[:_MOST_COMPARED] for part in parts.get(each, ())] for each in said}
-            close = await self._compare(question, [part for found in cut.values() for part in found])
-            for each, found in cut.items():
-                if len(found) > _SHOWN and any(part in close for part in found):
-                    shown[each] |= _closest([close.get(part, 0.0) for part in found])
-        return {each: _marked(parts[each], sorted(chosen)) for each, chosen in shown.items()}
+            most = max(_SHOWN, _SHOWN_IN_ALL // max(len(rows), 1))
+            said = {row.id: sentences_of(row.user_text) for row in rows if _is_long(row)}
+            compared = [part[:_MOST_COMPARED] for found in said.values() if len(found) > most for part in found]
+            close = await self._compare(question, compared)
+            for each, found in said.items():
+                near = [close.get(part[:_MOST_COMPARED], 0.0) for part in found]
+                shown[each] |= _closest(near, most if any(near) else len(found))
+            parts |= said
+        cut = {each: sorted(chosen) for each, chosen in shown.items() if len(chosen) < len(parts[each])}
+        return {each: _marked(parts[each], chosen) for each, chosen in cut.items()}
 
     async def _compare(self, question: str, texts: Sequence[str]) -> dict[str, float]:
         """Return how close each text is to a question, word by word, without those that cannot be compared so now."""
@@ -419,11 +421,15 @@ _LEANING = 3.0
 """Weight of a question in its vector, relative to all lines."""
 
 
-def _closest(closeness: Sequence[float]) -> set[int]:
+def _is_long(row: Observation) -> bool:
+    return _SHORT < len(row.user_text) <= _LONG and not (row.title or row.narrative)  # else it was corrected
+
+
+def _closest(closeness: Sequence[float], most: int) -> set[int]:
     """Return the numbers of the sentences that are closest together with their neighbours."""
     around = zip([0.0, *closeness], closeness, [*closeness[1:], 0.0], strict=False)
     best = [own + _NEIGHBOURS * (before + after) for before, own, after in around]
-    return {*nlargest(_SHOWN, range(len(best)), key=best.__getitem__)}
+    return {*nlargest(most, range(len(best)), key=best.__getitem__)}
 
 
 def _marked(sentences: Sequence[str], shown: Sequence[int]) -> str:

@@ -150,15 +150,17 @@ async def test_a_long_note_is_recalled_into_a_chat_by_what_answers(tmp_path: Pat
 
 
 async def test_of_a_message_at_length_the_sentences_that_answer_are_shown(tmp_path: Path) -> None:
-    said = (
-        "What a day it was! The bus was late again and I stood in the rain for ages. The vet says Biscuit must have "
-        "her tablets at noon, with food. Then my neighbour wanted to talk about the hedge. Anyway, is soup a dinner?"
-    )
-    model, receipts = ScriptedModel(["It is.", "At noon."]), []
+    fact = "Biscuit must have her tablets at noon, with food."
+    seen = [
+        f"The vet looked at the {each} of Biscuit."
+        for each in ("ears", "nose", "paws", "tail", "eyes", "teeth", "coat")
+    ]
+    texts = (" ".join(["What a day!", *seen[:4], fact, *seen[4:]]), "When does Biscuit get her tablets?")
+    model, receipts = ScriptedModel(["So it is."] * 2), []
     async with MemorySystem(tmp_path / "memory", clock=Clock(), embedder=LocalEmbedder()) as memory:
-        for text in (said, "When does Biscuit get her tablets?"):
+        for text in texts:
             session = await memory.create_session(["basic_session", "observations"], "chat")
             receipts.append(await chat_of(model, session, tmp_path / "ledger", clock=Clock()).turn(text))
-    assert "The vet says Biscuit must have her tablets at noon, with food." in sent(model)
-    assert "the hedge" not in sent(model)
+    assert fact in sent(model)
+    assert "What a day" not in sent(model)
     assert receipts[-1].memory["excerpts"] == receipts[-1].memory["injected"] != []
