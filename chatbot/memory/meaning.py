@@ -59,8 +59,8 @@ _GAPS, _GAPS_S = 16, 5.0
 _MOST_ASKED = 64
 _MOST_COMPARED = 250
 """Characters of a text that are compared word by word."""
-_SHORT, _LONG, _SHOWN, _SHOWN_IN_ALL = 120, 1_000, 2, 8
-"""Characters above which, and up to which, the closest sentences of a text are chosen: two, or more of few texts."""
+_SHORT, _LONG, _SHOWN = 120, 1_000, 2
+"""Characters above which, and up to which, the closest sentences of a text are chosen, and how many at least."""
 _NEIGHBOURS = 0.3
 """Share of the closeness of the sentences before and after that is added to that of a sentence."""
 _POLITE_S = 0.05
@@ -175,15 +175,15 @@ class Meaning(AsyncResource):
         close = await self._compare(question, [*texts.values()])
         return {each: close[text] for each, text in texts.items() if text in close}
 
-    async def closest_sentences(self, asked: Mapping[str, Sequence[Observation]]) -> dict[str, str]:
+    async def closest_sentences(self, asked: Mapping[str, Sequence[Observation]], in_all: int = 0) -> dict[str, str]:
         """Return by id the sentences of a person's words that are closest to a question about its row, with marks.
 
-        Without rows whose words are few, or so many that it takes too long, or that cannot be compared now.
+        Two of each row, or more if they are at most `in_all` for a question. Without what is short or not compared now.
         """
         parts: dict[str, list[str]] = {}
         shown = defaultdict[str, set[int]](set)
         for question, rows in asked.items():
-            most = max(_SHOWN, _SHOWN_IN_ALL // max(len(rows), 1))
+            most = max(_SHOWN, in_all // max(len(rows), 1))
             said = {row.id: sentences_of(row.user_text) for row in rows if _is_long(row)}
             compared = [part[:_MOST_COMPARED] for found in said.values() if len(found) > most for part in found]
             close = await self._compare(question, compared)
