@@ -28,7 +28,7 @@ from chatbot.errors import ContextTooLong
 from chatbot.messages import Message, ToolSpec, ends_of
 from chatbot.models.model import LARGEST_REPLY_SHARE, Disclosure, Model, estimate, estimate_text
 from chatbot.operations import tool_names
-from chatbot.stores.text.analysis import terms
+from chatbot.stores.text.analysis import terms, with_neighbours
 
 _LEFT_OUT = "…"
 _MOST_READ = 200_000
@@ -110,8 +110,7 @@ def _by_rating(
     held = [words & {*terms(text)} for text in contents]
     holders = Counter(word for each in held for word in each)
     own = [sum(math.log1p(len(passages) / holders[word]) for word in each) for each in held]
-    before, after = [0.0, *own], [*own[1:], 0.0]
-    ratings = {passage: own[at] + _NEIGHBOURS * (before[at] + after[at]) for at, passage in enumerate(passages)}
+    ratings = dict(zip(passages, with_neighbours(own, _NEIGHBOURS), strict=True))
     good = [each for each in passages if ratings[each] > 0]
     return sorted(good, key=lambda each: -ratings[each]) if good else passages
 

@@ -41,7 +41,7 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Progress, best_cosines
 from chatbot.stores.records import Vector, chunks, unit
 from chatbot.stores.span import span
-from chatbot.stores.text.analysis import is_question, sentences_of, terms
+from chatbot.stores.text.analysis import is_question, sentences_of, terms, with_neighbours
 
 logger = logging.getLogger(__name__)
 
@@ -427,8 +427,7 @@ def _is_long(row: Observation) -> bool:
 
 def _closest(closeness: Sequence[float], most: int) -> set[int]:
     """Return the numbers of the sentences that are closest together with their neighbours."""
-    around = zip([0.0, *closeness], closeness, [*closeness[1:], 0.0], strict=False)
-    best = [own + _NEIGHBOURS * (before + after) for before, own, after in around]
+    best = with_neighbours(closeness, _NEIGHBOURS)
     return {*nlargest(most, range(len(best)), key=best.__getitem__)}
 
 
