@@ -26,6 +26,7 @@ from chatbot.memory.erasure import marks_of
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.profile_lines import OWN, ProfileLine
 from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, RankedMemory, Recollection
+from chatbot.memory.standing import StandingAnswer
 from chatbot.memory.writing import STARTUP, AddResult, Draft, add_drafts
 from chatbot.messages import FENCE, ends_of, without_blocks
 from chatbot.models.model import Disclosure, estimate_text
@@ -191,13 +192,7 @@ class ConversationMemory:
         rows = [*((row, 1.0) for row in tasks), *((each.observation, each.score) for each in hits if each.observation)]
         lines = await self._profile(asked, recollection, [each.id for each in hits[:_WITH_PROFILE_LINES]])
         answers = await self._memory.standing(pinned=True, sensitivities=OWN)
-        read_anyway = {*in_window, *(row.id for row, _ in rows)}
-        pinned = {
-            row.id: (row, each.question)
-            for each in answers
-            for row in each.rows
-            if row.id not in read_anyway and not _is_in(client_text, row)
-        }
+        pinned = _pinned(answers, {*in_window, *(row.id for row, _ in rows)}, client_text)
         beside = [*(line.row for line in lines), *(row for row, _ in pinned.values())]
         withheld |= {row.id for row in beside if row.sensitivity not in may_send}
         given = [*(row for row, _ in rows), *index, *(row for row in beside if row.id not in withheld)]
@@ -474,6 +469,12 @@ def _record(
         record["judged"] = {"needs_memory": score >= _NEEDLESS, "score": score}
     found = {name: list(getattr(block, name)) for name in ("excerpts", "quoted", "listed", "profile")}
     return record | {name: ids for name, ids in found.items() if ids}
+
+
+def _pinned(answers: Iterable[StandingAnswer], given: Collection[str], sent: str) -> dict[str, tuple[Observation, str]]:
+    """Return by id the rows that answer pinned questions, with these, except rows that the model reads anyway."""
+    found = {row.id: (row, each.question) for each in answers for row in each.rows}
+    return {each: kept for each, kept in found.items() if each not in given and not _is_in(sent, kept[0])}
 
 
 def _is_in(messages: str, row: Observation | None) -> bool:
