@@ -21,7 +21,7 @@ from chatbot.cli.options import setup_of
 from chatbot.cli.output import ask_yes_or_no, check_can_ask, say, say_result, warn
 from chatbot.cli.repl.editor import edit_text
 from chatbot.config import without_keys
-from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file, own_identities, read_toml, reading
+from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file, read_toml, reading
 from chatbot.errors import ConfigError
 from chatbot.identity import trust_identity
 from chatbot.options import Options, Setup
@@ -161,7 +161,7 @@ def current_text(path: Path, new: str | None = None) -> str:
     with reading(path):
         if path.exists():
             return path.read_text(encoding="utf-8")
-    return f"{HEADER}identities = {toml_text(own_identities())}\n" if new is None else new
+    return HEADER if new is None else new
 
 
 def document_of(path: Path, new: str | None = None) -> tomlkit.TOMLDocument:

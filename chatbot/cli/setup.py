@@ -26,7 +26,7 @@ from chatbot.cli.model_servers import ModelServer, ask_servers
 from chatbot.cli.models import cells, read_key
 from chatbot.cli.output import ask_line, ask_yes_or_no, say, say_json, say_result, say_table, warn
 from chatbot.config import Config, ModelSettings, ProviderSettings
-from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, own_identities
+from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings
 from chatbot.errors import ConfigError, ModelError
 from chatbot.identity import DEFAULT_PERSONA, Identity, Persona, check_name, persona_folder, personas
 from chatbot.identity import FILE_NAME as IDENTITY_NAME
@@ -41,7 +41,7 @@ from chatbot.stores.errors import InvalidValue, did_you_mean
 
 _CONFIG = """\
 identity = {identity}
-{identities}
+
 [model]
 name = {model}  # or any LiteLLM model; its key comes from the provider's usual variable
 """
@@ -66,8 +66,7 @@ async def run_init(args: argparse.Namespace) -> None:
     check_name(name or Config().identity)
     wrote = []
     if not file.exists():
-        place = f"identities = {toml_text(own_identities())}\n" if file == own else ""  # or next to the file
-        text = HEADER + _CONFIG.format(identity=toml_text(name), identities=place, model=toml_text(model))
+        text = HEADER + _CONFIG.format(identity=toml_text(name), model=toml_text(model))
         await asyncio.to_thread(write_atomically, file, text)
         wrote.append(file)
     config = Settings.read(file, environ={})

@@ -244,9 +244,14 @@ def test_a_file_that_was_changed_while_it_is_edited_is_replaced_only_if_the_user
     assert path.read_text(encoding="utf-8").endswith("seed = 1\n# mine# mine\n")
 
 
-def test_memories_stay_where_they_are_when_the_first_setting_is_set() -> None:
+@pytest.mark.parametrize("words", [("config", "set", "terminal.vi", "true"), ("init", "--model", "scripted")])
+def test_memories_stay_where_they_are_with_the_first_setting_and_move_with_the_home(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
     ok("memory", "add", "The heating is serviced in May")
-    ok("config", "set", "terminal.vi", "true")
+    ok(*words)
+    assert "heating" in ok("memory", "search", "heating")
+    monkeypatch.setenv("HOME", str(Path.home().rename(f"{Path.home()}-moved")))
     assert "heating" in ok("memory", "search", "heating")
 
 
@@ -384,15 +389,6 @@ def test_what_is_no_model_server_is_passed_over(said: bytes) -> None:
 
     with answering(Saying, socketserver.TCPServer) as at:
         assert at not in [server.api_base for server in find_servers([at])]
-
-
-def test_a_question_is_broken_between_words() -> None:
-    asking = Terminal("setup", columns=60)
-    lines = asking.see(r"\[y/N\]").splitlines()
-    assert [line.strip() for line in lines] == [" ".join(line.split()) for line in lines]
-    assert "vLLM" in asking.text
-    asking.type(CTRL_C)
-    asking.ended(130)
 
 
 def test_nothing_is_looked_for_without_a_yes_and_never_beyond_this_machine(server: str) -> None:
