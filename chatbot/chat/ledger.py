@@ -78,6 +78,13 @@ class Bill(Struct):
         """Input and output tokens together."""
         return self.input_tokens + self.output_tokens
 
+    @property
+    def cost(self) -> str:
+        """The cost as text, such as `$0.1234`; if some is not known, `over $0.1234` or `cost unknown`."""
+        if not self.calls_of_unknown_cost:
+            return usd_text(self.cost_usd)
+        return f"over {usd_text(self.cost_usd)}" if self.cost_usd else "cost unknown"
+
     def add(self, other: Bill) -> None:
         """Add another bill."""
         for name in _SUMMED:
@@ -129,12 +136,9 @@ def calls_in(receipts: Iterable[Mapping[str, Any]]) -> list[Call]:
     return list(parse_calls(call for receipt in receipts for call in receipt.get("calls", ())))
 
 
-def cost_text(cost_usd: float, *, is_known: bool = True) -> str:
-    """Format US dollars, below one with four decimals; if some are not known, as `over $0.1234` or `cost unknown`."""
-    if not (is_known or cost_usd):
-        return "cost unknown"
-    text = f"${cost_usd:.{2 if cost_usd >= 1 or cost_usd == 0 else 4}f}"
-    return text if is_known else f"over {text}"
+def usd_text(amount: float) -> str:
+    """Format US dollars, below one with four decimals."""
+    return f"${amount:.{2 if amount >= 1 or amount == 0 else 4}f}"
 
 
 _SHORTEST_REPLY = 16

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import structs
 
-from chatbot.chat.ledger import NO_QUOTA, Quota, cost_text
+from chatbot.chat.ledger import NO_QUOTA, Quota, usd_text
 from chatbot.cli.options import expand_home, setup_of
 from chatbot.cli.output import Columns, age, say, say_columns, say_json, say_result, waiting, warn
 from chatbot.cli.sessions.moving import new_file
@@ -128,13 +128,12 @@ def changed_quota(quota: Quota, day_usd: float | None, day_tokens: int | None) -
 
 def today(account: Account) -> str:
     """Return today's spending and its limit: `$0.12, 3,400 tokens of $0.50`."""
-    spent = account.spent
-    used = f"{cost_text(spent.cost_usd, is_known=not spent.calls_of_unknown_cost)}, {spent.tokens:,} tokens"
+    used = f"{account.spent.cost}, {account.spent.tokens:,} tokens"
     return used if account.quota == NO_QUOTA else f"{used} of {_limits(account.quota)}"
 
 
 def _limits(quota: Quota) -> str:
-    usd = [cost_text(quota.day_usd)] if quota.day_usd else []
+    usd = [usd_text(quota.day_usd)] if quota.day_usd else []
     return " and ".join([*usd, *([f"{quota.day_tokens:,} tokens"] if quota.day_tokens else [])]) or "no limit"
 
 

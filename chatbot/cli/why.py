@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in, cost_text, sum_of
+from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in, sum_of
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import ending, memory_line, nothing_considered, outcomes, with_calls
 from chatbot.cli.options import chosen_session, options_of, setup_of
@@ -99,7 +98,7 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
         say_marked(f"cut to fit: {each['what']} · {each['kept']:,} of {each['tokens']:,} tokens")
     bill = bill_of(calls_in([receipt]))
     calls = how_many(bill.calls, "model call") if bill.calls else "no billed model call"
-    say(f"{calls} · {_cost(bill)} · {receipt.get('seconds', 0)} s")
+    say(f"{calls} · {bill.cost} · {receipt.get('seconds', 0)} s")
     for notice in receipt.get("notices", []):
         say(f"notice: {notice}")
 
@@ -164,9 +163,6 @@ def _show(bundle: PromptBundle) -> None:
         say(f"left out, as the window is full: {', '.join(bundle.dropped)}")
 
 
-_HEAD = ("purpose", "calls", "tokens in", "cached", "tokens out", "cost")
-
-
 async def run_usage(args: argparse.Namespace) -> None:
     """Print the bill of one session, or of the identity."""
     setup = setup_of(args)
@@ -204,32 +200,22 @@ async def _print_days(setup: Setup, args: argparse.Namespace) -> None:
     elif not bill.calls:
         say("No model calls yet")
     else:
-        cost = _sum_line(days, "cost", lambda bill: bill.cost_usd, _cost)
-        tokens = _sum_line(days, "tokens", lambda bill: bill.tokens, lambda bill: f"{bill.tokens:,}")
-        say("\n".join([*cost, *tokens, ""]))
+        if bill.cost_usd:
+            most = max(days, key=lambda day: days[day].cost_usd)
+            say(f"cost in {len(days)} days: {bill.cost}, most on {most}: {days[most].cost}")
+        if bill.tokens:
+            most = max(days, key=lambda day: days[day].tokens)
+            say(f"tokens in {len(days)} days: {bill.tokens:,}, most on {most}: {days[most].tokens:,}")
+        say("")
         show_bill(bill)
-
-
-def _sum_line(
-    days: Mapping[date, Bill], title: str, figure: Callable[[Bill], float], as_text: Callable[[Bill], str]
-) -> list[str]:
-    """Return the sum of a figure and its highest day as a line; no line if the sum is 0."""
-    if not any(map(figure, days.values())):
-        return []
-    most = max(days, key=lambda day: figure(days[day]))
-    return [f"{title} in {len(days)} days: {as_text(sum_of(days.values()))}, most on {most}: {as_text(days[most])}"]
-
-
-def _cost(bill: Bill) -> str:
-    return cost_text(bill.cost_usd, is_known=not bill.calls_of_unknown_cost)
 
 
 def show_bill(bill: Bill) -> None:
     """Print the bill as a table with a line per purpose."""
     purposes = [_bill_line(purpose, part) for purpose, part in sorted(bill.by_purpose.items())]
-    say_table(_HEAD, [*purposes, _bill_line("all", bill)])
+    say_table(("purpose", "calls", "tokens in", "cached", "tokens out", "cost"), [*purposes, _bill_line("all", bill)])
 
 
 def _bill_line(name: str, bill: Bill) -> list[str]:
     figures = (bill.calls, bill.input_tokens, bill.cached_tokens, bill.output_tokens)
-    return [name, *(f"{figure:,}" for figure in figures), _cost(bill)]
+    return [name, *(f"{figure:,}" for figure in figures), bill.cost]

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec.structs import asdict, replace
 
 from chatbot.chat.calls import Calls
-from chatbot.chat.ledger import Ledger, bill_of, cost_text
+from chatbot.chat.ledger import Ledger, bill_of
 from chatbot.cli.bind import given_of
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.memory.results import show, show_changed
@@ -253,8 +253,7 @@ def _show_facts(run: VerbRun, facts: Sequence[dict[str, Any]], dropped: Sequence
         say_table(("type", "outcome", "subject", "fact"), map(_row, facts))
     else:
         say("the model found no facts")
-    cost_known = not bill.calls_of_unknown_cost
-    say(f"{how_many(bill.calls, 'model call')} · {cost_text(bill.cost_usd, is_known=cost_known)}")
+    say(f"{how_many(bill.calls, 'model call')} · {bill.cost}")
 
 
 def _row(fact: dict[str, Any]) -> list[str]:

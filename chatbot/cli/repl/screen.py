@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from prompt_toolkit import print_formatted_text
 from prompt_toolkit.formatted_text import FormattedText
 
-from chatbot.chat.ledger import bill_of, cost_text
+from chatbot.chat.ledger import bill_of
 from chatbot.cli.output import printable, wrapped
 from chatbot.stores.records import TranscriptEntry
 
@@ -62,7 +62,7 @@ class Screen:
             receipt.model,
             f"{bill.input_tokens:,} in{f' ({bill.cached_tokens:,} cached)' if bill.cached_tokens else ''}",
             f"{bill.output_tokens:,} out",
-            cost_text(bill.cost_usd, is_known=not bill.calls_of_unknown_cost),
+            bill.cost,
             f"{receipt.seconds:.1f} s",
         ]
         if receipt.finish not in {"stop", "empty"}:

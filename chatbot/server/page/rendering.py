@@ -23,7 +23,7 @@ from starlette.types import Scope
 
 from chatbot.allowed import is_loopback
 from chatbot.attachments import is_image
-from chatbot.chat.ledger import cost_text
+from chatbot.chat.ledger import usd_text
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionRecord
 from chatbot.memory.scope import utc_now
@@ -175,7 +175,6 @@ def _templates() -> Environment:
         ago=ago,
         anchor=lambda text: re.sub(r"[^0-9A-Za-z]", "-", text),
         capitalize_first=lambda text: text if _NAME.match(text) else text[:1].upper() + text[1:],
-        cost=cost_text,
         day=day,
         happened=lambda kind: _HAPPENED.get(kind, kind),
         markdown=render,
@@ -183,6 +182,7 @@ def _templates() -> Environment:
         span_of_days=span_of_days,
         shortened=lambda value: shorten(as_words(value), 300),
         title_of=lambda row: shorten(row.headline, 120),
+        usd=usd_text,
         as_words=as_words,
     )
     templates.globals.update(assets=addresses(), is_image=is_image)
