@@ -13,10 +13,7 @@ All methods block: async callers hop into a thread once for each operation.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import shlex
-import string
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -52,31 +49,8 @@ RecordChange = Callable[[Record], Record | None]
 ATTACHMENTS = "attachments"
 """Name of the blobs of a session: the files that its messages name."""
 
-_PLAIN = f"{string.ascii_letters}{string.digits}/._-".encode()
-
 Mark = object
 """Position up to which some lines were read. Its meaning is the engine's."""
-
-
-def shell_word(path: object) -> str:
-    """Return the path quoted for bash, zsh and ksh, with control and invisible characters escaped."""
-    text = str(path)
-    if text.isprintable():
-        return shlex.quote(text)
-    escaped = "".join(chr(byte) if byte in _PLAIN else f"\\x{byte:02x}" for byte in os.fsencode(text))
-    return f"$'{escaped}'"
-
-
-DEEPEST = 8
-"""Levels of folders that are examined; ours are four."""
-
-
-def below(folder: Path) -> Iterator[Path]:
-    """Yield all files, folders and links below, down to `DEEPEST`. Those removed meanwhile may be included or not."""
-    for parent, folders, files in os.walk(folder):
-        yield from (Path(parent, name) for name in (*folders, *files))
-        if len(Path(parent).relative_to(folder).parts) >= DEEPEST:
-            folders.clear()
 
 
 class Reading(Struct, frozen=True):

@@ -23,7 +23,6 @@ from typing import Any
 from platformdirs import user_cache_path
 
 from chatbot.stores import files
-from chatbot.stores.backend import below
 from chatbot.stores.errors import ReadOnlyFolder, StoreFailed, UnsafePath
 from chatbot.stores.home import Address, Home
 from chatbot.stores.log import Shelf, ShelfWriter
@@ -75,7 +74,7 @@ class Cache:
 
     def size(self) -> int:
         """Return how many bytes the caches take."""
-        found = map(files.stamp, below(self.folder))
+        found = map(files.stamp, files.below(self.folder))
         return sum(each.size for each in found if each is not None)
 
 

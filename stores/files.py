@@ -97,6 +97,18 @@ def stamp(path: Path) -> Stamp | None:
     return None
 
 
+DEEPEST = 8
+"""Levels of folders that are examined; ours are four."""
+
+
+def below(folder: Path) -> Iterator[Path]:
+    """Yield all files, folders and links below, down to `DEEPEST`. Those removed meanwhile may be included or not."""
+    for parent, folders, files in os.walk(folder):
+        yield from (Path(parent, name) for name in (*folders, *files))
+        if len(Path(parent).relative_to(folder).parts) >= DEEPEST:
+            folders.clear()
+
+
 def erase(path: Path) -> None:
     """Delete a file, a link, a pipe, or a folder with its content, however deep. Others may do so meanwhile."""
     while path.is_dir() and not path.is_symlink():  # opening a pipe as a folder would wait forever

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from chatbot.stores import query
 from chatbot.stores.access import View, fold, may_see
-from chatbot.stores.backend import Flaw, shell_word
+from chatbot.stores.backend import Flaw
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.cache import Cache, FolderShelf
 from chatbot.stores.errors import InvalidValue, UnknownObservation, UnsafePath
@@ -37,7 +37,7 @@ from chatbot.stores.observations.lookups import version
 from chatbot.stores.observations.replica import Replica
 from chatbot.stores.observations.table import Table
 from chatbot.stores.observations.writer import Request, Writer
-from chatbot.stores.on_disk.examination import bad_lines
+from chatbot.stores.on_disk.examination import bad_lines, shell_word
 from chatbot.stores.records import chunks
 from chatbot.stores.row_events import Event, Outcome, as_strict_as, chain_of, parse_event
 

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import secrets
+import shlex
 import stat
+import string
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -19,16 +21,7 @@ from uuid import UUID
 from msgspec.structs import replace
 
 from chatbot.stores import files, transcript
-from chatbot.stores.backend import (
-    ATTACHMENTS,
-    DEEPEST,
-    Examination,
-    Flaw,
-    below,
-    is_blob_name,
-    is_content_of,
-    shell_word,
-)
+from chatbot.stores.backend import ATTACHMENTS, Examination, Flaw, is_blob_name, is_content_of
 from chatbot.stores.basic_session import KEY_VALUES_NAME, parse_key_values
 from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, StoreError
 from chatbot.stores.fields import how_many
@@ -45,6 +38,8 @@ _NAMED = 3
 
 LineCheck = Callable[[bytes], object]
 """A function that raises one of `MISFITS` for an invalid line."""
+
+_PLAIN = f"{string.ascii_letters}{string.digits}/._-".encode()
 
 _Found = Mapping[Path, os.stat_result]
 
@@ -155,13 +150,13 @@ def _is_good(line: bytes, check: LineCheck) -> bool:
 
 
 def _folders(home: Path) -> Iterator[Flaw]:
-    found = dict(_there([home, *sorted(below(home))]))
+    found = dict(_there([home, *sorted(files.below(home))]))
     open_ones = list(_modes(found))
     whole = how_many(len(found), "file or folder", "files and folders")
     yield from open_ones or [Flaw("permissions", "ok", f"{whole}, all private")]
     yield from _links(found)
     for path, status in found.items():
-        if stat.S_ISDIR(status.st_mode) and len(path.relative_to(home).parts) > DEEPEST:
+        if stat.S_ISDIR(status.st_mode) and len(path.relative_to(home).parts) > files.DEEPEST:
             yield _flaw("permissions", path, "is nested too deep to be examined: move it away", "ls -ld")
         if ".damaged-" in path.name or path.parent == home / ASIDE:
             yield replace(_flaw("set aside", path, "was damaged: repair it and put it back, or", "rm -r"), state="note")
@@ -171,6 +166,15 @@ def _folders(home: Path) -> Iterator[Flaw]:
 def _flaw(subject: str, path: Path, what: str, command: str = "ls -l") -> Flaw:
     """Return a flaw of a file or folder, with the command that shows or repairs it."""
     return Flaw(subject, "bad", f"{path} {what}", f"{command} {shell_word(path)}")
+
+
+def shell_word(path: object) -> str:
+    """Return the path quoted for bash, zsh and ksh, with control and invisible characters escaped."""
+    text = str(path)
+    if text.isprintable():
+        return shlex.quote(text)
+    escaped = "".join(chr(byte) if byte in _PLAIN else f"\\x{byte:02x}" for byte in os.fsencode(text))
+    return f"$'{escaped}'"
 
 
 def _there(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:

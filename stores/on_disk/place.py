@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from chatbot.stores import backend, json_lines
+from chatbot.stores import backend, files, json_lines
 from chatbot.stores.errors import InvalidValue, StoreBusy
 from chatbot.stores.files import FILE_MODE, Folder, Stamp, locked, make_folder, opened, path_inside, stamp, translated
 from chatbot.stores.on_disk import examination
@@ -48,7 +48,7 @@ class FilePlace(backend.Place):
 
     def exposed(self) -> Iterator[backend.Flaw]:
         """Check the permissions of the folder and of everything below it."""
-        return examination.exposed([self.folder, *sorted(backend.below(self.folder))])
+        return examination.exposed([self.folder, *sorted(files.below(self.folder))])
 
     def prepare(self) -> None:
         """Create the folder if `makes_folder`."""
@@ -291,5 +291,5 @@ class FileBackend(FilePlace, backend.Backend):
         return examination.examine(self.folder, self.sessions, options)
 
     def sizes(self) -> Mapping[str, int]:
-        found = (path for path in backend.below(self.folder / "sessions") if path.is_file() and not path.is_symlink())
+        found = (path for path in files.below(self.folder / "sessions") if path.is_file() and not path.is_symlink())
         return {"sessions": sum(each.size for each in map(stamp, found) if each is not None)}

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from chatbot.stores import json_lines
-from chatbot.stores.backend import ATTACHMENTS, Examination, below
+from chatbot.stores.backend import ATTACHMENTS, Examination
 from chatbot.stores.errors import DamagedFile, MissingFolder, StoreBusy, StoreError, StoreFailed, UnsafePath
-from chatbot.stores.files import locked, make_folder, opened, path_inside, stamp
+from chatbot.stores.files import below, locked, make_folder, opened, path_inside, stamp
 from chatbot.stores.on_disk.place import FileBackend
 from chatbot.stores.records import LONGEST_CONTENT, SessionRecord
 from chatbot.stores.testing.backend_contract import record
