@@ -136,10 +136,8 @@ def _remove_bad_lines(path: Path, check: LineCheck, lock: str) -> str:
 
 
 def _is_good(line: bytes, check: LineCheck) -> bool:
-    if not line:
-        return True
     if is_blank(line):
-        return False
+        return not line
     try:
         check(line)
     except LaterFormat:
@@ -359,9 +357,9 @@ def _rewrite_record(
     path: Path, sessions: FolderSessions, new_record: Callable[[str, datetime, datetime], SessionRecord]
 ) -> str:
     """Write a new `session.json` so that the conversation can continue; return the name of the old one, if any."""
-    made = datetime.fromtimestamp((UUID(path.name).int >> 80) / 1000, UTC)
-    used = datetime.fromtimestamp(max(file.stat().st_mtime for file in (path, *path.iterdir())), UTC)
-    record = new_record(path.name, min(made, used), used)
+    used = max(file.stat().st_mtime for file in (path, *path.iterdir()))
+    made = min((UUID(path.name).int >> 80) / 1000, used)  # an id of another program may have any time
+    record = new_record(path.name, datetime.fromtimestamp(made, UTC), datetime.fromtimestamp(used, UTC))
     with files.locked(path) as folder:
         aside = folder.set_aside(SESSION_NAME) if folder.stamp(SESSION_NAME) else ""
         folder.create(SESSION_NAME, render(record))

@@ -26,7 +26,7 @@ from tests.terminal import Terminal
 
 pytest_plugins = ["tests.servers.openai_server"]
 MEMORY = Path("identities/ada/memory")
-UNKNOWN = "01a1fdcb-275f-784b-b6c9-ec41872616ba"
+UNKNOWN = "ffffffff-275f-784b-b6c9-ec41872616ba"
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +103,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
     "modes": (lambda session: (session / "transcript.md").chmod(0o644), "is readable by other users"),
     "tokens": (lambda _: tokens().chmod(0o644), "tokens.json"),
     "identities": (lambda _: Path("identities").chmod(0o777), "is writable by other users"),
-    "persona": (lambda _: Path("identities/ada/identity.toml").chmod(0o666), "is writable by other users"),
+    "far": (lambda session: session.with_name(UNKNOWN).mkdir(mode=0o700), "has no session.json"),
     "stray": (lambda session: (MEMORY / "sessions" / "old things").mkdir(mode=0o700), "not a session id"),
     "pipe": (lambda _: os.mkfifo(MEMORY / ".trash" / "pipe", 0o600), "only partly deleted"),
     "trash": (lambda session: shutil.copytree(session, MEMORY / ".trash" / session.name), "only partly deleted"),
@@ -111,7 +111,7 @@ DAMAGES: dict[str, tuple[Damage, str]] = {
 
 
 @pytest.mark.parametrize(
-    "kind", by_day(DAMAGES, "kv", "zeros", "no record", "journal", "newline", "index", "modes", "pipe", "trash")
+    "kind", by_day(DAMAGES, "kv", "zeros", "no record", "far", "journal", "newline", "index", "modes", "pipe", "trash")
 )
 def test_damage_is_found_and_mended_and_nothing_is_lost(project: Path, kind: str) -> None:
     damage, named = DAMAGES[kind]
