@@ -338,11 +338,6 @@ class Sessions(ABC):
     def delete(self, session_id: str) -> None:
         """Erase a session with everything that is kept of it. Durable on return."""
 
-    def mend(self, session_id: str) -> str:
-        """Repair a session's damaged record; return the name under which that was kept, if any. Raises as `get`."""
-        self.get(session_id)
-        return ""
-
     def reorder(self) -> None:
         """Bring imported sessions into the order of their last use."""
         return
@@ -377,18 +372,11 @@ class Backend(Place):
     """True if each write takes a round trip, so that `write_together` saves time."""
 
     def write_together(self, writes: Sequence[Callable[[], object]]) -> list[StoreError | None]:
-        """Make these writes in order; return the failure of each, or None. One that fails does not stop the others.
+        """Make these writes in order, in one transaction; return the failure of each, or None. Needs `saves_trips`.
 
-        In one transaction if that saves round trips.
+        One that fails does not stop the others.
         """
-        failed: list[StoreError | None] = []
-        for write in writes:
-            try:
-                write()
-                failed.append(None)
-            except StoreError as error:
-                failed.append(error)
-        return failed
+        raise NotImplementedError
 
     @abstractmethod
     def place_of(self, session: SessionRef) -> Place:
