@@ -111,7 +111,7 @@ _MEANT = {
 """Verbs that people type, and the verbs that they may mean."""
 _MEANT_ALONE = frozenset({"list", "ls", "show", "all"})
 """Verbs that people type for what a command does when it gets no verb."""
-_PATHS = frozenset({"FILE", "PATH", "PLACE", "FROM", "TO"})
+PATHS = frozenset({"FILE", "PATH", "PLACE", "FROM", "TO"})
 """Names of values that are paths, or addresses in their place."""
 _CHOICE = re.compile(r"(argument \w+: )?invalid choice: '(?P<typed>.*?)' \(choose from (?P<known>.*)\)")
 
@@ -164,7 +164,7 @@ class Parser(argparse.ArgumentParser):
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         """Refuse an empty path, such as a shell's unset variable: it would name this folder."""
-        if not arg_string and action.metavar in _PATHS:
+        if not arg_string and action.metavar in PATHS:
             raise argparse.ArgumentError(action, "the path is empty")
         return super()._get_value(action, arg_string)
 

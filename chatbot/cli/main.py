@@ -11,7 +11,7 @@ from io import TextIOWrapper
 from pathlib import Path
 
 from chatbot.cli.arguments import COMMANDS, build_parser, index_of_word
-from chatbot.cli.grammar import Parser, every_action
+from chatbot.cli.grammar import PATHS, Parser, every_action
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -48,9 +48,9 @@ def with_question(argv: Sequence[str]) -> list[str]:
     first = index_of_word(argv)
     if "--" in argv[:first]:
         first = argv.index("--")
-        return [*argv[:first], "ask", *argv[first:]]
-    is_question = first < len(argv) and argv[first] not in COMMANDS and " " in argv[first].strip()
-    return [*argv[:first], *(["ask"] if is_question else []), *argv[first:]]
+    elif first == len(argv) or argv[first] in COMMANDS or " " not in argv[first].strip():
+        return [*argv]
+    return [*argv[:first], "ask", *argv[first:]]
 
 
 def _check_order(parser: Parser, argv: Sequence[str], command: str) -> None:
@@ -80,10 +80,6 @@ def _as_process(argv: Sequence[str]) -> int:
         gc.freeze()
 
 
-_FILES = {"FILE", "PATH"}
-"""Metavariables of files."""
-
-
 async def run_completion(args: argparse.Namespace) -> None:
     """Print a static script for a shell, made from the grammar; using it starts no Python."""
     import shtab
@@ -92,7 +88,7 @@ async def run_completion(args: argparse.Namespace) -> None:
 
     parser = build_parser()
     for action in every_action(parser):
-        if action.metavar in _FILES:
+        if action.metavar in PATHS:
             action.complete = shtab.FILE  # type: ignore[attr-defined]
     script = str(shtab.complete(parser, args.shell)).rstrip("\n")
     say_result(args, {"shell": args.shell, "script": script}, script)

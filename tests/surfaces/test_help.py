@@ -168,7 +168,7 @@ def test_a_shell_completes_commands_actions_options_and_values(shell: str) -> No
         "chatbot memory tasks ca": {"cancel"},
         "chatbot --json doctor --f": {"--fix"},
         "chatbot memory add x --visibility ": {"private", "shared", "social"},
-        "chatbot sessions export x -o chat": {f"chatbot.{shell}"},
+        "chatbot sync chat": {f"chatbot.{shell}"},
         "chatbot usage --days ": set(),
         "chatbot -i grace sessions li": {"list"},
     }.items():
