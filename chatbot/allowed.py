@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path, PurePosixPath, PureWindowsPath
@@ -53,8 +53,8 @@ _UNTABLED = _names("31dxrj3 q841o8w qvv0xeq")
 """Bare names that LiteLLM sends to a provider, Baseten, though its table has none of them."""
 
 
-def _is_model(value: Any, providers: frozenset[str] = PROVIDERS) -> bool:
-    """Return True for the name of an embedded model, or of one at its provider's usual address."""
+def is_model(value: Any, providers: frozenset[str] = PROVIDERS) -> bool:
+    """Return True for the name of an embedded model, or of one of `providers` at its usual address."""
     if isinstance(value, str) and value in LOCAL_MODELS:
         return True
     if not isinstance(value, str) or _ELSEWHERE.search(value) or not _MODEL.fullmatch(value):
@@ -98,15 +98,15 @@ HARMLESS: Forms = {
     **_all("persona description clearance sensitivity identity"),
     "identities": _is_inside,
     "model": {
-        "name": _is_model,
+        "name": is_model,
         **_all("temperature top_p seed max_output_tokens context_window timeout_s retries script"),
     },
     "agents": {
         "*": {
             "memory": _Among(("basic_session", "observations", "in_memory")),
             "tools": _Among(("memory",)),
-            **_all("window_entries remember_exchanges recall_rows recall_tokens index_rows tool_steps title_by_model"),
-            **_all("project"),
+            **_all("window_entries remember_exchanges recall_rows recall_tokens index_rows tool_steps"),
+            **_all("title_by_model project"),
         }
     },
     "memory": {
@@ -121,12 +121,12 @@ HARMLESS: Forms = {
         "temporal": _all(f"{_HOOK} places margin"),
         "summarize": _all(f"{_HOOK} every least"),
     },
-    "embedding": {"model": _is_model, **_all("dimensions batch weight")},
+    "embedding": {"model": is_model, **_all("dimensions batch weight")},
     "extraction": {
-        "model": _is_model,
+        "model": is_model,
         **_all("enabled budget_usd max_output_tokens timeout_s reconcile supersede summaries"),
     },
-    "standing": {"model": _is_model, **_all("name question pinned enabled")},
+    "standing": {"model": is_model, **_all("name question pinned enabled")},
     "storage": {},
     "sessions": _all("ttl_days ttl_keeps_memory"),
     "maintenance": {
@@ -139,7 +139,7 @@ HARMLESS: Forms = {
     "mcp": {"servers": {}},
     "files": {},
     "providers": {},
-    "aliases": {"*": _is_model},
+    "aliases": {"*": is_model},
     "server": {
         "host": is_loopback,
         **_all("port body_kb attachments_kb request_timeout_s rate_per_minute connections"),
@@ -156,11 +156,6 @@ Not here: prices, as a wrong one makes budgets worthless; keys, addresses, heade
 def needing_trust(table: Mapping[str, Any], *, providers: frozenset[str] = PROVIDERS) -> dict[str, Any]:
     """Return the settings that need trust, by dotted name; models of `providers` may be named. Pure."""
     return {name: value for name, place, value in leaves(table) if not _is_harmless(place, value, providers)}
-
-
-def is_harmless_model(name: str, providers: Collection[str]) -> bool:
-    """Return True for a model that a found session may name; `providers` are those of the owner, besides the usual."""
-    return _is_model(name, PROVIDERS.union(providers))
 
 
 def is_trusted(path: Path, table: Mapping[str, Any]) -> bool:
@@ -227,8 +222,8 @@ def _is_harmless(place: SettingPath, value: Any, providers: frozenset[str]) -> b
     form = _form(place)
     if isinstance(form, dict):
         return bool(value == {})
-    if form is _is_model:
-        return _is_model(value, providers)
+    if form is is_model:
+        return is_model(value, providers)
     return form is not None and form(value)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from chatbot.allowed import is_harmless_model
+from chatbot.allowed import PROVIDERS, is_model
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger, Payer
 from chatbot.config import ModelSettings
@@ -218,7 +218,7 @@ class Runtime(AsyncResource):
         if name in {"", self.model_asked_for}:
             return self.model
         config = self.config
-        if name not in config.aliases and not is_harmless_model(name, config.providers):
+        if name not in config.aliases and not is_model(name, PROVIDERS.union(config.providers)):
             raise UnknownModel(
                 f"a session may not choose the model {name!r:.80}: name it in [aliases] or in [providers], "
                 "or choose another one"
