@@ -23,11 +23,11 @@ from platformdirs import user_config_path, user_data_path
 from chatbot import allowed
 from chatbot.config import Config, ProviderSettings, Section, Table, without_keys
 from chatbot.errors import ConfigError
-from chatbot.stores.errors import did_you_mean
+from chatbot.stores.errors import InvalidValue, did_you_mean
 from chatbot.stores.fields import check_depth, in_words, texts_in
 from chatbot.stores.home import without_password
 from chatbot.stores.plugins import SECRET
-from chatbot.stores.records import check_path
+from chatbot.stores.records import check_path, expand_home
 
 FILE_NAME = "config.toml"
 FILE_VARIABLE = "CHATBOT_CONFIG"
@@ -131,6 +131,7 @@ class Settings:
     def combined(self) -> Config:
         """Merge all layers. Raises `ConfigError` that names the wrong setting."""
         merged: Table = reduce(merge, (table for _, table in self.layers.values()), {})
+        merged = reduce(merge, self._whole_paths(merged), merged)
         try:
             config = convert(merged, Config, strict=False)
         except ValidationError as error:
@@ -139,19 +140,20 @@ class Settings:
             part: Any = getattr(config, section)
             if name := config.aliases.get(getattr(part, key)):
                 config = replace(config, **{section: replace(part, **{key: name})})
-        if config.identities.startswith("~"):
-            config = replace(config, identities=self._expanded(config.identities, "identities"))
-        rows = config.memory.get("observations", {})
-        if isinstance(cache := rows.get("cache"), str) and cache:
-            absolute = str(self.folder / self._expanded(cache, "memory", "observations", "cache"))
-            config = replace(config, memory={**config.memory, "observations": {**rows, "cache": absolute}})
         return config
 
-    def _expanded(self, path: str, *place: str) -> str:
-        try:
-            return str(Path(path).expanduser())
-        except RuntimeError as error:
-            raise _error(self.layers, place, f"{_place_name(place)} = {path!r} names an unknown user") from error
+    def _whole_paths(self, table: Table) -> Iterator[Table]:
+        """Yield, for each setting that is a path, a table that sets the whole path. Raises `ConfigError`."""
+        folders = [("identities",), ("memory", "observations", "cache"), ("files", "folder")]
+        servers = _value_at(table, ("mcp", "servers"))
+        programs = [("mcp", "servers", name, "command") for name in servers] if isinstance(servers, dict) else []
+        for place in [*folders, *programs]:
+            path = _value_at(table, place)
+            if isinstance(path, str) and path and (place in folders or "/" in path or path.startswith("~")):
+                try:
+                    yield _nested(place, str(self.folder / expand_home(path)))
+                except InvalidValue as error:
+                    raise _error(self.layers, place, f"{_place_name(place)} = {error}") from error
 
     def source(self, *place: str) -> Path | str:
         """Return the file or variable that sets the value at `place`; empty if none does."""
@@ -268,14 +270,14 @@ def _lifts(value: Any, limit: Any) -> bool:
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Table]:
     """Return the table that each of our variables sets, by the variable."""
     return {
-        variable: reduce(
-            lambda inner, key: {key: inner},
-            reversed(variable.removeprefix(_PREFIX).lower().split("__")),
-            _value(variable, text),
-        )
+        variable: _nested(variable.removeprefix(_PREFIX).lower().split("__"), _value(variable, text))
         for variable, text in environ.items()
         if variable.startswith(_PREFIX) and variable != FILE_VARIABLE
     }
+
+
+def _nested(place: Sequence[str], value: Any) -> Any:
+    return reduce(lambda inner, key: {key: inner}, reversed(place), value)
 
 
 def _value(variable: str, text: str) -> Any:

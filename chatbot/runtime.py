@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
@@ -272,18 +272,17 @@ class Runtime(AsyncResource):
 
     def _file_tools(self) -> list[Tool]:
         """Return the tools for the folder that the user named; only in a terminal, where each call is shown."""
-        folder, settings = self.config.files.folder, self.setup.settings
+        folder, file = self.config.files.folder, self.setup.settings.path
         if not (folder and self._is_terminal and self.setup.agent_settings.tools):
             return []
         from chatbot.tools.file_tools import file_tools
 
-        place = settings.folder / os.path.expanduser(folder)  # noqa: PTH111 - it raises nothing for an unknown user
-        if place.resolve().is_relative_to(self.setup.identities.resolve()):
+        if Path(folder).resolve().is_relative_to(self.setup.identities.resolve()):
             raise ConfigError(
-                f"[files] folder {place} is inside the identities: a model may not change what is kept there"
+                f"[files] folder {folder} is inside the identities: a model may not change what is kept there"
             )
-        ours = (self.setup.identities, *([settings.path] if settings.path else []))
-        return file_tools(place, ours=ours)
+        ours = (self.setup.identities, *([file] if file else []))
+        return file_tools(Path(folder), ours=ours)
 
     async def aclose(self) -> None:
         """End the sessions that were used, close memory and model, end the servers of tools. May be called twice."""

@@ -199,15 +199,11 @@ class Observation(Content[tuple[str, ...]], Row):
         return rank(self.type, self.importance, self.current_strength)
 
     @property
-    def touched_at(self) -> datetime:
-        """The time when it was last written, used, mentioned or confirmed."""
-        others = (self.last_used_at, self.last_mentioned_at, self.last_confirmed_at)
-        return max([self.updated_at, *(at for at in others if at is not None)])
-
-    @property
     def quiet_since(self) -> datetime:
-        """The time when it was last touched, superseded or deleted."""
-        return max([self.touched_at, *(at for at in (self.superseded_at, self.deleted_at) if at is not None)])
+        """The time when it was last written, used, mentioned, confirmed, superseded or deleted."""
+        touched = (self.last_used_at, self.last_mentioned_at, self.last_confirmed_at)
+        others = (*touched, self.superseded_at, self.deleted_at)
+        return max([self.updated_at, *(at for at in others if at is not None)])
 
     def text(self) -> str:
         """Return all its texts, each on lines of its own."""

@@ -320,12 +320,6 @@ def fact_fits(fact: Triple, wanted: FactFilter) -> bool:
     )
 
 
-def of_project(facts: Iterable[Triple], wanted: FactFilter) -> list[Triple]:
-    """Return the facts of the wanted project; facts with a source must already have its project."""
-    asked = wanted.project
-    return [fact for fact in facts if asked is None or fold(fact.project) == fold(asked)]
-
-
 def check_limit(limit: int, what: str = "the limit") -> int:
     """Return the limit, at most `EVERY`. Raises `InvalidValue` for a negative one."""
     if check_number(limit, what) < 0:

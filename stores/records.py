@@ -100,6 +100,14 @@ def check_path(path: str | PathLike[str], what: str) -> Path:
     return Path(path)
 
 
+def expand_home(path: str | Path) -> Path:
+    """Return the path with the home folder in place of `~`. Raises `InvalidValue` for an unknown user."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError as error:
+        raise InvalidValue(f"{str(path)!r:.200} names an unknown user: write the whole path") from error
+
+
 def reason_of(error: BaseException) -> str:
     """Return the type and the message of an error that a plug-in raised; of a group, those of its errors."""
     if isinstance(error, BaseExceptionGroup):  # its own message only counts them

@@ -66,7 +66,11 @@ def test_the_file_is_the_one_asked_for_then_the_variable_then_the_folder_then_th
     Path("config.toml").unlink()
     assert (own := Settings.read(environ={})).path == home / "config.toml"
     assert own.combined().identities.endswith(".local/share/chatbot/identities")
-    assert _config("identities = '~/own'").identities == str(Path.home() / "own")
+    found = _config(
+        "identities = '~/own'\nfiles.folder = 'here'\nmcp.servers = {a = {command = './x'}, b = {command = 'y'}}"
+    )
+    assert [found.identities, found.files.folder] == [str(Path.home() / "own"), str(Path.cwd() / "here")]
+    assert [each.command for each in found.mcp.servers.values()] == [str(Path.cwd() / "x"), "y"]
     with pytest.raises(ConfigError, match=r"configuration file not found: .*missing\.toml"):
         Settings.read(Path("missing.toml"), environ={})
 
@@ -80,6 +84,8 @@ def test_the_file_is_the_one_asked_for_then_the_variable_then_the_folder_then_th
         ("[agents.chat]\nmemroy = []", r"'memroy' in \[agents\.chat\]: did you mean 'memory'\?"),
         ("[budget]\nday_usd = 'much'", r"'day_usd' in \[budget\] = 'much': expected a number, got text"),
         ("[memory.observations]\ncache = '~nobody-63/x'", "'cache' in .*nobody-63/x' names an unknown user"),
+        ("[files]\nfolder = '~nobody-63/x'", "'folder' in .*nobody-63/x' names an unknown user"),
+        ("[mcp.servers.a]\ncommand = '~nobody-63/x'", "'command' in .*nobody-63/x' names an unknown user"),
         ("identities = '~nobody-63/x'", r"config\.toml: 'identities' = '~nobody-63/x' names an unknown user"),
         ("[model]\nretries = 99", "expected a whole number <= 10"),
         ("[server]\nmemory = true", r"'memory' in \[server\] = True: it must be one of 'on', 'off'"),

@@ -161,9 +161,7 @@ def _places(setup: Setup) -> Iterator[Finding]:
 
 def _programs(setup: Setup) -> Iterator[Finding]:
     for name, server in setup.config.mcp.servers.items():
-        program = Path(os.path.expanduser(server.command))  # noqa: PTH111 - it raises nothing for an unknown user
-        path = setup.settings.folder / program if len(program.parts) > 1 else program
-        if server.command and shutil.which(path, path=server.env.get("PATH")) is None:
+        if server.command and shutil.which(server.command, path=server.env.get("PATH")) is None:
             edit = _edit_command(setup, "mcp", "servers", name, "command")
             yield Finding("mcp", "bad", f"[mcp.servers.{name}]: program {server.command!r} not found", edit)
 

@@ -92,14 +92,6 @@ def file_named(name: str) -> Path | None:
         return None
 
 
-def expand_home(path: str | Path) -> Path:
-    """Return the path with the home folder in place of `~`. Raises `InvalidValue` for an unknown user."""
-    try:
-        return Path(path).expanduser()
-    except RuntimeError as error:
-        raise InvalidValue(f"{str(path)!r:.200} names an unknown user: write the whole path") from error
-
-
 def no_file(name: str) -> str:
     """Return the error about a name for which `file_named` returns None."""
     is_there = os.path.exists(os.path.expanduser(name))  # noqa: PTH110, PTH111 - they raise nothing for an invalid name

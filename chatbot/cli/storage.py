@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from chatbot.cli.options import expand_home, setup_of
+from chatbot.cli.options import setup_of
 from chatbot.cli.output import (
     ask_unseen,
     progress,
@@ -43,6 +43,7 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.files import locked, make_folder
 from chatbot.stores.home import Address, Home, is_address, parse_address, parse_home
 from chatbot.stores.plugins import create_tables
+from chatbot.stores.records import expand_home
 from chatbot.transfer.backups import BACKUP_NAME, INTERRUPTIONS, backup, copy_storage, restore, verify
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import FolderPlace, ServerPlace, SyncPlace, SyncReport, counts_text, open_sealed

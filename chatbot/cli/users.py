@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import structs
 
 from chatbot.chat.ledger import NO_QUOTA, Quota, usd_text
-from chatbot.cli.options import expand_home, setup_of
+from chatbot.cli.options import setup_of
 from chatbot.cli.output import Columns, age, say, say_columns, say_json, say_result, waiting, warn
 from chatbot.cli.sessions.moving import new_file
 from chatbot.errors import ConfigError
@@ -26,6 +26,7 @@ from chatbot.server.earlier_requests import Requests
 from chatbot.stores.access import RIGHTS, Right, project_words
 from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.fields import how_many
+from chatbot.stores.records import expand_home
 
 
 async def run_token(args: argparse.Namespace) -> None:

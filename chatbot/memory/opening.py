@@ -31,7 +31,7 @@ from chatbot.stores.home import Home, parse_home
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.plugins import STORES, load, open_backend, open_store
 from chatbot.stores.query import Progress, check_limit
-from chatbot.stores.records import KEYED, SessionRecord, SessionRef, check_text, check_type, is_id
+from chatbot.stores.records import KEYED, SessionRecord, SessionRef, check_text, check_type, expand_home, is_id
 from chatbot.stores.session_terms import SessionTerms
 from chatbot.stores.span import span
 
@@ -94,7 +94,7 @@ class SessionOpening(AsyncResource, Observable):
         self._default_store = self._options.observations or ("in_memory" if home is None else "observations")
         self._catalog = SessionCatalog(self.backend)
         cache = self._settings.get(self._default_store, {}).get("cache")  # the observations' caches are there, too
-        root = Path(cache).expanduser() if isinstance(cache, str) and cache else None
+        root = expand_home(cache) if isinstance(cache, str) and cache else None
         self._terms = SessionTerms.of(self.where, root)
         self._stores: dict[str, Store] = {}
         self._opening_stores = threading.Lock()

@@ -8,12 +8,11 @@ A model is named by its file without folders, because receipts, bills and metric
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import aclosing, suppress
-from pathlib import Path, PurePath
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from chatbot.config import ModelSettings, ProviderSettings
@@ -21,7 +20,7 @@ from chatbot.errors import ChatbotError, ModelError, ModelTimeout
 from chatbot.messages import CallOptions, Delta, Finished, Message, TextDelta, ToolSpec, Usage
 from chatbot.models.model import Model, Price, estimate_text
 from chatbot.models.provider import Provider
-from chatbot.models.weights import PREFIX, find_model, has_engine, missing_engine
+from chatbot.models.weights import PREFIX, find_model, has_engine, missing_engine, path_of
 
 if TYPE_CHECKING:
     from chatbot.models.llama import Generation, Llama, Sampling
@@ -48,7 +47,7 @@ class Engine:
         """Open the engine of a model, named with or without `local/`; it loads on first use. End with `release`."""
         name = name.removeprefix(PREFIX)
         if name.endswith(".gguf"):
-            name = str(Path(os.path.expanduser(name)).absolute())  # noqa: PTH111 - it raises nothing for an unknown user
+            name = str(path_of(name))
         engine = cls._open.setdefault((name, window), cls(name, window))
         engine.users += 1
         return engine

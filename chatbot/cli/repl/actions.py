@@ -21,13 +21,14 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
 from chatbot.cli.memory.tables import say_numbered
-from chatbot.cli.options import expand_home, file_named, no_file, upload_from_file
+from chatbot.cli.options import file_named, no_file, upload_from_file
 from chatbot.cli.output import SHORTEST_ID, printable, wrapped
 from chatbot.cli.repl.input import Slash, require, resolve_number
 from chatbot.messages import ToolCall, json_in
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue
+from chatbot.stores.records import expand_home
 from chatbot.tools.toolbox import Permission
 
 if TYPE_CHECKING:

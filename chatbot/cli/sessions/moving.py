@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from chatbot.cli.memory.command import VerbRun
-from chatbot.cli.options import expand_home
 from chatbot.cli.output import progress, reporting, say, say_json, say_results, say_unchanged, warn
 from chatbot.cli.verbs import chosen_sessions
 from chatbot.hooks.capture import exchange_measure
@@ -24,6 +23,7 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, UnsupportedOperation
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import FILE_MODE, FOLDER_MODE, writing
+from chatbot.stores.records import expand_home
 from chatbot.transfer.exports import (
     SUFFIXES,
     SessionExport,

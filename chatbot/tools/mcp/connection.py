@@ -257,7 +257,7 @@ class Connection(AsyncResource):
         env = {name: self._value(value, f"env {name}") for name, value in settings.env.items()}
         folder = self._folder if self._folder.is_dir() else Path.home()
         async with (
-            running(_command(settings, self._folder), env, folder, self._stderr_end) as (reader, writer),
+            running([settings.command, *settings.args], env, folder, self._stderr_end) as (reader, writer),
             message_streams(reader, writer, on_end=self.broken.set) as streams,
         ):
             yield streams
@@ -272,13 +272,6 @@ class Connection(AsyncResource):
 
     def _value(self, text: str, what: str) -> str:
         return from_variable(text, f"the {what} of [mcp.servers.{self._name}]")
-
-
-def _command(settings: McpServerSettings, folder: Path) -> Sequence[str]:
-    """Return the command line; a program with a relative path is resolved from the configuration's folder."""
-    program = Path(settings.command).expanduser()
-    is_path = len(program.parts) > 1
-    return [str(folder / program) if is_path else settings.command, *settings.args]
 
 
 def _innermost(error: BaseException) -> str:
