@@ -83,10 +83,7 @@ async def forget_memory(run: VerbRun) -> None:
         rows = [await run.memories.row(each, sensitivities=SENSITIVITIES) for each in ids]
         question = "forget these? undo with `restore`;"
         confirm("forgetting", question, "nothing was forgotten", lambda: say_observations(rows))
-    operation = OPERATIONS["forget_memory"]
-    if ids and not args.dry_run:
-        await operation.run(run.context, "cli", {"ids": ids})
-    show_changed(run, operation.gives, [ids], dry_run=args.dry_run)
+    await _change(run, ids, dry_run=args.dry_run)
 
 
 async def purge_memories(run: VerbRun) -> None:
@@ -163,11 +160,12 @@ async def _edit(run: VerbRun, observation_id: str) -> dict[str, str]:
     return {"title": title, "narrative": narrative.strip()}
 
 
-async def _change(run: VerbRun, ids: Sequence[str]) -> None:
+async def _change(run: VerbRun, ids: Sequence[str], **shown: bool) -> None:
+    """Run the operation of the command line on these ids, unless it is a `dry_run`, and show what it changed."""
     operation = OPERATIONS[run.args.operation]
-    if ids:
+    if ids and not shown.get("dry_run"):
         await operation.run(run.context, "cli", {"ids": ids})
-    show_changed(run, operation.gives, [ids])
+    show_changed(run, operation.gives, [ids], **shown)
 
 
 async def _fitting_ids(run: VerbRun, verb: str, fits: Callable[[str], bool]) -> list[str]:
