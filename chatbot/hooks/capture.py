@@ -1,8 +1,7 @@
 """Hooks that capture tool runs, decide what is worth remembering, and maintain memory.
 
-A tool run is described by rule: its type, title, subtitle, concepts, importance, files and milestones. Secrets are
-removed before anything is cut, so that no part of one remains. Memory blocks are removed too: recalled rows are never
-remembered as new.
+A tool run is described by rule. Secrets are removed before anything is cut, so that no part of one remains. Memory
+blocks are removed too: recalled rows are never remembered as new.
 """
 
 from __future__ import annotations
@@ -178,8 +177,6 @@ class Maintenance(Hook):
     part: ClassVar[Part]
     every: ClassVar[str]
     """Setting with the hours from a run until the next one is due."""
-    recovers_words: ClassVar[bool] = False
-    """Also remember messages of killed turns: at first in the newest sessions, and in all when a run was due."""
 
     def __init__(self, context: HookContext) -> None:
         super().__init__(context)
@@ -189,12 +186,12 @@ class Maintenance(Hook):
         context.capabilities[f"memory.{self.part}"] = self.run
 
     async def handle(self, event: SessionStart | SessionEnd) -> None:
-        """Maintain the memory that the session uses, if it uses one."""
+        """Maintain the memory that the session uses, if it uses one; `Consolidation` also recovers words."""
         if not event.session.supports(ObservationStore):
             return
         report, context = await self.run(event.session.record.store_types), self.context
-        if self.recovers_words and (self._is_first or not report.skipped):
-            newest = _NEWEST if report.skipped else None  # all of them only when a run was due
+        if self.part == "consolidation" and (self._is_first or not report.skipped):
+            newest = _NEWEST if report.skipped else None  # at first in the newest sessions, in all when a run was due
             await recover_words(context.memory, context.config, context.agent, exclude=event.session.id, newest=newest)
         self._is_first = False
 
@@ -211,7 +208,6 @@ class Consolidation(Maintenance):
     priority = 200
     part = "consolidation"
     every = "consolidate_every_hours"
-    recovers_words = True
 
 
 class Compression(Maintenance):
