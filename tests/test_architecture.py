@@ -279,7 +279,7 @@ def test_an_unknown_name_is_an_attribute_error() -> None:
 @pytest.mark.parametrize("package", ["chatbot.memory", "chatbot.models", "chatbot.tools"])
 def test_what_a_package_lists_it_has(package: str) -> None:
     module = importlib.import_module(package)
-    assert set(module.__all__) <= set(dir(module))
+    assert all(hasattr(module, name) for name in module.__all__)
     assert len(set(module.__all__)) == len(module.__all__)
 
 
