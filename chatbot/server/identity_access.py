@@ -43,13 +43,8 @@ class Chats:
 
     def of(self, runtime: Runtime, session: SessionHandle) -> Chat:
         """Return the conversation in a session, as the caller of that handle sees it."""
-        key = (
-            runtime.setup.identity.name,
-            session.id,
-            session.caller.clearance,
-            session.caller.principal,
-            session.caller.rights,
-        )
+        own = session.caller
+        key = (runtime.setup.identity.name, session.id, own.clearance, own.principal, own.rights)
         known = self._chats.pop(key, None)
         chat = known[2] if known is not None else runtime.chat(session)
         if chat.session is not None:
