@@ -1,13 +1,8 @@
 """Contract of a backend: all that an identity keeps except memories, transcripts and key-values.
 
-A `Place` keeps four kinds of things by name: `Lines` (records in order, such as receipts, the bill, tombstones),
-`Document` (one small value that is replaced as a whole, such as tokens, reservations, idempotency keys), `Lease` (the
-right to do something exclusively, such as a turn) and `Blobs` (files named by their content, such as attachments). A
-`Backend` is the place of an identity with its catalog of `Sessions`, each with a place of its own. An engine implements
-no more than these.
-
-Bill, tokens, receipts and the like are implemented over these, once for all engines; none of them knows a path.
-All methods block: async callers hop into a thread once for each operation.
+A `Place` keeps `Lines`, `Document`, `Lease` and `Blobs` by name. A `Backend` is the place of an identity with its
+catalog of `Sessions`, each with a place of its own. Bill, tokens, receipts and the like are implemented over these,
+once for all engines. All methods block: async callers hop into a thread once for each operation.
 """
 
 from __future__ import annotations
@@ -79,7 +74,7 @@ class RecordWriter(Protocol):
 
 
 class Lines(ABC):
-    """Records in order, only appended to, except when erasing and tidying up."""
+    """Records in order, such as receipts and the bill; only appended to, except when erasing and tidying up."""
 
     @abstractmethod
     def alone(self) -> AbstractContextManager[RecordWriter]:
@@ -116,7 +111,7 @@ class Lines(ABC):
 
 
 class Document(ABC):
-    """One small value, replaced as a whole."""
+    """One small value, replaced as a whole, such as tokens or reservations."""
 
     name: str
     """Name in messages."""
@@ -138,7 +133,7 @@ class Document(ABC):
 
 
 class Lease(ABC):
-    """The exclusive right to do something, among all threads and processes. It ends with the process that holds it."""
+    """The exclusive right to do something, such as a turn, among all threads and processes. Ends with its process."""
 
     @abstractmethod
     def take(self) -> bool:
