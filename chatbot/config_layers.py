@@ -67,6 +67,9 @@ class Settings:
         is_chosen: bool = True,
         own: _Layer = (Path(), {}),
     ) -> None:
+        own_folder, usual = user_config_path("chatbot"), Config().identities
+        if path and path.resolve() == (own_folder / FILE_NAME).resolve() and not (own_folder / usual).exists():
+            file = {"identities": str(user_data_path("chatbot") / usual), **file}  # as without a file
         self.path = path
         self.folder = path.parent.resolve() if path else user_data_path("chatbot")
         """Base of relative paths: the file's folder, or the user's data folder without a file."""
@@ -91,8 +94,6 @@ class Settings:
         found = find_file(path, environ)
         file = read_toml(found) if found else {}
         own, below = user_config_path("chatbot") / FILE_NAME, {}
-        if found and found.resolve() == own.resolve() and not (own.parent / Config().identities).exists():
-            file = {"identities": own_identities(), **file}  # as without a file
         is_asked_for = path is not None or bool(environ.get(FILE_VARIABLE))
         is_chosen = True
         if found == Path(FILE_NAME) and not is_asked_for and Path.cwd() != own.parent.resolve():
@@ -175,11 +176,6 @@ def find_file(path: Path | str | None, environ: Mapping[str, str]) -> Path | Non
             raise ConfigError(f"configuration file not found: {asked} (`chatbot --config FILE init` creates one)")
         return asked
     return next(filter(is_there, (Path(FILE_NAME), user_config_path("chatbot") / FILE_NAME)), None)
-
-
-def own_identities() -> str:
-    """Return the folder of identities of a user without a file of settings, or whose own file names none."""
-    return str(user_data_path("chatbot") / Config().identities)
 
 
 def is_there(path: Path) -> bool:

@@ -244,12 +244,14 @@ def test_a_file_that_was_changed_while_it_is_edited_is_replaced_only_if_the_user
     assert path.read_text(encoding="utf-8").endswith("seed = 1\n# mine# mine\n")
 
 
-@pytest.mark.parametrize("words", [("config", "set", "terminal.vi", "true"), ("init", "--model", "scripted")])
+@pytest.mark.parametrize("words", ["config set identity sam", "init --name sam --model scripted"])
 def test_memories_stay_where_they_are_with_the_first_setting_and_move_with_the_home(
-    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    words: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    ok("memory", "add", "The heating is serviced in May")
-    ok(*words)
+    (file := Path.home() / IDENTITY).parent.mkdir(parents=True)
+    file.touch()
+    ok("memory", "add", "The heating is serviced in May", "-i", "sam")
+    ok(*words.split())
     assert "heating" in ok("memory", "search", "heating")
     monkeypatch.setenv("HOME", str(Path.home().rename(f"{Path.home()}-moved")))
     assert "heating" in ok("memory", "search", "heating")
