@@ -145,8 +145,8 @@ class ConversationMemory:
     def of(
         cls, session: SessionHandle | None, settings: AgentSettings, clock: Callable[[], datetime]
     ) -> ConversationMemory | None:
-        """Return the memory of that conversation, or None if nothing is remembered."""
-        if session is None or not session.supports(ObservationStore):
+        """Return the memory of that conversation, or None if nothing is remembered, as for `public` callers."""
+        if session is None or session.caller.clearance == "public" or not session.supports(ObservationStore):
             return None
         return cls(session.memory, settings, clock, session)
 

@@ -490,7 +490,7 @@ class Turn:
 
     def _notice(self, text: str) -> None:
         """Report a problem, if any, once and without paths; a guest gets no reason, which is logged."""
-        if self._session is not None and self._session.caller.clearance != "full":
+        if text and self._session is not None and self._session.caller.clearance != "full":
             logger.warning("%s", text)
             text = text.partition(": ")[0]
         if text and (text := well_formed(without_folders(text))) not in self.receipt.notices:

@@ -49,7 +49,7 @@ _IDENTITY = """\
 # Settings in this file apply only to this identity.
 persona = {persona}
 
-# Clearance of the user: full, inner, familiar or public.
+# Clearance of the user: full, inner, familiar, or public, which remembers nothing.
 clearance = "full"
 """
 

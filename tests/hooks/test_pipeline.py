@@ -324,11 +324,12 @@ async def test_a_saved_file_is_a_checkpoint_of_what_was_captured() -> None:
         assert captured.files_modified == ("notes.md",)
 
 
-async def test_who_may_not_write_captures_nothing_and_fails_at_nothing() -> None:
+async def test_who_may_not_write_captures_nothing_and_fails_at_nothing(caplog: pytest.LogCaptureFixture) -> None:
     Path("identities/ada/identity.toml").write_text('persona = "x"\nclearance = "public"', encoding="utf-8")
     async with talking(calls("read_file", path="a.py"), "ok", tools=TOOLS) as (runtime, session, _):
         for text, _ in SAID:
-            await runtime.chat(session).turn(text)
+            receipt = await runtime.chat(session).turn(text)
+            assert (receipt.notices, receipt.lost, caplog.messages) == ([], False, [])
     assert Failures(runtime.memory.home).read() == []
 
 
