@@ -137,8 +137,9 @@ def calls_in(receipts: Iterable[Mapping[str, Any]]) -> list[Call]:
 
 
 def usd_text(amount: float) -> str:
-    """Format US dollars, below one with four decimals."""
-    return f"${amount:.{2 if amount >= 1 or amount == 0 else 4}f}"
+    """Format US dollars, below one with four decimals, or with more if all four would be 0."""
+    decimals = 2 if amount >= 1 or amount == 0 else max(4, -math.floor(math.log10(amount)))
+    return f"${amount:.{decimals}f}"
 
 
 _SHORTEST_REPLY = 16

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from chatbot.chat.ledger import Amount, Bill, Call, Ledger, Quota, reply_within, sum_of
+from chatbot.chat.ledger import Amount, Bill, Call, Ledger, Quota, reply_within, sum_of, usd_text
 from chatbot.errors import BudgetExceeded, QuotaExceeded
 from chatbot.messages import Usage
 from chatbot.models.model import Price
@@ -125,6 +125,11 @@ def test_two_processes_never_pass_the_limit_together(tmp_path: Path) -> None:
     made = [int(each.communicate(timeout=PATIENCE_S)[0]) for each in spenders]
     assert sum(made) == 3
     assert asyncio.run(Ledger(tmp_path).total()).cost_usd == pytest.approx(3 * CALL_USD)
+
+
+def test_a_cost_is_never_shown_as_nothing() -> None:
+    shown = [usd_text(each) for each in (0, 0.000012, 0.00012, 2)]
+    assert shown == ["$0.00", "$0.00001", "$0.0001", "$2.00"]
 
 
 async def test_what_each_session_cost_is_summed_as_it_grows_in_whichever_process(tmp_path: Path) -> None:
