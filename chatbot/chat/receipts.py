@@ -207,5 +207,5 @@ def nothing_considered(memory: Mapping[str, Any]) -> str:
     if not memory:
         return "memory was not searched"
     if not memory.get("judged", {}).get("needs_memory", True):
-        return f"memory was not searched: the message was judged to need none ({memory['judged']['score']:+.2f})"
+        return "memory was not searched: this message seems to need nothing that was said before"
     return "no memory matches"
