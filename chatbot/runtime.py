@@ -132,7 +132,7 @@ class Runtime(AsyncResource):
         return await self.memory.create_session(self.store_types, self.agent, for_dry_run=for_dry_run)
 
     async def resume(self, text: str) -> SessionHandle:
-        """Load the session with that id, beginning of an id, or title.
+        """Load the session with that id or title, or the beginning of one.
 
         Raises a `SessionError` if the text does not name exactly one session of this agent.
         """
@@ -144,8 +144,8 @@ class Runtime(AsyncResource):
         return await self.memory.latest_session(self.agent, project=project) if self.store_types else None
 
     async def find(self, text: str) -> SessionRecord:
-        """Return the agent's session with that id, beginning of an id, or title, in the project that was asked for."""
-        return await self.memory.cleared_for(project=self._asked_project).find_session(text, self.agent)
+        """Return the agent's session with that id or title, or the beginning of one, in the project asked for."""
+        return await self.memory.cleared_for(project=self._asked_project).find_session(text, self.agent, cut_title=True)
 
     def warning(self, session: SessionHandle | None) -> str:
         """Return a warning for a chat in `session` that keeps nothing, unless that was asked for."""

@@ -236,8 +236,8 @@ class SessionOpening(AsyncResource, Observable):
         records = await self.choose_sessions(chosen)
         return await self.load_session(records[0].id, agent_id) if records else None
 
-    async def find_session(self, text: str, agent_id: str | None = None) -> SessionRecord:
-        """Return the open session with the id, beginning of an id, or title `text`, ignoring case.
+    async def find_session(self, text: str, agent_id: str | None = None, *, cut_title: bool = False) -> SessionRecord:
+        """Return the open session with the id, beginning of an id, or title `text`, also a `cut_title`, ignoring case.
 
         Raises `SessionNotFound`, or `AmbiguousSession` with the matches.
         """
@@ -248,6 +248,7 @@ class SessionOpening(AsyncResource, Observable):
         sessions = await self.list_sessions(agent_id)
         matches = [record for record in sessions if record.title.casefold() == wanted]
         matches = matches or [record for record in sessions if record.id.startswith(wanted)]
+        matches = matches or [each for each in sessions if cut_title and each.title.casefold().startswith(wanted)]
         if not wanted or not matches:
             raise SessionNotFound(f"no session matches {text!r:.80}: see `chatbot sessions list --all`")
         if len(matches) > 1:

@@ -79,7 +79,7 @@ def test_asking_begins_a_session_unless_told_to_go_on() -> None:
     assert from_json("ask", "-r", "first", "third")["session"] == first
     assert from_json("ask", "-c", "fourth")["session"] == first
     assert from_json("ask", "-r", first[:23], "fifth")["session"] == first
-    fork = from_json("ask", "--fork", "first", "sixth")["session"]
+    fork = from_json("ask", "--fork", "Fir", "sixth")["session"]
     assert fork != first
     entries, former = (from_json("sessions", "show", each)["entries"] for each in (fork, first))
     assert len(entries) == len(former) + 2
