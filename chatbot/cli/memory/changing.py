@@ -263,7 +263,7 @@ def _read_text(name: str) -> str:
     """Return the text of a file, or of standard input. Raises `InvalidValue` if it is not text, or too long."""
     try:
         if name == "-":
-            data = read_piped(_LONGEST).encode()
+            name, data = "standard input", read_piped(_LONGEST).encode()
         else:
             with Path(name).open("rb") as file:
                 data = file.read(_LONGEST + 1)
