@@ -199,7 +199,7 @@ class Operation(Struct, frozen=True):
         return f"{self.tool}({', '.join(given)}): {self.brief}"
 
     def at(self, door: Door) -> dict[str, Parameter]:
-        """The parameters that a door offers, by the names that they have there."""
+        """Return the parameters that a door offers, by the names that they have there."""
         return {name: each for each in self.parameters if (name := each.at(door)) is not None}
 
     @property

@@ -266,7 +266,7 @@ class Runtime(AsyncResource):
         return Toolbox(
             given if is_ours else (*given, *named()),
             later=named if is_ours and names else None,
-            sources=[self._servers.tools] if self.setup.agent_settings.tools else [],
+            sources=[self._servers.tools] if names else [],
             confirm=self.confirm,
         )
 

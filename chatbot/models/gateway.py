@@ -184,8 +184,8 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
     ) -> Usage:
         """Return the reported usage with its price, or our own count if nothing was reported."""
         reported = reply.usage
-        names = ("prompt_tokens", "completion_tokens")
-        prompt_tokens, reply_tokens = (getattr(reported, each, None) or 0 for each in names)
+        prompt_tokens = getattr(reported, "prompt_tokens", None) or 0
+        reply_tokens = getattr(reported, "completion_tokens", None) or 0
         if not is_reported or prompt_tokens <= 0 or reply_tokens < 0:  # a negative count would lower the bill
             return await self.usage_of(estimate(messages, tools), reply.written)
         details = getattr(reported, "prompt_tokens_details", None)

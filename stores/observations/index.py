@@ -208,8 +208,7 @@ class TextIndex:
         if segment is None or 2 * len(inside) > len(segment):
             return None
         try:
-            nothing: list[tuple[int, int, dict[str, dict[str, int]]]] = [(row, 0, {}) for row in inside]
-            return build(segment.start, segment.end, nothing, [segment]).save(writer)
+            return build(segment.start, segment.end, ((row, 0, {}) for row in inside), [segment]).save(writer)
         except (OSError, StoreError) as error:
             logger.info("the rest of %s is indexed again: %s", segment.piece.name, error)
             return None
