@@ -207,7 +207,7 @@ def open_store(name: str, home: Home, settings: Mapping[str, Any], *, beside: Pa
     try:
         opened = store(home, **checked)
     except errors.StoreError as error:
-        raise type(error)(f"[memory.{name}]: {error}") from error
+        raise type(error)(f"{table_name('memory', name)}: {error}") from error
     except Exception as error:
         raise errors.BrokenStore(f"the store {name!r} could not be opened: {error}") from error
     opened.configured_as = name
@@ -216,7 +216,12 @@ def open_store(name: str, home: Home, settings: Mapping[str, Any], *, beside: Pa
 
 def convert_store_settings(name: str, store: type[Store], settings: Mapping[str, Any]) -> dict[str, Any]:
     """Convert the settings to the types of the constructor's annotations. Raises `InvalidSettings`."""
-    return STORES.convert_settings(f"[memory.{name}]", (store,), settings)
+    return STORES.convert_settings(table_name("memory", name), (store,), settings)
+
+
+def table_name(section: str, name: str) -> str:
+    """Return the name of a plug-in's table as TOML writes it, such as `[hooks."my_hooks:Mine"]`."""
+    return f'[{section}."{name}"]' if ":" in name else f"[{section}.{name}]"
 
 
 def open_backend(home: Home | None) -> Backend:

@@ -30,7 +30,7 @@ from chatbot.stores.backend import Place
 from chatbot.stores.errors import StoreError, nearest_hint
 from chatbot.stores.home import Home
 from chatbot.stores.loops import in_thread
-from chatbot.stores.plugins import PluginPoint, open_place, settings_of
+from chatbot.stores.plugins import PluginPoint, open_place, settings_of, table_name
 from chatbot.stores.records import reason_of
 
 State = TypeVar("State")
@@ -205,7 +205,7 @@ class HookPlan(Struct, frozen=True):
         try:
             return self.hook(context, **self.settings)
         except (ChatbotError, StoreError) as error:
-            raise ConfigError(f"[hooks.{self.name}]: {error}") from error
+            raise ConfigError(f"{table_name('hooks', self.name)}: {error}") from error
         except (Exception, SystemExit) as error:  # the constructor of a plug-in may raise anything
             raise ConfigError(f"the hook {self.name!r} cannot be made: {reason_of(error)}") from error
 
@@ -229,7 +229,7 @@ def plan_hook(name: str, table: Table | None, *, beside: Path | None = None) -> 
         given = {"priority": hook.priority, "timeout_s": hook.timeout_s} | given
     own = {}
     if given:
-        own = HOOKS.convert_settings(f"[hooks.{name}]", (_Common, hook), given)
+        own = HOOKS.convert_settings(table_name("hooks", name), (_Common, hook), given)
     chosen = {key: own.pop(key) for key in settings_of(_Common) if key in own}
     return HookPlan(
         name,
