@@ -219,6 +219,7 @@ class SessionOpening(AsyncResource, Observable):
         Archived ones too, unless `wanted` excludes them. `progress` is called while many changed sessions are read.
         """
         self.caller.check("read")
+        limit = check_limit(limit)
         check_type(wanted, SessionFilter | None, "wanted")
         chosen = await self.choose_sessions(replace(wanted or SessionFilter(), limit=None))
         there = {*await asyncio.to_thread(self._catalog.sessions.ids)}

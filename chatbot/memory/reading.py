@@ -379,11 +379,10 @@ def _with_texts(version: query.Version, texts: Mapping[str, str]) -> query.Versi
 def _up_to_tokens(hits: list[Hit], max_tokens: int | None) -> list[Hit]:
     if max_tokens is None:
         return hits
-    kept: list[Hit] = []
-    spent = 0
+    most, kept, spent = query.check_limit(max_tokens, "max_tokens"), list[Hit](), 0
     for hit in hits:
         spent += hit.observation.token_count
-        if kept and spent > max_tokens:
+        if kept and spent > most:
             break
         kept.append(hit)
     return kept

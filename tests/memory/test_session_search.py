@@ -16,7 +16,7 @@ from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
 from chatbot.memory.session_search import snippet
 from chatbot.stores.access import Clearance
 from chatbot.stores.cache import Cache
-from chatbot.stores.errors import StoreError
+from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.session_terms import NAME, SessionTerms, stamp_version
 from chatbot.stores.text.analysis import terms
 from tests.disk import ENDLESS, Put
@@ -49,6 +49,8 @@ async def test_the_session_that_speaks_of_it_is_found_with_its_line(memory: Memo
     assert (hit.record.id, hit.role, hit.number) == (tax.id, "assistant", 2)
     assert hit.line == "Then deduct the bicycle."
     assert [hit.line[begin:end] for begin, end in hit.ranges] == ["bicycle"]
+    with pytest.raises(InvalidValue):
+        await memory.search_sessions("bicycles", limit=-1)
 
 
 async def test_what_the_cap_moved_to_the_archive_is_found_with_its_number(memory: MemorySystem) -> None:
