@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from datetime import datetime
+from datetime import date, datetime
 from typing import Any, get_args
 
 from msgspec import Struct
@@ -182,14 +183,10 @@ def _groups(facts: Iterable[Triple]) -> dict[str, dict[str, str]]:
     """Return, for each folded name of a person with aliases, all names of that person by their folded form."""
     groups: dict[str, dict[str, str]] = {}
     for fact in facts:
-        if fold(fact.predicate) != ALIAS:
-            continue
-        pair = {fold(fact.subject): fact.subject, fold(fact.object): fact.object}
-        merged: dict[str, str] = {}
-        for key in pair:
-            merged |= groups.get(key, {})
-        merged |= pair
-        groups |= dict.fromkeys(merged, merged)
+        if fold(fact.predicate) == ALIAS:
+            one, other = fold(fact.subject), fold(fact.object)
+            merged = {**groups.get(one, {}), **groups.get(other, {}), one: fact.subject, other: fact.object}
+            groups |= dict.fromkeys(merged, merged)
     return groups
 
 
@@ -215,6 +212,13 @@ class Task(Struct, frozen=True):
     project: str
     due: str
     note: str
+
+    @property
+    def due_on(self) -> date | None:
+        """The date that `due` begins with; None for other words."""
+        with suppress(ValueError):
+            return date.fromisoformat(self.due[:10])
+        return None
 
     def details(self) -> str:
         """Return the details besides the title, on one line; empty for a plain pending task."""

@@ -441,6 +441,8 @@ def test_words_work_where_ids_do_and_without_a_terminal_the_best_match_must_be_a
     fails(2, f"'h' is not an id: name one, such as {few} 'hi'", "history", "h")  # the index has no such word
     fails(4, "no memory has the id 'volcano', and none matches it", "history", "volcano")
     fails(4, "no task has the id 'drawer', and none matches it", "tasks", "done", "--first", "drawer")
+    assert "due someday (no date such as" in ok("tasks", "add", "Oil the hinge", "--due", "someday")
+    assert ok("tasks", "add", "Oil the lock", "--due", "2026-05-01").endswith("due 2026-05-01\n")
     assert ok("restore", "--first", "tea", "RED") == f"restored {tea}\n"
     fails(4, "no proposal has the id 'tin', and none matches it", "profile", "accept", "tin")
     ok("profile", "set", "home", "Lisbon")

@@ -166,6 +166,8 @@ def _line(operation: Operation, item: Any) -> str:  # noqa: PLR0911 - one for ea
             return _BECAME[item.outcome].format(item.id)
         case Task():
             details = (replace(item, status="pending") if operation.name in _DONE else item).details()
+            if operation.name == "add_task" and item.due and item.due_on is None:
+                details += " (no date such as 2026-05-01: kept as text, never overdue)"
             return f"{_DONE.get(operation.name, 'changed')}: {item.title} ({item.id})" + (details and f" – {details}")
         case Triple():
             return f"added: {item.subject} · {item.predicate} · {item.object} ({item.id})"

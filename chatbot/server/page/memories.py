@@ -280,13 +280,12 @@ def _by_due_date(tasks: Sequence[Task], today: date) -> list[tuple[str, list[Tas
     """Group tasks by due date; groups without tasks are left out."""
     groups: dict[str, list[Task]] = {name: [] for name in ("Overdue", "Today", "Next 7 days", "Later", "No date")}
     for task in sorted(tasks, key=lambda task: task.due or "~"):
-        groups[_due_group(task.due, today)].append(task)
+        groups[_due_group(task, today)].append(task)
     return [(name, group) for name, group in groups.items() if group]
 
 
-def _due_group(due: str, today: date) -> str:
-    try:
-        days = (date.fromisoformat(due[:10]) - today).days
-    except ValueError:  # a date may be given in words
-        return "Later" if due else "No date"
+def _due_group(task: Task, today: date) -> str:
+    if task.due_on is None:  # it may be given in words
+        return "Later" if task.due else "No date"
+    days = (task.due_on - today).days
     return "Overdue" if days < 0 else "Today" if not days else "Next 7 days" if days <= _WEEK else "Later"
