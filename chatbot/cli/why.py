@@ -48,7 +48,7 @@ async def run(args: argparse.Namespace) -> None:
 def receipt_of_turn(receipts: Sequence[dict[str, Any]], turn: str | None) -> dict[str, Any]:
     """Return the receipt of a turn: the last, the n-th from 1, or the one whose id starts with `turn`.
 
-    Raises `SessionNotFound` if there is none.
+    Raises `SessionNotFound` unless there is exactly one.
     """
     if turn is None:
         found = list(receipts[-1:])
@@ -57,7 +57,9 @@ def receipt_of_turn(receipts: Sequence[dict[str, Any]], turn: str | None) -> dic
     else:
         named = ((str(receipt.get("turn", "")), receipt) for receipt in receipts)
         found = list({name: receipt for name, receipt in named if name.startswith(turn)}.values())
-    if len(found) != 1:
+    if len(found) > 1:
+        raise SessionNotFound(f"{turn!r} matches {len(found)} turns: give more of the id")
+    if not found:
         which = "turn" if turn is None else f"turn {turn}"
         raise SessionNotFound(f"no {which} to explain: this session has {how_many(len(receipts), 'turn')}")
     return with_calls(found[0], receipts)

@@ -9,7 +9,7 @@ import pytest
 from chatbot.chat.chat import Chat
 from chatbot.chat.dialogue import ClientRequest
 from chatbot.cli.why import receipt_of_turn
-from chatbot.errors import ProviderFailed
+from chatbot.errors import ProviderFailed, SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.episode import ModelSummary, keep_model_summary, kept_episode, kept_model_summary, summarize_episode
 from chatbot.messages import ToolCall
@@ -224,6 +224,8 @@ async def test_a_reply_that_is_asked_for_again_stays_unseen_and_can_be_chosen() 
         receipts = await session.receipts()
         assert [each.get("reply_number", 1) for each in receipts] == [1, 2, 1]
         assert [len(receipt_of_turn(receipts, turn)["calls"]) for turn in (None, receipts[0]["turn"])] == [1, 1]
+        with pytest.raises(SessionNotFound, match="'a' matches 2 turns"):
+            receipt_of_turn([{"turn": "ab"}, {"turn": "ac"}], "a")
         assert (await chat.bill()).calls == 2
         await chat.turn("And what shall I buy for it?")
         assert "The viola, then." not in str(model.prompts[-1])
