@@ -136,7 +136,7 @@ class Parameter(Struct, frozen=True):
         if self.is_list:
             choices = self.choices
             return {"type": "array", "items": {"type": "string"} | ({"enum": [*choices]} if choices else {})}
-        kind = (*get_args(self.item), self.item)[0]
+        kind = (*get_args(self.item), self.item)[0]  # of `Annotated` its type, of `Literal` its first word
         return {"type": _JSON.get(kind, "string")}
 
     def at(self, door: Door) -> str | None:

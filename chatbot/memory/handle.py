@@ -321,8 +321,9 @@ class SessionHandle:
         Memories of the session stay: see `purge`. Durable on return.
         """
         cleared = await self._store(TranscriptStore, "write").transcript_clear(self._ref)
-        for key in SUMMARY_KEYS if self.supports(KeyValueStore) else ():
-            await self.kv_delete(key)
+        if self.supports(KeyValueStore):
+            for key in SUMMARY_KEYS:
+                await self.kv_delete(key)
         await self.drop_unnamed_attachments()
         return cleared
 
@@ -489,8 +490,9 @@ class SessionHandle:
         await self.attach(attachments)
         if entries:
             await self._store(TranscriptStore).transcript_append(self._ref, entries)
-        for entry in key_values if self.supports(KeyValueStore) else ():
-            await self._store(KeyValueStore).kv_set(self._ref, entry)
+        if self.supports(KeyValueStore):
+            for entry in key_values:
+                await self._store(KeyValueStore).kv_set(self._ref, entry)
         if receipts:
             await asyncio.to_thread(self._catalog.receipts(self._ref).append, receipts)
 

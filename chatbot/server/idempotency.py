@@ -69,6 +69,7 @@ class _Answer:
     """Answer to a request with a key, while it arrives."""
 
     request: str
+    """The digest of the request."""
     messages: Feed[Message] = field(default_factory=Feed)
     error: Exception | None = None
     is_replayed: bool = False

@@ -233,7 +233,8 @@ async def extract(run: VerbRun) -> None:
 
 async def _remember_facts(run: VerbRun, calls: Calls, extracted: FactList) -> Sequence[FactOutcome]:
     setup = run.setup
-    guard = Guard(default_visibility(setup.identity.clearance), "public", "public", run.args.namespace or "", "")
+    visibility, namespace = default_visibility(setup.identity.clearance), run.args.namespace or ""
+    guard = Guard(visibility, sensitivity="public", min_clearance="public", namespace=namespace, project="")
     origin = Origin(setup.agent, guard)
     steps = await plan(extracted.facts, run.memories, calls, origin, setup.config.extraction)
     return await apply(steps, run.memories, origin)
