@@ -95,7 +95,9 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
         since, until = (_minute(window.get(end)) for end in ("from", "to"))
         say_marked(f"window: {how_many(entries, 'entry')} from {since} to {until}")
     for each in receipt.get("attachments", ()):
-        say_marked(f"attached: {each['name']} · {each['media_type']} · {each['bytes']:,} bytes{_reading_words(each)}")
+        read = f" · {each['characters']:,} characters" if "characters" in each else ""
+        redacted = f" · redacted: {', '.join(each['redacted'])}" if each.get("redacted") else ""
+        say_marked(f"attached: {each['name']} · {each['media_type']} · {each['bytes']:,} bytes{read}{redacted}")
     for each in window.get("cut", ()):
         say_marked(f"cut to fit: {each['what']} · {each['kept']:,} of {each['tokens']:,} tokens")
     bill = bill_of(calls_in([receipt]))
@@ -103,12 +105,6 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     say(f"{calls} · {bill.cost} · {receipt.get('seconds', 0)} s")
     for notice in receipt.get("notices", []):
         say(f"notice: {notice}")
-
-
-def _reading_words(attachment: dict[str, Any]) -> str:
-    read = f" · {attachment['characters']:,} characters" if "characters" in attachment else ""
-    redacted = f" · redacted: {', '.join(attachment['redacted'])}" if attachment.get("redacted") else ""
-    return read + redacted
 
 
 async def _memory_lines(session: SessionHandle, memory: dict[str, Any]) -> list[tuple[str, ...]]:

@@ -121,8 +121,7 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
             form = {"type": "json_schema", "json_schema": named} if mode == "schema" else {"type": "json_object"}
             request["response_format"] = form
         call = ModelRequest(litellm, request, self._settings.timeout_s, self.provider.secrets, self.name)
-        tried = 0
-        while True:
+        for tried in range(self._settings.retries + 1):
             has_begun = False
             try:
                 async with aclosing(self._attempt(call, messages, tools)) as deltas:
@@ -136,7 +135,6 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
             else:
                 return
             await asyncio.sleep(pause)
-            tried += 1
 
     async def _attempt(
         self, call: ModelRequest, messages: Sequence[Message], tools: Sequence[ToolSpec]
