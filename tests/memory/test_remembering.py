@@ -392,7 +392,7 @@ async def test_a_search_ends_with_the_budget_yet_never_without_a_hit(memories: M
     assert len(await memories.search("tea", limit=2**70)) == 5
     for wrong in ({"limit": -1}, {"max_tokens": -1}, {"max_tokens": "9"}):
         with pytest.raises(InvalidValue):
-            await memories.search("tea", **wrong)  # type: ignore[arg-type]
+            await memories.search("tea", **wrong)
 
 
 async def test_people_are_found_by_all_their_names(memories: Memory) -> None:
