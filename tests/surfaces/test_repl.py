@@ -340,6 +340,7 @@ EVERY_COMMAND = {
     "/resume 1": "continued",
     "/copy": "copied",
     "/save out.md": "wrote .*out.md",
+    "/save code": "usage: /save FILE, or /save FILE code",
     "/export all.md": "wrote .*all.md",
     "/retry": "You said: The heating.*scripted ·",
     "/edit": "nothing was changed",

@@ -286,7 +286,7 @@ class ReplySlash(Slash):
 
     async def do_save(self, text: str) -> None:
         """Write the last reply to a new file: /save FILE, or /save FILE code for its last block of code."""
-        name, _, what = require(text, "/save FILE").rpartition(" ")
+        name, _, what = require("" if text == _CODE else text, "/save FILE, or /save FILE code").rpartition(" ")
         only_code = bool(name) and what == _CODE
         reply = await self._reply(only_code=only_code)
         path = await asyncio.to_thread(_create, name if only_code else text, f"{reply}\n".encode())
