@@ -408,6 +408,7 @@ def checked(memory: AgentMemory) -> AgentMemory:
     return check_type(memory, AgentMemory, "memory", ": `open_memory` returns one")
 
 
+_ROLES = frozenset({USER, ASSISTANT, "developer", "function", "system", "tool"})
 ITEM = "item"
 """The role of a transcript entry that holds a framework's own message, as JSON."""
 ChatMessage = Mapping[str, Any] | str
@@ -458,6 +459,9 @@ def asked_in(messages: Sequence[ChatMessage] | Mapping[str, Any] | str) -> list[
     if not isinstance(messages, Sequence):  # one message, or nothing
         raise InvalidValue(f"messages is {messages!r:.80}: put it into a list")
     said = [_user_text(each) for each in ([messages] if isinstance(messages, str) else messages)]
+    roles = {str(each.get("role", USER)) for each in messages if isinstance(each, Mapping)}
+    if not any(said) and (unknown := roles - _ROLES):
+        raise InvalidValue(f"no message is of the user: their role is 'user', not {min(unknown)!r:.80}")
     return [well_formed(each) for each in said if each.strip()][-RECENT_QUESTIONS:]
 
 

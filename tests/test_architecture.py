@@ -271,11 +271,6 @@ def test_every_public_name_of_chatbot_is_there_and_listed_in_order() -> None:
         assert getattr(chatbot, name).__module__.startswith(("chatbot.", "stores."))
 
 
-def test_an_unknown_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'Manager'"):
-        _ = chatbot.Manager
-
-
 @pytest.mark.parametrize("package", ["chatbot.memory", "chatbot.models", "chatbot.tools"])
 def test_what_a_package_lists_it_has(package: str) -> None:
     module = importlib.import_module(package)

@@ -45,10 +45,6 @@ def test_a_long_title_ends_between_words() -> None:
     assert len(title_of("字" * 200)) == LONGEST
 
 
-def test_a_title_is_looked_for_in_the_beginning_of_a_text() -> None:
-    assert title_of("hi\n" * 10_000 + "My dentist is in Ulm.") == "hi"
-
-
 def test_the_title_in_an_answer_is_its_first_line_without_quotes() -> None:
     assert title_in('\n"Title: Green tea from Uji."\nBecause…') == "Green tea from Uji"
     assert title_in("  \n") == ""

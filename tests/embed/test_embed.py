@@ -240,6 +240,7 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
             (memory.context("Anna", tokens=key), "tokens is 'thread-7': it must be a whole number"),
             (memory.context("Anna", tokens=-1), "tokens is -1: it cannot be negative"),
             (memory.context([{"rol": "user", "content": "Anna"}]), "a message is a string, or has role and c"),
+            (memory.context([{"role": "human", "content": "Anna"}]), "their role is 'user', not 'human'"),
             (memory.context("Anna", session=key), r"session is 'thread-7': it must be SessionHandle: `await memory\."),
             (memory.append(await memory.session(key), nothing), "messages is None: it must be Iterable"),
             (memory.append(nothing, []), "session is None: it must be SessionHandle"),

@@ -67,11 +67,5 @@ def test_only_a_short_answer_is_kept_whatever_the_judgement(question: str, text:
     assert not is_worth_keeping(text, "Noted.", judgement())
 
 
-def test_the_type_decides_among_equals() -> None:
-    text = "retry granite harbour violin"
-    scores = {type_: Memorability().score(text, type_) for type_ in ("decision", "discovery", "note", "change")}
-    assert scores["decision"] > scores["discovery"] > scores["note"] > scores["change"]
-
-
 def judgement(*, states: bool = False, needs: bool = False) -> Judgement:
     return Judgement(needs, states, 0, {})
