@@ -170,7 +170,7 @@ class Sync:
         if found and found != state.identity and not is_new:
             advice = "sync to a folder of its own, or begin with a new, empty identity"
             if self.is_own:
-                advice = "choose a new, empty target, as with `chatbot restore --as NAME`"
+                advice = "choose an empty target, with `chatbot restore --as NAME` or `chatbot storage copy -i NAME`"
             raise ConfigError(
                 f"{self.place.key} holds another identity, which was never synced with this one: nothing was changed; "
                 + advice

@@ -136,7 +136,7 @@ def test_a_backup_is_not_overwritten_and_a_full_identity_not_restored_into() -> 
     for name in ("bo", "ada"):
         ok("memory", "add", "Something else", "-i", name)
         told = run("restore", "ada.chatbot", "--as", name).stderr
-        assert "never synced with this one: nothing was changed; choose a new, empty target, as with" in told
+        assert "nothing was changed; choose an empty target, with `chatbot restore --as" in told
     assert not Path("identities/ada/identity.toml").exists(), "no settings are left of what was not restored"
 
 
