@@ -105,9 +105,7 @@ async def listen(server: Server[Any], setup: Setup, args: argparse.Namespace, re
 
     await serve_http(
         server,
-        setup.identity.name,
+        setup,
         replace(setup.owners.server, host=args.host or HOST, port=PORT if args.port is None else args.port),
-        setup.server_home,
         ready,
-        is_traced=bool(setup.config.telemetry.endpoint),
     )

@@ -46,6 +46,7 @@ Users = Literal["apart", "shared"]
 Remembers = Literal["on", "off"]
 """Setting: remember calls of clients that name no session."""
 REMEMBERS: tuple[Remembers, ...] = get_args(Remembers)
+TOKENS = "tokens.json"
 
 
 class Grant(Struct, frozen=True):
@@ -177,7 +178,7 @@ class Tokens:
     """The tokens in a home. A change by any process applies from the next request."""
 
     def __init__(self, home: Home) -> None:
-        self._document = open_place(home).document("tokens.json")
+        self._document = open_place(home).document(TOKENS)
         self._parsed = lru_cache(maxsize=1)(partial(_parse_tokens, path=self._document.name))
 
     def all(self) -> tuple[Token, ...]:

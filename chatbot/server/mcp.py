@@ -14,30 +14,21 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from chatbot.config import ServerSettings
+from chatbot.options import Setup
 from chatbot.server.access_checks import AccessChecks, RateLimits, RequestBodies
 from chatbot.server.callers import Tokens
 from chatbot.server.serve import address_of, listen_on, require_token, uvicorn_config
-from chatbot.stores.home import Home
 
 PATH = "/mcp"
 _GRACE_S = 2
 
 
 async def serve_http(
-    server: Server[Any],
-    identity: str,
-    settings: ServerSettings,
-    home: Home,
-    announce: Callable[[str], None],
-    *,
-    is_traced: bool = False,
+    server: Server[Any], setup: Setup, settings: ServerSettings, announce: Callable[[str], None]
 ) -> None:
-    """Serve until the task is cancelled; `announce` gets the URL once it can be called. Raises `ConfigError`.
-
-    `home` has the server's tokens.
-    """
-    tokens = Tokens(home)
-    require_token(settings.host, tokens)
+    """Serve until the task is cancelled; `announce` gets the URL once it can be called. Raises `ConfigError`."""
+    tokens = Tokens(setup.server_home)
+    require_token(settings.host, tokens, setup)
     most_bytes = settings.body_kb * 1024
     app: ASGIApp = server.streamable_http_app(
         streamable_http_path=PATH,
@@ -46,11 +37,11 @@ async def serve_http(
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # `AccessChecks` does it
     )
     app = RequestBodies(_NoServerStream(app), most_bytes=most_bytes, timeout_s=settings.request_timeout_s)
-    if is_traced:
+    if setup.config.telemetry.endpoint:
         from chatbot.telemetry.telemetry import TraceparentMiddleware  # needs the extra
 
         app = TraceparentMiddleware(app)
-    app = AccessChecks(app, settings=settings, tokens=tokens, rates=RateLimits(), identity=identity)
+    app = AccessChecks(app, settings=settings, tokens=tokens, rates=RateLimits(), identity=setup.identity.name)
     running = _Uvicorn(uvicorn_config(app, settings, grace_s=_GRACE_S))
     with listen_on(settings.host, settings.port) as sock:
         serving = asyncio.create_task(running.serve([sock]), name="MCP over HTTP")

@@ -18,10 +18,12 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from chatbot.allowed import is_loopback
 from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
+from chatbot.options import SERVER
 from chatbot.server.access_checks import LONGEST_HEAD
-from chatbot.server.callers import Tokens
+from chatbot.server.callers import TOKENS, Tokens
 
 if TYPE_CHECKING:
+    from chatbot.options import Setup
     from chatbot.server.identities import Identities
 
 _BACKLOG = 2048
@@ -30,12 +32,22 @@ _MOST_FILES = 10_240
 """Files that a server may have open: a connection and a journal are one each. macOS allows no more."""
 
 
-def require_token(host: str, tokens: Tokens) -> None:
-    """Raise `ConfigError` if other machines can reach the server and no token exists."""
-    if not is_loopback(host) and not tokens.all():
+def require_token(host: str, tokens: Tokens, setup: Setup) -> None:
+    """Raise `ConfigError` if no token exists, and other machines can reach the server or the storage before had tokens.
+
+    A database begins without tokens: behind a proxy, a server that was moved to it would be open to everyone.
+    """
+    if tokens.all():
+        return
+    if not is_loopback(host):
         raise ConfigError(
             f"{host} can be reached from other machines, which requires a token: create one with "
             "`chatbot token add LABEL --clearance familiar`, or listen on 127.0.0.1"
+        )
+    if Tokens(folder := setup.identities / SERVER).all():
+        raise ConfigError(
+            f"the database has no tokens, but {folder} has: without one, every request from this machine would be the "
+            f"owner's; create them again with `chatbot token add`, or delete {folder / TOKENS} to need none"
         )
 
 
@@ -117,10 +129,10 @@ async def serve(identities: Identities, *, ready: Callable[[str], None] = lambda
 
     Requests wait until then. Stops cleanly on SIGTERM and Ctrl-C.
 
-    Raises `ConfigError` if the address is not available, or other machines can reach it and no token exists.
+    Raises `ConfigError` if the address is not available, or a token is required and none exists.
     """
     settings = identities.settings
-    require_token(settings.host, identities.tokens)
+    require_token(settings.host, identities.tokens, identities.setup)
     _allow_many_files()
     with listen_on(settings.host, settings.port) as sock:
         await identities.warm()

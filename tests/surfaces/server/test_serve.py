@@ -22,10 +22,12 @@ from chatbot.chat.dialogue import STOPPED
 from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
 from chatbot.models import ScriptedModel
-from chatbot.runtime import Options, Runtime
+from chatbot.options import Options, Setup
+from chatbot.runtime import Runtime
 from chatbot.server.app import Envelope
+from chatbot.server.callers import Tokens
 from chatbot.server.identities import Identities
-from chatbot.server.serve import address_of, listen_on, serve, uvicorn_config
+from chatbot.server.serve import address_of, listen_on, require_token, serve, uvicorn_config
 from tests import command
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import events, server_process, serving
@@ -35,8 +37,13 @@ SCRIPT = "word " * 9000
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
 def test_others_may_not_reach_it_while_nobody_has_a_token(host: str) -> None:
-    command.fails(3, "can be reached from other machines", "serve", "--host", host)
-    command.fails(3, "chatbot token add", "serve", "--host", host)
+    command.fails(3, "which requires a token: create one with `chatbot token add", "serve", "--host", host)
+
+
+def test_a_database_without_the_tokens_of_the_folder_opens_to_nobody(tmp_path: Path) -> None:
+    command.from_json("token", "add", "phone", "--clearance", "full")
+    with pytest.raises(ConfigError, match="the database has no tokens"):
+        require_token("127.0.0.1", Tokens(tmp_path / "database"), Setup.resolve(Options()))
 
 
 def test_no_answer_waits_for_its_head_to_be_acknowledged() -> None:
