@@ -252,7 +252,6 @@ def reply_within(limits: Iterable[Limit], *, prompt_tokens: int, reply_tokens: i
 
 UNBILLED = "the cost of this call could not be written to the bill"
 """Notice of a line that could not be written, to be followed by the reason."""
-_LINES = "usage"
 _RESERVATIONS = "reservations.json"
 _RUNNING = (
     "the calls that are running now ({}) could use up what is left of a limit: try again when they have ended; "
@@ -303,7 +302,7 @@ class Ledger:
         self._names_sessions = names_sessions
         self._unnamed: dict[datetime | str, str] = {}
         """Sessions of lines that name none, by the time of the call or the id of the reservation."""
-        self._lines = place.lines(_LINES)
+        self._lines = place.lines("usage")
         self._reservations = place.document(_RESERVATIONS)
         self._summed: dict[str, Bill] = {}
         self._by_day: dict[str, Bill] = {}

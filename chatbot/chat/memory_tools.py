@@ -347,14 +347,10 @@ def list_rows(name: str, rows: Iterable[Mapping[str, Any]], **parts: Any) -> Ans
 
 def in_full(row: Observation) -> Answer:
     """Return the fields of an observation that are not empty."""
-    values = _fields(row, *_IN_FULL) | {"files": [*row.files_read, *row.files_modified]}
+    texts = ("id", "type", "title", "subtitle", "narrative", "facts", "user_text", "assistant_text", "tags", "people")
+    labels = ("subject", "project", "source", "visibility", "session_id", "created_at", "updated_at", "expires_at")
+    values = _fields(row, *texts, *labels) | {"files": [*row.files_read, *row.files_modified]}
     return {name: value for name, value in values.items() if value not in ("", None, (), [])}
-
-
-_IN_FULL = (
-    *("id", "type", "title", "subtitle", "narrative", "facts", "user_text", "assistant_text", "tags", "people"),
-    *("subject", "project", "source", "visibility", "session_id", "created_at", "updated_at", "expires_at"),
-)
 
 
 def _fields(item: object, *names: str) -> Answer:
