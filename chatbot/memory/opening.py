@@ -224,12 +224,10 @@ class SessionOpening(AsyncResource, Observable):
         chosen = await self.choose_sessions(replace(wanted or SessionFilter(), limit=None))
         there = {*await asyncio.to_thread(self._catalog.sessions.ids)}
         await asyncio.to_thread(self._terms.forget, lambda each: each not in there)  # deleted by hand or elsewhere
-        sessions = [
-            handle for record in chosen if record.id not in exclude and (handle := self._try_handle(record)) is not None
-        ]
-        return await search(
-            sessions, check_text(text, "the text"), self._terms, self._search_scope(), limit=limit, progress=progress
-        )
+        handles = [self._try_handle(record) for record in chosen if record.id not in exclude]
+        sessions = [each for each in handles if each is not None]
+        scope, text = self._search_scope(), check_text(text, "the text")
+        return await search(sessions, text, self._terms, scope, limit=limit, progress=progress)
 
     async def latest_session(self, agent_id: str, *, project: str | None = None) -> SessionHandle | None:
         """Return the agent's session that was used last, in `project` (`-` for none) if given; None if it has none."""
@@ -443,9 +441,8 @@ class SessionOpening(AsyncResource, Observable):
     def _open_store(self, name: str) -> Store:
         logger.info("initializing memory store %s in %s", name, self.where or "memory")
         with span("store", store=name, operation="open", access="open"):
-            store = open_store(
-                name, self.where or Path(), self._settings.get(name, {}), beside=self._options.plugins_beside
-            )
+            settings, beside = self._settings.get(name, {}), self._options.plugins_beside
+            store = open_store(name, self.where or Path(), settings, beside=beside)
         if self.where is None and store.keeps_files:
             raise UnsupportedOperation(f"the store {name!r} keeps files, which this memory system may not write")
         self._stores[name], self._catalog.has_stores = store, True

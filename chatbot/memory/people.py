@@ -300,8 +300,7 @@ class Tasks(MemoryWrites):
             chosen = Filter(metadata={KIND: TASK, **words}, project=project)
             rows += await bound.rows(chosen, view=bound.view(sensitivities))
         found = [task_of(row) for row in sorted(rows, key=lambda row: (row.created_at, row.id))]
-        if surface is not None:
-            found = [task for task in found if task.surface == surface]
+        found = [task for task in found if surface in {None, task.surface}]
         return sorted(found, key=lambda task: (_WORDS["priority"].index(task.priority), task.due or "9999"))
 
     async def _make_open(self, known_id: str, given: dict[str, str]) -> None:

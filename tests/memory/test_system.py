@@ -12,7 +12,7 @@ import pytest
 
 from chatbot.errors import AmbiguousSession, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
-from chatbot.memory.scope import SystemOptions
+from chatbot.memory.scope import Caller, SystemOptions
 from chatbot.runtime import Runtime
 from chatbot.stores import DamagedFile, InvalidValue, StoreError, UnsafePath, UnsupportedOperation
 from chatbot.stores.records import TranscriptEntry
@@ -351,6 +351,7 @@ async def test_an_argument_of_another_type_is_named(memory: MemorySystem) -> Non
         (lambda: MemorySystem(None, settings={"observatons": {}}), "did you mean 'observations'"),
         (lambda: MemorySystem(None, settings={"nowhere:Store": {}}), "module 'nowhere' not found for the store"),
         (lambda: memory.cleared_for(rights=["read", three]), "unknown right '3': use read, chat, write"),
+        (lambda: Caller(rights=three), "unknown right '3': use read, chat, write"),
         (lambda: memory.cleared_for(namespace=number), "the namespace is 3: it must be text"),
         (lambda: Runtime(three), "options is '3': it must be Options"),
         (lambda: Runtime(model=three), "model is '3': it must be Model or None: `open_model"),
