@@ -38,6 +38,7 @@ async def run(args: argparse.Namespace) -> None:
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     for handler in logging.getLogger().handlers:
         handler.setFormatter(TerminalFormatter("%(levelname)s %(name)s: %(message)s"))
+    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it reports each attempt to connect, many a second
     options = replace(options_of(args), host=args.host, port=args.port, namespace=args.namespace)
     async with Identities(options) as identities:
         await serve(identities, ready=_say_ready)

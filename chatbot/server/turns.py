@@ -127,8 +127,8 @@ class RunningTurn:
     async def _follow(self, then: AfterTurn, receipt: Receipt) -> None:
         try:
             await then(self._feed.items)
-        except StoreError:  # the reply is stored, so its caller gets it
-            logger.exception(_NOT_FOUND_AGAIN)
+        except StoreError as error:  # the reply is stored, so its caller gets it
+            logger.warning("%s: %s", _NOT_FOUND_AGAIN, error)
             receipt.notices.append(_NOT_FOUND_AGAIN)
 
 

@@ -253,7 +253,7 @@ def test_a_first_request_that_fails_leaves_no_session(http: Serve) -> None:
 
 @pytest.mark.parametrize(("failing", "told"), [("note_history", "may begin another"), ("write_turn", "disk is full")])
 def test_a_reply_that_cannot_be_stored_is_given_with_notices(
-    client: httpx.Client, monkeypatch: pytest.MonkeyPatch, failing: str, told: str
+    client: httpx.Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, failing: str, told: str
 ) -> None:
     async def fail(*_: object, **__: object) -> None:
         raise StoreFailed("the disk is full")
@@ -267,6 +267,7 @@ def test_a_reply_that_cannot_be_stored_is_given_with_notices(
         *_, last = [data for _, data in events(stream) if data != "[DONE]"]
     for answered in (answer, response, last):
         assert told in str(answered["notices"])
+    assert not [record for record in caplog.records if record.exc_info], "an expected error has no traceback"
 
 
 def test_users_of_one_token_never_meet_whatever_they_send(served: Served, client: httpx.Client) -> None:
