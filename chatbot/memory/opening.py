@@ -145,11 +145,7 @@ class SessionOpening(AsyncResource, Observable):
     async def _create(self, record: SessionRecord) -> SessionHandle:
         stores = self._open_stores(record.store_types)
         self._named_stores.update(record.store_types)
-        try:
-            await to_its_end(self._catalog.make(record))
-        except asyncio.CancelledError:
-            await self._catalog.delete(record)  # nobody knows its id
-            raise
+        await self._catalog.make(record)
         return self._handle(record, stores)
 
     async def load_session(

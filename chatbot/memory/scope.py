@@ -184,8 +184,8 @@ class Caller(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         check_namespace(self.namespace, LONGEST_LINE)
-        if not (isinstance(self.rights, frozenset) and self.rights <= EVERY_RIGHT):
-            force_setattr(self, "rights", check_rights(self.rights))
+        if not EVERY_RIGHT.issuperset(self.rights):
+            check_rights(self.rights)
         if self.project not in (None, ""):
             force_setattr(self, "project", project_named(self.project))
         if not self.principal:

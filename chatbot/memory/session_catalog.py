@@ -97,17 +97,25 @@ class SessionCatalog(Closable):
         """Make a session: it is published, durable, when the block ends without an error."""
         self.check_open()
         try:
-            yield await asyncio.to_thread(self.sessions.begin, record)
-            await asyncio.to_thread(self.sessions.publish, record)
+            yield await to_its_end(asyncio.to_thread(self.sessions.begin, record))
         except BaseException:
-            await asyncio.to_thread(self.sessions.abandon, record.id)
+            await to_its_end(asyncio.to_thread(self.sessions.abandon, record.id))
+            raise
+        await self.make(record, is_begun=True)
+
+    async def make(self, record: SessionRecord, *, is_begun: bool = False) -> None:
+        """Make an empty session, or publish one that is begun. Durable on return; none is left if cancelled."""
+        try:
+            await to_its_end(self._make(record, is_begun=is_begun))
+        except asyncio.CancelledError:
+            await to_its_end(self.delete(record))  # nobody knows its id
             raise
 
     @in_thread
-    def make(self, record: SessionRecord) -> None:
-        """Make an empty session. Durable on return."""
+    def _make(self, record: SessionRecord, *, is_begun: bool) -> None:
         try:
-            self.sessions.begin(record)
+            if not is_begun:
+                self.sessions.begin(record)
             self.sessions.publish(record)
         except BaseException:
             self.sessions.abandon(record.id)
@@ -353,11 +361,9 @@ class TurnOrder:
             self.in_process.release()
 
     async def _attempt(self, reads: Callable[[], Sequence[object]]) -> bool:
-        attempt = asyncio.ensure_future(asyncio.to_thread(self._try, reads()))
         try:
-            return await asyncio.shield(attempt)
-        except asyncio.CancelledError:  # the thread may still take the lease
-            await asyncio.wait([attempt])
+            return await to_its_end(asyncio.to_thread(self._try, reads()))
+        except asyncio.CancelledError:  # the thread may have taken the lease
             await to_its_end(asyncio.to_thread(self.release_lease))
             raise
 

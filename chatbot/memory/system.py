@@ -24,6 +24,7 @@ from chatbot.memory.session_catalog import TurnOrder
 from chatbot.stores.access import Clearance, Right, least_clearance
 from chatbot.stores.base import ObservationStore, SessionStore
 from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
+from chatbot.stores.loops import to_its_end
 from chatbot.stores.records import KeyValue, SessionRecord, TranscriptEntry
 from chatbot.stores.span import count, observed
 
@@ -103,7 +104,7 @@ class MemorySystem(SessionOpening):
         record = self._new_record(old.store_types, old.agent_id, title or old.title, old.id)
         record = replace(record, clearance=old.clearance, sensitivity=old.sensitivity, project=old.project)
         async with self._drafting(record) as draft:
-            await source.copy_to(draft, entries=at)
+            await to_its_end(source.copy_to(draft, entries=at))  # no thread writes into a copy that is dropped
         return self._handle(record, self._stores_of(record))
 
     async def adopt_session(
@@ -129,7 +130,7 @@ class MemorySystem(SessionOpening):
         if self.caller.project is not None:
             record = replace(record, project=self.caller.project)
         async with self._drafting(record) as draft:
-            await draft.take_in(entries, key_values, receipts, attachments)
+            await to_its_end(draft.take_in(entries, key_values, receipts, attachments))
         return self._handle(record, self._stores_of(record))
 
     @asynccontextmanager

@@ -61,21 +61,12 @@ async def users_in(memory: MemorySystem) -> list[User]:
     if user_of(memory.caller.namespace) is not None:
         raise AccessDenied("a user cannot list other users")
     rows = await _rows_by_namespace(memory)
-    sessions: defaultdict[str, list[SessionRecord]] = defaultdict(list)
+    used: defaultdict[str, list[datetime]] = defaultdict(list)
     for record in await memory.sessions_anywhere():
-        sessions[record.namespace].append(record)
+        used[record.namespace].append(record.used_at)
     inside = f"{memory.caller.namespace}/" if memory.caller.namespace else ""
-    return [
-        User(
-            name,
-            user_of(name),
-            rows[name],
-            len(sessions[name]),
-            max((record.used_at for record in sessions[name]), default=None),
-        )
-        for name in sorted({*rows, *sessions})
-        if name and name.startswith(inside)
-    ]
+    names = [each for each in sorted({*rows, *used}) if each and each.startswith(inside)]
+    return [User(each, user_of(each), rows[each], len(used[each]), max(used[each], default=None)) for each in names]
 
 
 async def export_user(memory: MemorySystem, project: str | None = None) -> dict[str, Any]:

@@ -201,11 +201,6 @@ def test_a_score_lies_between_0_and_1_whatever_else_was_found(rows: list[Match],
     assert all(0 <= each <= 1 for each in together.values())
 
 
-@given(st.permutations([candidate(name, lexical=lexical) for name, lexical in zip("abcd", (2, 2, 1, 0), strict=True)]))
-def test_the_order_does_not_depend_on_how_rows_came_in(rows: list[Match]) -> None:
-    assert [each.match.id for each in ranked({row.id: row for row in rows}, SEARCH)] == ["b", "a", "c", "d"]
-
-
 def test_a_session_alone_is_no_evidence() -> None:
     [found] = ranked({"a": candidate(lexical=0.0, session_id="s")}, INJECT, sessions={"s": 1000})
     assert found.evidence == 0

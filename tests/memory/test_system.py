@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+import threading
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,9 +16,10 @@ from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
 from chatbot.memory.scope import Caller, SystemOptions
 from chatbot.runtime import Runtime
 from chatbot.stores import DamagedFile, InvalidValue, StoreError, UnsafePath, UnsupportedOperation
-from chatbot.stores.records import TranscriptEntry
+from chatbot.stores.records import SessionRecord, TranscriptEntry
 from chatbot.transfer.exports import export_session
 from tests.clock import Clock
+from tests.patience import PATIENCE_S
 
 STORES = ["basic_session"]
 
@@ -76,20 +78,20 @@ async def test_a_session_is_found_by_id_by_its_beginning_and_by_title(memory: Me
 async def test_a_session_whose_creation_is_cancelled_is_not_left(
     memory: MemorySystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[asyncio.Future[None]] = []
-    original = memory._catalog.make
+    session = await memory.create_session(STORES, "chat")
+    loop, original = asyncio.get_running_loop(), memory._catalog.sessions.publish
 
-    async def make(record: Any) -> None:
-        task.cancel()
-        made.append(asyncio.ensure_future(original(record)))
-        await asyncio.shield(made[0])
+    def publish(record: SessionRecord) -> None:
+        loop.call_soon_threadsafe(lambda: is_cancelled.set() if task.cancel() else None)
+        assert is_cancelled.wait(PATIENCE_S)
+        original(record)
 
-    monkeypatch.setattr(memory._catalog, "make", make)
-    task = asyncio.ensure_future(memory.create_session(STORES, "chat"))
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    await made[0]
-    assert await memory.list_sessions() == []
+    monkeypatch.setattr(memory._catalog.sessions, "publish", publish)
+    for work in (memory.create_session(STORES, "chat"), memory.fork_session(session.id)):
+        is_cancelled, task = threading.Event(), asyncio.ensure_future(work)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    assert [record.id for record in await memory.list_sessions()] == [session.id]
 
 
 async def test_a_title_is_kept_on_one_line(session: SessionHandle, memory_home: Path) -> None:

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from chatbot.errors import MissingModel
 from chatbot.models.weights import MINILM, SMOLLM2, WEIGHTS, Weights
-from tests.command import ok
 from tests.patience import PATIENCE_S
 
 ROOT = Path(__file__).parents[2]
@@ -82,11 +81,6 @@ import some_weights
         [sys.executable, "-c", program], capture_output=True, text=True, timeout=PATIENCE_S, check=True
     )
     assert done.stdout == "loaded\n"
-
-
-def test_the_command_lists_what_is_installed_and_leaves_it_as_it_is() -> None:
-    assert "minilm        yes" in ok("models", "weights")
-    assert "minilm: already installed" in ok("models", "get", "minilm")
 
 
 def test_the_versions_are_those_of_the_extras() -> None:
