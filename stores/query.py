@@ -20,7 +20,7 @@ from chatbot.stores.access import VISIBILITIES, Visibility, fold
 from chatbot.stores.errors import InvalidValue, did_you_mean
 from chatbot.stores.fields import Form, Label, checker, fields_by_label, fields_of
 from chatbot.stores.observation import FIELDS, STATUSES, TYPES, Decay, Observation, Status, Triple, Type
-from chatbot.stores.records import Vector, canonical, check_text, check_time, check_type
+from chatbot.stores.records import Vector, canonical, check_time, check_type
 from chatbot.stores.row_events import Event
 
 Each = TypeVar("Each")
@@ -378,7 +378,9 @@ def check_conditions(wanted: Mapping[str, Any], depth: int = 0) -> None:
     if depth > _MOST_DEEP:
         raise InvalidValue(f"metadata: conditions can be nested at most {_MOST_DEEP} levels deep")
     for name, asked in wanted.items():
-        if check_text(name, "metadata: a key") in _JOINED:
+        if not isinstance(name, str):
+            raise InvalidValue(f"metadata: the key {name!r:.80} is not text")
+        if name in _JOINED:
             for each in _parts(name, asked):
                 check_conditions(each, depth + 1)
         elif name.startswith("$"):

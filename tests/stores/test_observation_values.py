@@ -317,7 +317,7 @@ async def test_conditions_choose_the_same_rows_everywhere() -> None:
     ("wanted", "message"),
     [
         ({"stars": {"$greater": 3}}, r"unknown comparison '\$greater'"),
-        ({1: 2}, "metadata: a key"),
+        ({1: 2}, "metadata: the key 1 is not text"),
         ({"$nor": []}, r"unknown operator '\$nor'"),
         ({"$or": {"a": 1}}, r"\$or takes a list of conditions"),
         ({"$not": [{"a": 1}]}, r"\$not takes conditions"),
