@@ -310,6 +310,13 @@ def test_a_complete_block_is_not_drawn_below_itself_nor_a_growing_one_while_the_
         assert "two" not in reply._console.file.getvalue()  # type: ignore[attr-defined]
 
 
+def test_without_streaming_nothing_of_a_reply_is_printed_before_its_end() -> None:
+    with LiveReply(Console(file=(drawn := StringIO())), markdown=False, stream=False) as reply:
+        reply(TextDelta("one block\n\ntwo"))
+        assert not drawn.getvalue()
+    assert drawn.getvalue() == "one block\n\ntwo\n"
+
+
 def test_a_long_block_of_code_is_looked_through_once() -> None:
     code = "```\n" + "x = 1\n\n" * 100_000
     assert complete_blocks(code) == 0

@@ -53,7 +53,6 @@ class LiveReply:
 
     def __exit__(self, *_: object) -> None:
         self._stop_drawing()
-        self._print_until(len(self._pending))
 
     def __call__(self, event: TurnEvent) -> None:
         """Show an event of the turn."""
@@ -63,8 +62,9 @@ class LiveReply:
     def _show(self, event: TurnEvent) -> None:
         if isinstance(event, TextDelta):
             self._pending += event.text
-            self._status.show("")
-            self._print_until(complete_blocks(self._pending))
+            if self._stream:
+                self._status.show("")
+                self._print_until(complete_blocks(self._pending))
         elif isinstance(event, Phase):
             self._status.show(event.text)
         elif isinstance(event, ToolStarted):
@@ -85,7 +85,6 @@ class LiveReply:
     def paused(self) -> Iterator[None]:
         """Stop drawing while another part uses the terminal."""
         self._stop_drawing()
-        self._print_until(len(self._pending))
         try:
             yield
         finally:
@@ -101,6 +100,7 @@ class LiveReply:
     def _stop_drawing(self) -> None:
         self._live.stop()
         self._echo.close()
+        self._print_until(len(self._pending))
 
     def _show_running(self) -> None:
         self._status.show(f"running {', '.join(self._running)}" if self._running else "thinking")
