@@ -16,9 +16,10 @@ from contextlib import ExitStack, contextmanager
 from datetime import datetime
 from functools import partial
 from getpass import getpass
+from operator import attrgetter
 from threading import Timer
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import msgspec
 
@@ -93,13 +94,14 @@ def say_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool
         print(line, file=to)
 
 
-Columns = Mapping[str, Callable[[T], str]]
-"""The columns of a table: the head of each, and the function that makes its cell of an item."""
+Columns = Mapping[str, Callable[[T], str] | None]
+"""The columns of a table: the head of each, and the function that makes its cell of an item; None for its short id."""
 
 
 def say_columns(items: Sequence[T], columns: Columns[T]) -> None:
     """Print a table of the items."""
-    say_table(tuple(columns), [[cell(item) for cell in columns.values()] for item in items])
+    cells = [map(cell, items) if cell else short_ids([*map(attrgetter("id"), items)]) for cell in columns.values()]
+    say_table(tuple(columns), [*zip(*cells, strict=True)])
 
 
 def warn(text: str) -> None:
@@ -388,18 +390,6 @@ def short_ids(ids: Sequence[str], *, shortest: int = SHORTEST_ID) -> list[str]:
         return list(ids)
     length = next((size for size in range(shortest, 36) if len({each[:size] for each in ids}) == len(set(ids))), 36)
     return [each[:length] for each in ids]
-
-
-class _WithId(Protocol):
-    @property
-    def id(self) -> str: ...
-
-
-def shortener(items: Iterable[_WithId]) -> Callable[[_WithId], str]:
-    """Return the function that gives the short id of each of these items."""
-    ids = [item.id for item in items]
-    short = dict(zip(ids, short_ids(ids), strict=True))
-    return lambda item: short[item.id]
 
 
 def _title_and_states(record: SessionRecord) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from msgspec import to_builtins
@@ -20,7 +21,6 @@ from chatbot.cli.output import (
     say_json,
     say_table,
     session_rows,
-    shortener,
     warn,
 )
 from chatbot.memory import SessionRecord
@@ -181,48 +181,43 @@ def _line(operation: Operation, item: Any) -> str:  # noqa: PLR0911 - one for ea
             return str(as_json(item))
 
 
-def _say_people(found: Sequence[Person]) -> None:
-    columns: Columns[Person] = {
-        "mentions": lambda person: str(person.mention_count),
-        "last": lambda person: age(person.last_mentioned),
-        "facts": lambda person: str(len(person.facts)),
-        "name": lambda person: person.name + (f" ({', '.join(person.aliases)})" if person.aliases else ""),
-    }
-    say_columns(found, columns)
-
-
-def _say_projects(found: Sequence[Project]) -> None:
-    columns: Columns[Project] = {
-        "project": lambda each: each.name,
-        "sessions": lambda each: str(each.sessions),
-        "memories": lambda each: str(each.memories),
-        "used": lambda each: age(each.used_at) if each.used_at else "–",
-    }
-    say_columns(found, columns)
-
-
-def _say_tasks(found: Sequence[Task]) -> None:
-    columns: Columns[Task] = {
-        "id": shortener(found),
-        "priority": lambda task: task.priority,
-        "status": lambda task: task.status.replace("_", " "),
-        "due": lambda task: task.due or "–",
-        "project": lambda task: task.project or "–",
-        "title": lambda task: f"{task.title} – {task.note}" if task.note else task.title,
-    }
-    say_columns(found, columns)
-
-
-def _say_facts(found: Sequence[Triple]) -> None:
-    columns: Columns[Triple] = {
-        "id": shortener(found),
-        "confidence": lambda fact: f"{fact.confidence:.0%}",
-        "fact": lambda fact: (
-            f"{fact.subject} · {fact.predicate} · {fact.object}"
-            + (f" (stated {fact.count} times)" if fact.count > 1 else "")
-        ),
-    }
-    say_columns(found, columns)
+_PEOPLE: Columns[Person] = {
+    "mentions": lambda person: str(person.mention_count),
+    "last": lambda person: age(person.last_mentioned),
+    "facts": lambda person: str(len(person.facts)),
+    "name": lambda person: person.name + (f" ({', '.join(person.aliases)})" if person.aliases else ""),
+}
+_PROJECTS: Columns[Project] = {
+    "project": lambda each: each.name,
+    "sessions": lambda each: str(each.sessions),
+    "memories": lambda each: str(each.memories),
+    "used": lambda each: age(each.used_at) if each.used_at else "–",
+}
+_TASKS: Columns[Task] = {
+    "id": None,
+    "priority": lambda task: task.priority,
+    "status": lambda task: task.status.replace("_", " "),
+    "due": lambda task: task.due or "–",
+    "project": lambda task: task.project or "–",
+    "title": lambda task: f"{task.title} – {task.note}" if task.note else task.title,
+}
+_FACTS: Columns[Triple] = {
+    "id": None,
+    "confidence": lambda fact: f"{fact.confidence:.0%}",
+    "fact": lambda fact: (
+        f"{fact.subject} · {fact.predicate} · {fact.object}"
+        + (f" (stated {fact.count} times)" if fact.count > 1 else "")
+    ),
+}
+_PROFILE: Columns[ProfileLine] = {
+    "id": None,
+    "key": lambda line: line.key,
+    "value": lambda line: line.value,
+    "since": lambda line: f"{line.valid_from:%Y-%m-%d}",
+    "until": lambda line: f"{line.valid_to:%Y-%m-%d}" if line.valid_to else "–",
+    "said": lambda line: f"{line.said_at:%Y-%m-%d}",
+    "": lambda line: ", ".join(word for word, holds in _notes(line) if holds),
+}
 
 
 def _say_found(hits: Sequence[SessionHit]) -> None:
@@ -239,17 +234,8 @@ def _say_entries(read: Entries) -> None:
 
 def _say_profile(known: Profile) -> None:
     """Print the lines, the proposed values with the commands to decide, and the answers to the standing questions."""
-    columns: Columns[ProfileLine] = {
-        "id": shortener(known.lines),
-        "key": lambda line: line.key,
-        "value": lambda line: line.value,
-        "since": lambda line: f"{line.valid_from:%Y-%m-%d}",
-        "until": lambda line: f"{line.valid_to:%Y-%m-%d}" if line.valid_to else "–",
-        "said": lambda line: f"{line.said_at:%Y-%m-%d}",
-        "": lambda line: ", ".join(word for word, holds in _notes(line) if holds),
-    }
     if known.lines:
-        say_columns(known.lines, columns)
+        say_columns(known.lines, _PROFILE)
     else:
         say("Nothing in the profile: chatbot memory profile set KEY VALUE")
     for row in known.proposals:
@@ -257,13 +243,13 @@ def _say_profile(known: Profile) -> None:
     answered = [answer for answer in known.standing if answer.rows]
     for answer in answered:
         say(f"\n{answer.sentence}".rstrip())
-        row_columns: Columns[Observation] = {
+        columns: Columns[Observation] = {
             "said": lambda row: f"{row.created_at:%Y-%m-%d}",
-            "id": shortener(answer.rows),
+            "id": None,
             "source": lambda row: row.source,
             f"{answer.question}{' (pinned)' if answer.pinned else ''}": answer.text_of,
         }
-        say_columns(answer.rows, row_columns)
+        say_columns(answer.rows, columns)
     if nothing := len(known.standing) - len(answered):
         say(f"\n{how_many(nothing, 'standing question')} without an answer yet")
 
@@ -277,12 +263,12 @@ _WHOLE: dict[type, Callable[[Any], None]] = {Entries: _say_entries, Profile: _sa
 _TABLES: dict[type, Callable[[Sequence[Any]], None]] = {
     Hit: say_hits,
     Observation: say_observations,
-    Person: _say_people,
-    Task: _say_tasks,
-    Triple: _say_facts,
+    Person: partial(say_columns, columns=_PEOPLE),
+    Task: partial(say_columns, columns=_TASKS),
+    Triple: partial(say_columns, columns=_FACTS),
     SessionRecord: lambda records: say_table(SESSION_HEAD, session_rows(records)),
     SessionHit: _say_found,
-    Project: _say_projects,
+    Project: partial(say_columns, columns=_PROJECTS),
 }
 """Printers of lists."""
 _HEAD = ("", "what", "how many")
