@@ -27,18 +27,6 @@ class EmbeddingResult(Struct, frozen=True):
     vectors: list[Vector]
     usage: Usage
 
-    @staticmethod
-    def joined(parts: Sequence[EmbeddingResult]) -> EmbeddingResult:
-        """Return the results of several calls as one."""
-        costs = [part.usage.cost_usd for part in parts]
-        known = [cost for cost in costs if cost is not None]
-        usage = Usage(
-            sum(part.usage.input_tokens for part in parts),
-            cost_usd=sum(known) if len(known) == len(costs) else None,
-            estimated=any(part.usage.estimated for part in parts),
-        )
-        return EmbeddingResult([each for part in parts for each in part.vectors], usage)
-
 
 SURE = 2
 """The highest level of `Judgement.orders_a_model`."""
@@ -100,7 +88,13 @@ class Embedder(AsyncResource):
     async def embed_all(self, texts: Sequence[str]) -> EmbeddingResult:
         """Return the vectors of any number of texts, in calls of `batch`, between which others are served."""
         parts = [await self.embed(some) for some in chunks(texts, self.batch)]
-        return self._checked(EmbeddingResult.joined(parts))
+        costs = [part.usage.cost_usd for part in parts]
+        usage = Usage(
+            sum(part.usage.input_tokens for part in parts),
+            cost_usd=None if None in costs else sum(filter(None, costs)),
+            estimated=any(part.usage.estimated for part in parts),
+        )
+        return self._checked(EmbeddingResult([each for part in parts for each in part.vectors], usage))
 
     def _checked(self, found: EmbeddingResult) -> EmbeddingResult:
         if not all(map(is_finite, found.vectors)):

@@ -32,9 +32,6 @@ class _TrueZero(int):
         return True
 
 
-_NO_RETRIES = _TrueZero(0)
-
-
 def open_embedder(
     settings: EmbeddingSettings, providers: Mapping[str, ProviderSettings] | None = None
 ) -> Embedder | None:
@@ -100,19 +97,15 @@ class LiteLLMEmbedder(LiteLLMClient, JudgingEmbedder):
         raise self.provider.with_advice(failure)
 
     def _request(self, texts: Sequence[str]) -> dict[str, Any]:
-        settings = self._settings
-        optional = {
-            "dimensions": settings.dimensions or None,
-            "allowed_openai_params": ["dimensions"] if settings.dimensions else None,  # else dropped for most names
-        }
+        size = self._settings.dimensions
         return {
             **self.provider.arguments(),
             "input": [text or " " for text in texts],  # providers refuse an empty text
             "encoding_format": "float",
             "num_retries": 0,  # `embed` retries
-            "max_retries": _NO_RETRIES,
+            "max_retries": _TrueZero(),
             "drop_params": True,
-            **{name: value for name, value in optional.items() if value is not None},
+            **({"dimensions": size, "allowed_openai_params": ["dimensions"]} if size else {}),  # else LiteLLM drops it
         }
 
     def _vectors(self, response: Any, count: int) -> list[Vector]:
