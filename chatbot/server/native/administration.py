@@ -228,7 +228,6 @@ async def get_backup(access: AccessHere) -> StreamingResponse:
         "content-disposition": f'attachment; filename="{BACKUP_NAME.format(access.identity, utc_now())}"',
         "content-length": str(size),
         "x-content-type-options": "nosniff",
-        "cache-control": "no-store",
     }
     return StreamingResponse(_chunks(file), media_type="application/zip", headers=headers)
 

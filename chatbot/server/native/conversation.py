@@ -202,9 +202,13 @@ _AS_A_DOWNLOAD = {
     "content-disposition": "attachment",
     "x-content-type-options": "nosniff",
     "content-security-policy": "default-src 'none'; sandbox",
-    "cache-control": "no-store",
 }
 """Uploaded content is never opened as a page of this server."""
+_BYTES: dict[str, Any] = {
+    "response_class": Response,
+    "responses": {200: {"content": {"application/octet-stream": {}}, "description": "Its bytes."}},
+}
+"""The description of a route that returns them."""
 
 
 class StoredFile(Shape):
@@ -224,12 +228,7 @@ async def list_files(session_id: SessionId, access: AccessHere) -> Page[StoredFi
     return Page(data=[StoredFile.model_validate(file) for file in await session.list_files()])
 
 
-@router.get(
-    "/files/{name}",
-    summary="Download a file",
-    response_class=Response,
-    responses={200: {"content": {"application/octet-stream": {}}, "description": "Its bytes."}},
-)
+@router.get("/files/{name}", summary="Download a file", **_BYTES)
 async def get_file(
     session_id: SessionId,
     name: Annotated[str, Path(max_length=255, description="The file's name.")],
@@ -260,12 +259,7 @@ async def list_attachments(session_id: SessionId, access: AccessHere) -> Page[At
     return Page(data=[AttachedFile(name=name, size=size, media_type=media_of(name)) for name, size in sizes])
 
 
-@router.get(
-    "/attachments/{name}",
-    summary="Download an attachment",
-    response_class=Response,
-    responses={200: {"content": {"application/octet-stream": {}}, "description": "Its bytes."}},
-)
+@router.get("/attachments/{name}", summary="Download an attachment", **_BYTES)
 async def get_attachment(
     session_id: SessionId,
     name: Annotated[str, Path(max_length=64, description="The attachment's name.")],
