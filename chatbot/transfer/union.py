@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from secrets import token_hex
@@ -34,10 +33,11 @@ def portable(record: SessionRecord) -> dict[str, Any]:
 
 
 Transcript = Sequence[tuple[str, TranscriptEntry]]
+"""Entries with ids."""
 
 
 def with_ids(entries: Iterable[TranscriptEntry]) -> list[tuple[str, TranscriptEntry]]:
-    """Return entries with ids: digests of their content, with a number for equal ones."""
+    """Return a transcript: ids are digests of the content, with a number for equal ones."""
     seen: defaultdict[str, int] = defaultdict(int)
     found = []
     for entry in entries:
@@ -93,17 +93,16 @@ def digest_of_all(texts: Iterable[str]) -> str:
     return sha256("\n".join(sorted(texts)).encode(errors="surrogatepass")).hexdigest()[:32]
 
 
-@dataclass(slots=True)
-class PlaceState:
+class PlaceState(Struct):
     """Contents that a place is known to have."""
 
-    digests: set[bytes] = field(default_factory=set)
+    digests: set[bytes] = set()
     """Digests of lines of the journal and their parts, counts, entries, receipts, attachments, bills and erased ids."""
-    sessions: dict[str, str] = field(default_factory=dict)
+    sessions: dict[str, str] = {}
     """Digest of the state of each session."""
-    taken: set[str] = field(default_factory=set)
+    taken: set[str] = set()
     """Files of others that were taken in."""
-    own: set[str] = field(default_factory=set)
+    own: set[str] = set()
     """Files of this machine that are there; for a server, those that it took in last."""
     at: str = ""
     """When the last sync with it was done."""
@@ -151,20 +150,19 @@ class SessionState(Struct):
         return SessionState(fields, times, ids, content.files, sorted(cut), sorted(content.values), dead)
 
 
-@dataclass(slots=True)
-class SyncState:
+class SyncState(Struct):
     """State of earlier syncs on this machine: the document `sync.json` of the identity."""
 
     identity: str = ""
     machine: str = ""
-    former: list[str] = field(default_factory=list)
+    former: list[str] = []
     """Earlier names of this machine, whose files in folders it still cleans."""
-    sessions: dict[str, SessionState] = field(default_factory=dict)
-    erased: set[str] = field(default_factory=set)
+    sessions: dict[str, SessionState] = {}
+    erased: set[str] = set()
     """Sessions and facts that were erased on some machine, and are erased on all."""
-    facts: set[str] = field(default_factory=set)
+    facts: set[str] = set()
     """Facts that were there at the last sync: those that are missing now were erased."""
-    places: dict[str, PlaceState] = field(default_factory=dict)
+    places: dict[str, PlaceState] = {}
     restoring: str = ""
     """The backup that is being restored, or whose restore was interrupted."""
 
