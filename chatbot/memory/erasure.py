@@ -1,8 +1,8 @@
 """Permanent erasure, and its preview: rows by id, session, person or source, with everything derived from them.
 
 `tombstones.jsonl` keeps what was purged, as keyed digests, so that an import does not bring it back. A digest is of an
-id, an origin or words, and reveals nothing without the key in `tombstones.key`. Only imports check them. To ignore all,
-delete the file, or import with `--include-purged`.
+id, an origin or words, and reveals nothing without the key in `tombstones.key`. To ignore all, delete the file, or
+import with `--include-purged`.
 """
 
 from __future__ import annotations
@@ -313,9 +313,6 @@ def mark_of_deleted(session_id: str) -> PurgeMark:
     return "deleted", session_id
 
 
-_LINES = "tombstones"
-_KEY = "tombstones.key"
-_KEY_BYTES = 32
 _IN_A_LINE = 1_000
 
 
@@ -323,8 +320,8 @@ class Tombstones:
     """Digests of what was purged from an identity."""
 
     def __init__(self, place: Place) -> None:
-        self._lines = place.lines(_LINES)
-        self._document = place.document(_KEY)
+        self._lines = place.lines("tombstones")
+        self._document = place.document("tombstones.key")
         self._key = b""
         self._digests: set[str] = set()
         self._read: Mark | None = None
@@ -335,21 +332,16 @@ class Tombstones:
         if not marks:
             return
         try:
-            self._key = self._document.change(lambda key: key or secrets.token_bytes(_KEY_BYTES))
+            self._key = self._document.change(lambda key: key or secrets.token_bytes(32))
             lines = chunks(sorted(set(map(self._digest, marks))), _IN_A_LINE)
             self._lines.append([{"v": 1, "at": format_time(at), "digests": each} for each in lines])
         except StoreFailed as error:
             logger.warning("an import can bring back what is erased now: %s", error)
 
-    def barred(self, marks: Collection[PurgeMark]) -> bool:
-        """Return whether one of these marks was purged."""
+    def barred(self, marks: Iterable[PurgeMark]) -> bool:
+        """Return whether one of these marks was purged. Makes none of them if nothing was."""
         self._refresh()
         return bool(self._digests) and not self._digests.isdisjoint(map(self._digest, marks))
-
-    def any(self) -> bool:
-        """Return whether anything was purged that an import could bring back."""
-        self._refresh()
-        return bool(self._digests)
 
     def _refresh(self) -> None:
         while True:

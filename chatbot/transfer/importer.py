@@ -20,7 +20,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, replace
 from datetime import datetime
@@ -371,7 +371,7 @@ class Importer:
                 known.by_content[row.agent_id, row.visibility, row.hash] = row.id
         return self._known
 
-    def _is_barred(self, marks: Collection[PurgeMark]) -> bool:
+    def _is_barred(self, marks: Iterable[PurgeMark]) -> bool:
         """Return True if an item with one of these marks was purged here and must stay out."""
         return not self.include_purged and self.memory.tombstones.barred(marks)
 
@@ -434,15 +434,11 @@ class Importer:
         id_ = known.by_content.setdefault((row.agent_id, row.visibility, row.hash), row.id)
         return AddResult("added" if id_ == row.id else "exact_dup", id_, redacted=redacted)
 
-    def _marks(self, memories: Memory, item: MemoryItem) -> list[PurgeMark]:
-        """Return the marks that a purge of this item would have left (see `chatbot.memory.erasure`)."""
-        if self.include_purged or not self.memory.tombstones.any():
-            return []
-        try:
-            row, _ = memories.prepare(self._with_origin(item))
-        except StoreError:
-            return [("id", item.key)]  # `_add` reports the error
-        return [("id", item.key), *marks_of(row)]
+    def _marks(self, memories: Memory, item: MemoryItem) -> Iterator[PurgeMark]:
+        """Yield the marks that a purge of this item would have left (see `chatbot.memory.erasure`)."""
+        yield "id", item.key
+        with suppress(StoreError):  # `_add` reports it
+            yield from marks_of(memories.prepare(self._with_origin(item))[0])
 
     def _with_origin(self, item: MemoryItem) -> Draft:
         origin = {FROM: self._report.kind, KEY: item.key, HASH: item.hash}
