@@ -55,12 +55,12 @@ async def chosen_session(
     return await runtime.new_session(for_dry_run=dry_run), True
 
 
-async def discard_empty(runtime: Runtime, session: SessionHandle | None) -> bool:
-    """Delete a session in which nothing was said or remembered; return whether it was deleted."""
+async def discard_empty(runtime: Runtime, session: SessionHandle | None, copied: int = 0) -> bool:
+    """Delete a session with nothing said or remembered after `copied` entries; return whether it was deleted."""
     if session is None:
         return False
     with suppress(StoreError, SessionError):
-        if not await session.transcript_count():
+        if await session.transcript_count() == copied:
             await runtime.end_session(session)
             if not (await runtime.memory.preview_delete(session.id)).ids:
                 await runtime.memory.delete_session(session.id)

@@ -60,6 +60,7 @@ def test_a_conversation_is_left_and_goes_on_where_it_was(start: Start) -> None:
     goodbye = first.leave()
     session_id = re.search(r"continue with: chatbot -r (\S+)", goodbye)
     assert session_id is not None
+    assert "continue with" not in start("--fork", session_id[1]).leave()
     rows = [f"row{number}" for number in range(60)]  # more than the screen shows
     second = start(replies=["\n".join(["```", *rows, "```", "welcome back"])])
     second.see("continued · I am Sam.*user: I am Sam")

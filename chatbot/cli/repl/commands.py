@@ -35,8 +35,8 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         super().__init__(runtime, screen)
         self._options = options
         self._listed: list[str] = []
-        self._entered_empty: set[str] = set()
-        """Sessions that were empty when this chat entered them."""
+        self._entered_new: dict[str, tuple[int, str]] = {}
+        """Number of entries and title of sessions that were empty, or copied by --fork, when this chat entered them."""
 
     @classmethod
     def all(cls) -> dict[str, str]:
@@ -271,20 +271,22 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         """Quit; the session is kept: /exit, /quit, /q or /bye."""
         return NextStep(leave=True)
 
-    async def enter(self, session: SessionHandle | None) -> None:
-        """Begin a conversation in that session."""
+    async def enter(self, session: SessionHandle | None, *, is_new: bool = False) -> None:
+        """Begin a conversation in that session; `is_new` if the start of the chat has made it."""
         self.session, self._chat = session, None
-        if session is None or session.record.title or not session.supports(TranscriptStore):
+        if session is None or not session.supports(TranscriptStore) or (session.record.title and not is_new):
             return
-        if not await session.transcript_count():
-            self._entered_empty.add(session.id)
+        entries = await session.transcript_count()
+        if is_new or not entries:
+            self._entered_new[session.id] = entries, session.record.title
 
     async def discard_empty(self) -> bool:
-        """Delete the session if it was empty when this chat entered it, and nothing was said or remembered since."""
+        """Delete the session if this chat entered it new, and it was not renamed, nor anything said or remembered."""
         session = self.session
-        if session is None or session.id not in self._entered_empty:
+        if session is None or session.id not in self._entered_new:
             return False
-        return await discard_empty(self._runtime, session)
+        entries, title = self._entered_new[session.id]
+        return session.record.title == title and await discard_empty(self._runtime, session, entries)
 
     def _command_named(self, name: str) -> str | None:
         """Return the one command that is named `name` or begins with it; otherwise print what could be meant."""

@@ -106,8 +106,8 @@ class Repl:
         if self._runtime.uses_embedded_model:
             missing = await self._runtime.why_not_installed()
             self._screen.say(missing or TINY.format("/setup"), "ansired" if missing else "dim")
-        session, _ = await chosen_session(self._runtime, args, last=True)
-        await self._enter(session)
+        session, is_new = await chosen_session(self._runtime, args, last=True)
+        await self._enter(session, is_new=is_new)
         if args.resume == "":
             await self._commands.do_sessions("")
 
@@ -224,8 +224,8 @@ class Repl:
             return False
         return any(each.at >= moment for each in (await last_exchange(session))[:1])
 
-    async def _enter(self, session: SessionHandle | None) -> None:
-        await self._commands.enter(session)
+    async def _enter(self, session: SessionHandle | None, *, is_new: bool) -> None:
+        await self._commands.enter(session, is_new=is_new)
         is_old = session is not None and session.record.title
         shown = self._runtime.config.terminal.shown_on_resume if is_old else 0
         await show_session(self._runtime, self._screen, session, "continued" if is_old else "a new session", shown)
