@@ -211,7 +211,7 @@ class ConversationMemory:
             asks_the_bot=judged is not None and judged.asks_the_bot,
             profile=[line for line in lines if line.id not in withheld],
             standing=[row for row, _ in pinned.values() if row.id not in withheld],
-            closest={} if meaning is None else await meaning.closest_sentences(asked_of, in_all=8),
+            closest={} if meaning is None else await meaning.closest_sentences(asked_of, in_all=1_000),
             order_levels=await self._order_levels(given, view),
             last_line=disclosure.note(len(withheld)) if withheld and disclosure.memory else "",
         )

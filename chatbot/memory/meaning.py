@@ -21,8 +21,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
-from heapq import nlargest
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -59,8 +58,10 @@ _GAPS, _GAPS_S = 16, 5.0
 _MOST_ASKED = 64
 _MOST_COMPARED = 250
 """Characters of a text that are compared word by word."""
-_SHORT, _LONG, _SHOWN = 120, 1_000, 2
-"""Characters above which, and up to which, the closest sentences of a text are chosen, and how many at least."""
+_SHORT, _LONG = 120, 2_000
+"""Characters above which, and up to which, the closest sentences of a text are chosen."""
+_SHOWN, _ROOM = 2, 450
+"""Sentences of a text that are shown at least, and the characters up to which more are shown."""
 _NEIGHBOURS = 0.3
 """Share of the closeness of the sentences before and after that is added to that of a sentence."""
 _POLITE_S = 0.05
@@ -178,18 +179,18 @@ class Meaning(AsyncResource):
     async def closest_sentences(self, asked: Mapping[str, Sequence[Observation]], in_all: int = 0) -> dict[str, str]:
         """Return by id the sentences of a person's words that are closest to a question about its row, with marks.
 
-        Two of each row, or more if they are at most `in_all` for a question. Without what is short or not compared now.
+        Two of each row, or as many as fit its share of `in_all` characters. Without what is short or not compared now.
         """
         parts: dict[str, list[str]] = {}
         shown = defaultdict[str, set[int]](set)
         for question, rows in asked.items():
-            most = max(_SHOWN, in_all // max(len(rows), 1))
+            room = min(in_all // max(len(rows), 1), _ROOM)
             said = {row.id: sentences_of(row.user_text) for row in rows if _is_long(row)}
-            compared = [part[:_MOST_COMPARED] for found in said.values() if len(found) > most for part in found]
+            compared = [part[:_MOST_COMPARED] for found in said.values() if len(found) > _SHOWN for part in found]
             close = await self._compare(question, compared)
             for each, found in said.items():
                 near = [close.get(part[:_MOST_COMPARED], 0.0) for part in found]
-                shown[each] |= _closest(near, most if any(near) else len(found))
+                shown[each] |= _closest(found, near, room) if any(near) else {*range(len(found))}
             parts |= said
         cut = {each: sorted(chosen) for each, chosen in shown.items() if len(chosen) < len(parts[each])}
         return {each: _marked(parts[each], chosen) for each, chosen in cut.items()}
@@ -425,10 +426,12 @@ def _is_long(row: Observation) -> bool:
     return _SHORT < len(row.user_text) <= _LONG and not (row.title or row.narrative)  # else it was corrected
 
 
-def _closest(closeness: Sequence[float], most: int) -> set[int]:
-    """Return the numbers of the sentences that are closest together with their neighbours."""
+def _closest(sentences: Sequence[str], closeness: Sequence[float], room: int) -> set[int]:
+    """Return the numbers of the sentences that are closest together with their neighbours: two, or all that fit."""
     best = with_neighbours(closeness, _NEIGHBOURS)
-    return {*nlargest(most, range(len(best)), key=best.__getitem__)}
+    closest_first = sorted(range(len(best)), key=lambda each: -best[each])
+    sizes = accumulate(len(sentences[each]) for each in closest_first)
+    return {*closest_first[: max(_SHOWN, sum(size <= room for size in sizes))]}
 
 
 def _marked(sentences: Sequence[str], shown: Sequence[int]) -> str:

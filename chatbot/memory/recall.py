@@ -20,11 +20,11 @@ from chatbot.memory.scoring import (
     RowScore,
     ScoringProfile,
     by_closeness,
-    least_best,
-    least_share,
     likeness_to,
+    most_rows,
     outstanding_row,
     score_rows,
+    thresholds,
 )
 from chatbot.stores.access import View
 from chatbot.stores.errors import StoreError
@@ -128,7 +128,6 @@ async def recollect(
         PROFILE_LINE: is_proposable,
         BY_OTHERS: lambda row: not fits(row),
     }
-    left_out_if |= {ASKED: merely_asks} if asked.statements else {}
     read, left_out = dict[str, Observation](), dict[str, str]()
     portion = limit + _SPARE
     while True:
@@ -137,6 +136,8 @@ async def recollect(
         gone = set(unread).difference(found)
         ranked = [row for row in ranked if row.match.id not in gone]
         left_out |= {each: why for why, holds in left_out_if.items() for each, row in found.items() if holds(row)}
+        if asked.statements:
+            left_out |= dict.fromkeys(await _merely_asking(scope, found), ASKED)
         if not read:  # the best rows, in the first portion
             fit = {each: row for each, row in found.items() if each not in left_out}
             ranked = await _by_tokens(scope, texts, ranked, fit, profile)
@@ -153,7 +154,8 @@ async def recollect(
     beside = await rows_then(
         scope, view, [match.id for later in near.values() for match in later], past, asked.known_at
     )
-    stated = {each: row for each, row in beside.items() if fits(row) and not is_proposable(row)}
+    merely_ask = await _merely_asking(scope, beside)
+    stated = {id_: row for id_, row in beside.items() if fits(row) and not is_proposable(row) and id_ not in merely_ask}
     nearest = _nearest(hits, near, stated)
     unranked = score_rows(Candidates({match.id: replace(match, score=0.0) for match in nearest}), profile, view.now)
     scores = {row.match.id: row for row in (*unranked, *ranked)}
@@ -172,9 +174,12 @@ async def _by_tokens(
     return by_closeness(rows, await scope.meaning.closeness(texts[-1], best), profile)
 
 
-def merely_asks(row: Observation) -> bool:
-    """Return whether a row holds nothing but a person's questions."""
-    return row.type in _SAID and is_only_questions(row.user_text or row.title)
+async def _merely_asking(scope: Scope, rows: Mapping[str, Observation]) -> set[str]:
+    """Return the ids of rows that hold nothing but a person's questions, unless these are judged to state something."""
+    words = {each: row.user_text or row.title for each, row in rows.items() if row.type in _SAID}
+    asking = {each: text for each, text in words.items() if is_only_questions(text)}
+    judged = await scope.meaning.judge([*asking.values()]) if scope.meaning and asking else [None] * len(asking)
+    return {each for each, found in zip(asking, judged, strict=True) if found is None or not found.states_something}
 
 
 def _all_considered(
@@ -285,7 +290,8 @@ def verdicts_of(
         holds_words = (need is None or need > 0) and any(row.holds_words for row in rows)
         is_chance = share > 0 and not (holds_words or _stands_out(rows))
     else:
-        is_chance, share = 0 < best < least_best(need), max(share, least_share(best, need))
+        least, enough = thresholds(best, need, len(rows))
+        is_chance, share, limit = 0 < best < least, max(share, enough), most_rows(need, limit)
     verdicts = []
     recalled = 0
     for row in rows:
@@ -341,7 +347,7 @@ def _nearest(
     shown = {hit.id for hit in hits}
     found: dict[str, Match] = {}
     for hit in hits:
-        stated = (match for match in near.get(hit.id, ()) if match.id in said and not merely_asks(said[match.id]))
+        stated = (match for match in near.get(hit.id, ()) if match.id in said)
         later = {match.id: match for match in islice(stated, _COMPARED)}
         cosines = {each: match.score for each, match in later.items()}
         words = {each: _words_of(said[each]) for each in later}

@@ -56,8 +56,10 @@ _NEEDED, _DOUBT = 0.62, 0.45
 """A row belongs in a prompt if its evidence plus `_DOUBT` times its share of the best evidence reaches `_NEEDED`."""
 _CHANCE, _LESS_PER_POINT = 0.55, 0.2
 """The best evidence that small talk has by chance, and how much less suffices for each point of `needs_memory`."""
-_UNSURE, _MORE_PER_POINT = 0.5, 0.3
-"""The score of `needs_memory` below which rows need more than `_NEEDED`, and how much more for each point."""
+_SINGLE, _MANY = 0.4, 200
+"""How much less evidence a single row has by chance than the best of `_MANY` rows."""
+_UNSURE, _MOST_UNSURE = 0.5, 2
+"""The score of `needs_memory` below which a prompt has at most so many rows."""
 OTHER = "other"
 """Key for all types that are not named."""
 HALF_LIVES: Mapping[str, float] = {
@@ -211,17 +213,19 @@ def _raised(row: RowScore, closeness: float, weight: float) -> RowScore:
     return replace(row, evidence=row.evidence + by, closeness=closeness, weighed=weighed, score=score)
 
 
-def least_best(need: float) -> float:
-    """Return the evidence that the best row of a prompt must have; it falls with the score of `needs_memory`."""
-    return _CHANCE - _LESS_PER_POINT * need
+def thresholds(best: float, need: float, rows: int) -> tuple[float, float]:
+    """Return the evidence that the best of so many rows must have for a prompt, and the share of it that any row needs.
 
-
-def least_share(best: float, need: float) -> float:
-    """Return the share of the best evidence that a row of a prompt must have.
-
-    It grows as the evidence weakens, and as the message seems to need no memory.
+    The first falls with the score of `needs_memory`, the second with the best evidence. Both are lower for few rows:
+    the highest of n random numbers grows about as the root of log n (Gumbel 1958, "Statistics of extremes").
     """
-    return min(1.0, (_NEEDED + _MORE_PER_POINT * max(0.0, _UNSURE - need)) / (best + _DOUBT))
+    less = _SINGLE * max(0.0, 1 - math.sqrt(math.log(max(rows, 1)) / math.log(_MANY)))
+    return _CHANCE - _LESS_PER_POINT * need - less, min(1.0, _NEEDED / (best + less + _DOUBT))
+
+
+def most_rows(need: float, limit: int) -> int:
+    """Return how many rows a prompt may have: few if its message may need no memory."""
+    return limit if need >= _UNSURE else min(limit, _MOST_UNSURE)
 
 
 def saturate(match: float) -> float:

@@ -152,7 +152,7 @@ async def test_a_long_note_is_recalled_into_a_chat_by_what_answers(tmp_path: Pat
 async def test_of_a_message_at_length_the_sentences_that_answer_are_shown(tmp_path: Path) -> None:
     fact = "Biscuit must have her tablets at noon, with food."
     seen = [
-        f"The vet looked at the {each} of Biscuit."
+        f"The vet looked for a good while at the {each} of Biscuit, and then at me."
         for each in ("ears", "nose", "paws", "tail", "eyes", "teeth", "coat")
     ]
     texts = (" ".join(["What a day!", *seen[:4], fact, *seen[4:]]), "When does Biscuit get her tablets?")

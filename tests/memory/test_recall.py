@@ -182,6 +182,16 @@ async def test_a_question_that_was_asked_before_is_answered_again(memory_home: P
         assert [hit.observation.user_text[:10] for hit in found.hits if hit.observation] == ["The doctor"]
 
 
+async def test_a_statement_with_a_question_mark_is_recalled(memory_home: Path) -> None:
+    async with MemorySystem(memory_home, embedder=MiniLMEmbedder()) as memory:
+        await told(memory, "I don't eat cheese, I'm lactose intolerant, funny for a baker, no?", "Is cheese healthy?")
+        found = await memory.memory().recall("May I eat cheese?", statements=True)
+        assert {each.verdict: each.observation is not None for each in found.considered} == {
+            "recalled": True,
+            "only asked": False,
+        }
+
+
 async def test_the_best_rows_are_compared_with_the_question_word_by_word_and_say_so(memory_home: Path) -> None:
     async with MemorySystem(memory_home, embedder=MiniLMEmbedder()) as memory:
         await told(

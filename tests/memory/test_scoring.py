@@ -164,15 +164,20 @@ def test_age_never_beats_a_better_match(days: float, type_: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cosine", "need", "recalled"),
-    [(0.0, 3, 0), (0.1, 3, 1), (0.5, 3, 2), (0.4, 0, 0), (0.7, 0, 2), (0.4, -1, 0), (0.7, -1, 0), (1.0, -1, 1)],
-)
-def test_the_less_a_message_needs_memory_the_more_evidence_rows_need(cosine: float, need: float, recalled: int) -> None:
-    rows = {name: candidate(name, lexical=0.0) for name in "ab"}
-    found = ranked(rows, INJECT, similar={"a": cosine, "b": 0.8 * cosine})
+    ("cosine", "need", "among", "recalled"),
+    [
+        (0.0, 3, 200, 0), (0.1, 3, 200, 1), (0.5, 3, 200, 3), (0.4, 0, 200, 0), (0.7, 0, 200, 2), (0.7, 0.5, 200, 3),
+        (0.45, 0, 200, 0), (0.45, 0, 3, 2), (0.4, 0, 3, 0), (0.7, -1, 200, 0), (1.0, -1, 200, 2),
+    ],
+)  # fmt: skip
+def test_the_less_a_message_needs_memory_and_the_more_rows_there_are_the_more_evidence_rows_need(
+    cosine: float, need: float, among: int, recalled: int
+) -> None:
+    rows = {str(number): candidate(str(number), lexical=0.0) for number in range(among)}
+    found = ranked(rows, INJECT, similar=dict.fromkeys(rows, 0.0) | {"0": cosine, "1": 0.8 * cosine, "2": 0.8 * cosine})
     verdicts = [verdict for _, verdict in verdicts_of(found, INJECT, 5, frozenset(), need=need)]
     assert verdicts.count("recalled") == recalled
-    assert verdicts.count("no better than chance") == (2 if not recalled and cosine else 0)
+    assert verdicts.count("no better than chance") == (among if not recalled and cosine else 0)
 
 
 _AMOUNTS = st.floats(0, 1000, allow_nan=False)
