@@ -106,11 +106,17 @@ class Recollection(Struct, frozen=True):
 
 
 async def recollect(
-    scope: Scope, asked: Recall, wanted: Filter, fits: Callable[[Observation], bool] = lambda _: True
+    scope: Scope,
+    asked: Recall,
+    wanted: Filter,
+    fits: Callable[[Observation], bool] = lambda _: True,
+    *,
+    has_answer: bool = True,
 ) -> Recollection:
     """Return the recalled rows, and all that were considered.
 
-    Lines of the profile, which a prompt shows elsewhere, and rows that do not fit do not count towards the limit.
+    Lines of the profile, which a prompt shows elsewhere, and rows that do not fit do not count towards the limit. With
+    `has_answer`, which a person's question suggests, less evidence is enough in a small memory.
     """
     view, profile = scope.view(asked.sensitivities), scope.environment.options.profiles[asked.profile]
     is_calibrated = scope.meaning is not None and scope.meaning.is_calibrated
@@ -143,7 +149,8 @@ async def recollect(
             ranked = await _by_tokens(scope, texts, ranked, fit, profile)
         read |= found
         without = exclude.union(left_out)
-        verdicts = verdicts_of(ranked, profile, limit, without, need=asked.need, is_calibrated=is_calibrated)
+        among, need = len(ranked) if has_answer else None, asked.need
+        verdicts = verdicts_of(ranked, profile, limit, without, need=need, among=among, is_calibrated=is_calibrated)
         best = [row for row, verdict in verdicts if verdict == RECALLED]
         if all(row.match.id in read for row in best):
             break
@@ -273,14 +280,15 @@ def verdicts_of(
     exclude: frozenset[str],
     *,
     need: float | None = None,
+    among: int | None = None,
     is_calibrated: bool = True,
 ) -> list[tuple[RowScore, str]]:
     """Return each row with its outcome: recalled, or the reason why it is left out.
 
     Summaries are left out if other rows have evidence. With `need`, the score of `needs_memory`, it and the best
-    evidence decide whether any row is recalled, and the best evidence how much evidence a row needs. Without it, or
-    with cosines to which the thresholds do not apply, no row is recalled unless one holds words of the question or
-    stands out by meaning; words do not count if `need` is 0 or less.
+    evidence decide which rows are recalled (`thresholds`). Without it, or with cosines to which the thresholds do not
+    apply, no row is recalled unless one holds words of the question or stands out by meaning; words do not count if
+    `need` is 0 or less.
     """
     eligible = [row for row in rows if row.match.id not in exclude]
     said = [row for row in eligible if row.evidence and not _is_summary(row)]
@@ -290,7 +298,7 @@ def verdicts_of(
         holds_words = (need is None or need > 0) and any(row.holds_words for row in rows)
         is_chance = share > 0 and not (holds_words or _stands_out(rows))
     else:
-        least, enough = thresholds(best, need, len(rows))
+        least, enough = thresholds(best, need, among)
         is_chance, share, limit = 0 < best < least, max(share, enough), most_rows(need, limit)
     verdicts = []
     recalled = 0

@@ -29,7 +29,7 @@ _MADE_OF = "made_of"
 """Metadata key of a summary: the versions of its source rows."""
 _MOST_ROWS = 8
 _NEED = 0.6
-"""`Recall.need` of a standing question: its best row needs an evidence of 0.2, which unrelated talk does not reach."""
+"""`Recall.need` of a standing question."""
 _TYPES = tuple(each for each in TYPES if each not in SUMMARIES)
 
 
@@ -111,7 +111,7 @@ class StandingQuestions(Profiles):
                 known_at=known_at,
                 sensitivities=sensitivities,
             )
-            hits = (await recollect(scope, wanted, Filter(types=_TYPES), self._is_said)).hits
+            hits = (await recollect(scope, wanted, Filter(types=_TYPES), self._is_said, has_answer=False)).hits
             rows = [hit.observation for hit in hits if hit.observation]
             answers.append(StandingAnswer(asked.question, asked.pinned, asked.model, rows))
         unpinned = [row for each in answers if not each.pinned for row in each.rows]
