@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 
-VERSION = 5
+VERSION = 6
 """Version of the analysis here and in `chatbot.stores.text.dates`: caches of another version are rebuilt."""
 
 MAX_TEXT = 1_000_000
@@ -33,24 +33,26 @@ STOP_WORDS = frozenset(
     both but by came can cannot cant come comes could couldnt d did didnt do does doesnt doing done dont down
     during e each either else elsewhere enough especially etc even ever every everybody everyone everything
     everywhere except f few for from further furthermore g gave get gets getting give given gives giving goes going
-    gone gonna got gotta gotten h had hadnt has hasnt have havent having he hed hell her here hers herself hes hey
-    him himself his how however hows i id if ill im in indeed instead into is isnt it itd itll its itself ive j
+    gone gonna got gotta gotten h had hadnt has hasnt have havent having he hed her here hers herself hes hey
+    him himself his how however hows i if im in indeed instead into is isnt it itd itll its itself ive j
     just k kind kinda l last least less let lets like likely m made make makes making many may maybe me mean
     meanwhile might mine more moreover most mostly much must mustnt my myself n namely near nearly neither
     nevertheless no nobody none nonetheless noone nor not nothing now nowhere o of off often oh ok okay on once one
     ones only onto or other others otherwise ought our ours ourselves out over own p per perhaps please probably
     put q quite rather re really regarding s said same say saying says see seem seemed seems seen shall shant she
-    shed shell shes should shouldnt since so some somebody somehow someone something sometimes somewhat somewhere
+    shes should shouldnt since so some somebody somehow someone something sometimes somewhat somewhere
     soon still such sure t take taken takes taking tell tells than thanks that thatd thatll thats the their theirs
     them themselves then there thereby therefore theres these they theyd theyll theyre theyve thing things this
     those though through throughout thus til till to together told too took toward towards u under unless unlike
-    until up upon us use used uses using usually v various ve very via w wanna was wasnt way we wed well went were
+    until up upon us use used uses using usually v various ve very via w wanna was wasnt way we well went were
     werent weve what whatever whats when whenever whens where whereas whereby wherein wheres wherever whether which
     whichever while whilst who whod whoever whole wholl whom whos whose why whys will with within without wont
     would wouldnt x y yeah yes yet you youd youll your youre yours yourself yourselves youve z
     """.split(),  # noqa: SIM905 - 350 pairs of quotes would be unreadable
 )
 """Function words, question words, fillers, contractions without apostrophe; not `r` and `c`, which name languages."""
+_CONTRACTIONS = frozenset({"hell", "id", "ill", "shed", "shell", "wed"})
+"""Contractions such as `she'll`, which are other words without their apostrophe."""
 
 _JOINING = r"-.,:/\\@&'’"
 _JOINT = rf"(?:_{{0,2}}[{_JOINING}]_{{0,2}}|_{{1,2}})"
@@ -124,6 +126,8 @@ def _without_apostrophes(token: str) -> str:
     if "'" not in token:
         return token
     joined = token.replace("'", "")
+    if joined.lower() in _CONTRACTIONS:
+        return ""
     return joined if joined.lower() in STOP_WORDS else re.sub(r"'[sS](?![^\W_])", "", token).replace("'", "")
 
 

@@ -71,7 +71,7 @@ CASES = {
     "5€ ✓": ["5", "€", "✓"],
     "→ ■ │ • …": [],
     "": [],
-    " \t\n": [],
+    "She’ll shell it, I'd id him, I'll be ill": ["shell", "id", "ill"],
     "?!*()": [],
 }
 
