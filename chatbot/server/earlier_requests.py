@@ -99,8 +99,8 @@ class Requests:
 
 
 def is_success(status: int) -> bool:
-    """Return True for the status of a successful request."""
-    return 200 <= status < 300
+    """Return True for the status of a successful request; the page redirects after one."""
+    return 200 <= status < 400
 
 
 def _without_surplus(known: _Known) -> _Known:

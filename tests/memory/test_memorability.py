@@ -1,20 +1,12 @@
 """Memorability: the score of tool runs and its threshold, and which exchanges are worth keeping."""
 
 import pytest
-from hypothesis import given
 from hypothesis import strategies as st
 
 from chatbot.embedding import Judgement
-from chatbot.memory.memorability import Memorability, is_worth_keeping
-from chatbot.stores.observation import TYPES
+from chatbot.memory.memorability import is_worth_keeping
 
 TEXTS = st.text(max_size=300)
-
-
-@given(TEXTS, TEXTS, st.sampled_from(TYPES))
-def test_a_score_is_a_share_and_what_is_known_no_more_memorable_than_the_new(text: str, known: str, type_: str) -> None:
-    score = Memorability().score
-    assert 0 <= score(text, type_, known=[known]) <= score(text, type_) <= 1
 
 
 @pytest.mark.parametrize(

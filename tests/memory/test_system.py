@@ -43,12 +43,6 @@ def _files_below(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*"))
 
 
-async def test_ids_are_uuidv7_in_the_order_of_creation(memory: MemorySystem) -> None:
-    ids = [(await memory.create_session(STORES, "chat")).id for _ in range(20)]
-    assert ids == sorted(ids)
-    assert {session_id[14] for session_id in ids} == {"7"}
-
-
 async def test_a_session_of_another_agent_is_refused_unless_asked_for(memory: MemorySystem) -> None:
     session = await memory.create_session(STORES, "chat")
     with pytest.raises(WrongAgent, match="'chat'"):

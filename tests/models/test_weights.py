@@ -61,12 +61,6 @@ def test_weights_with_another_digest_are_refused_and_leave_nothing(weights: Weig
     assert weights.get().is_dir()
 
 
-def test_an_installer_that_takes_too_long_is_given_up(weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chatbot.models.weights._LONGEST_INSTALL_S", 0.001)
-    with pytest.raises(MissingModel, match="within"):
-        weights.get()
-
-
 def test_code_beside_the_weights_can_be_imported_by_a_new_process(weights: Weights) -> None:
     with pytest.raises(MissingModel, match="chatbot models get some"):
         weights.make_importable()

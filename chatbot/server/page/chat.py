@@ -291,16 +291,20 @@ async def _welcome(access: IdentityAccess) -> dict[str, Any]:
 
 
 @router.post("/say")
-async def say_first(access: AccessHere, fields: Fields) -> Response:
-    """Begin a session with a message."""
+async def say_first(access: AccessHere, fields: Fields, writing: WritingHere) -> Response:
+    """Begin a session with a message; the same request sent again leads to the same session."""
+    if writing.before is not None:
+        return _goto_session(access, writing.before["session"])
     text, files = _message(fields), files_in(fields)
     session = await access.new_session()
     try:
         await choose(access, session, fields)
+        await _begin(access, session.id, text, files)
     except (ChatbotError, StoreError):  # such as a missing model
         await access.forget_new(session)
         raise
-    return await _send(access, session.id, text, files)
+    writing.note(session=session.id)
+    return _goto_session(access, session.id)
 
 
 @router.post("/c/{session_id}/say")

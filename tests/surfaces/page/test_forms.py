@@ -293,9 +293,12 @@ async def _choose(session_id: str, model: str) -> None:
         await session.kv_set(CHOICES, json.dumps({"model": model}))
 
 
-def test_a_session_that_cannot_be_in_its_project_is_not_left(client: httpx.Client) -> None:
+def test_a_first_message_that_is_refused_leaves_no_session_and_one_that_is_sent_twice_one(client: httpx.Client) -> None:
     assert client.post("/i/ada/say", data={"text": "x", "project": "p" * 1_500}).status_code == 422
     assert client.get("/v1/sessions").json()["data"] == []
+    client.headers["Idempotency-Key"] = "k"
+    assert len({client.post("/i/ada/say", data={"text": "x"}).url for _ in range(2)}) == 1
+    assert len(client.get("/v1/sessions").json()["data"]) == 1
 
 
 async def _derived() -> tuple[str, str]:

@@ -89,7 +89,6 @@ def test_what_is_typed_while_a_reply_streams_waits_for_its_end_and_can_be_taken_
 
 
 def test_a_message_that_could_not_be_sent_stays_and_is_sent_again_once(page: Page) -> None:
-    say(page, "first")
     lost: list[str] = []
 
     def answer_lost(route: Route) -> None:
@@ -100,6 +99,12 @@ def test_a_message_that_could_not_be_sent_stays_and_is_sent_again_once(page: Pag
         return route.abort()
 
     page.context.route("**/say", answer_lost)
+    page.get_by_label("Message", exact=True).fill("first")
+    page.get_by_label("Message", exact=True).press("Enter")
+    expect(page.locator("#announcement")).to_contain_text("The server cannot be reached.")
+    say(page, "first")
+    assert len(page.request.get("/v1/sessions").json()["data"]) == 1
+    lost.clear()
     page.get_by_label("Message", exact=True).fill("second")
     page.get_by_label("Message", exact=True).press("Enter")
     expect(page.locator(".failed")).to_contain_text("Not sent. The server cannot be reached.")

@@ -498,6 +498,15 @@
   // These are said on the page: the console is for mistakes of the page itself.
   htmx.logger = (_, name, detail) => { if (/^htmx:(afterRequest|sendError|sendAbort|sseError|timeout)$/.test(name)) delete detail.error; };
   document.addEventListener("htmx:sendError", (event) => notDone(event, "The server cannot be reached. Check that it is running."));
+  // The first message of a session has a key, too: the same one until the server answers or the message is changed.
+  let first = {};
+  document.addEventListener("htmx:configRequest", (event) => {
+    if (event.detail.elt.id !== "composer" || at("log").dataset.session) return;
+    const body = new URLSearchParams(event.detail.formData).toString();
+    if (first.body !== body) first = { body, key: newKey() };
+    event.detail.headers["Idempotency-Key"] = first.key;
+  });
+  document.addEventListener("htmx:afterRequest", (event) => { if (event.detail.xhr.status) first = {}; });
   function notDone(event, why) {
     announce(why);
     const pending = event.detail.requestConfig?.elt?.id === "composer" && document.querySelector(".pending:not(.failed)");
