@@ -106,17 +106,11 @@ class Recollection(Struct, frozen=True):
 
 
 async def recollect(
-    scope: Scope,
-    asked: Recall,
-    wanted: Filter,
-    fits: Callable[[Observation], bool] = lambda _: True,
-    *,
-    has_answer: bool = True,
+    scope: Scope, asked: Recall, wanted: Filter, fits: Callable[[Observation], bool] = lambda _: True
 ) -> Recollection:
     """Return the recalled rows, and all that were considered.
 
-    Lines of the profile, which a prompt shows elsewhere, and rows that do not fit do not count towards the limit. With
-    `has_answer`, which a person's question suggests, less evidence is enough in a small memory.
+    Lines of the profile, which a prompt shows elsewhere, and rows that do not fit do not count towards the limit.
     """
     view, profile = scope.view(asked.sensitivities), scope.environment.options.profiles[asked.profile]
     is_calibrated = scope.meaning is not None and scope.meaning.is_calibrated
@@ -149,8 +143,7 @@ async def recollect(
             ranked = await _by_tokens(scope, texts, ranked, fit, profile)
         read |= found
         without = exclude.union(left_out)
-        among, need = len(ranked) if has_answer else None, asked.need
-        verdicts = verdicts_of(ranked, profile, limit, without, need=need, among=among, is_calibrated=is_calibrated)
+        verdicts = verdicts_of(ranked, profile, limit, without, need=asked.need, is_calibrated=is_calibrated)
         best = [row for row, verdict in verdicts if verdict == RECALLED]
         if all(row.match.id in read for row in best):
             break
@@ -280,7 +273,6 @@ def verdicts_of(
     exclude: frozenset[str],
     *,
     need: float | None = None,
-    among: int | None = None,
     is_calibrated: bool = True,
 ) -> list[tuple[RowScore, str]]:
     """Return each row with its outcome: recalled, or the reason why it is left out.
@@ -298,7 +290,7 @@ def verdicts_of(
         holds_words = (need is None or need > 0) and any(row.holds_words for row in rows)
         is_chance = share > 0 and not (holds_words or _stands_out(rows))
     else:
-        least, enough = thresholds(best, need, among)
+        least, enough = thresholds(best, need, len(rows))
         is_chance, share, limit = 0 < best < least, max(share, enough), most_rows(need, limit)
     verdicts = []
     recalled = 0

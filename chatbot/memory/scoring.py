@@ -213,13 +213,14 @@ def _raised(row: RowScore, closeness: float, weight: float) -> RowScore:
     return replace(row, evidence=row.evidence + by, closeness=closeness, weighed=weighed, score=score)
 
 
-def thresholds(best: float, need: float, among: int | None = None) -> tuple[float, float]:
+def thresholds(best: float, need: float, rows: int) -> tuple[float, float]:
     """Return the evidence that the best row of a prompt must have, and the share of it that any row needs.
 
-    The first falls with the score of `needs_memory`, the second with the best evidence. Both are lower `among` few
-    rows: the highest of n random numbers grows about as the root of log n (Gumbel 1958, "Statistics of extremes").
+    The first falls with the score of `needs_memory`, the second with the best evidence. Both are lower if
+    there are few rows: the highest of n random numbers grows about as the root of log n (Gumbel 1958, "Statistics of
+    extremes").
     """
-    less = 0.0 if among is None else _SINGLE * max(0.0, 1 - math.sqrt(math.log(max(among, 1)) / math.log(_MANY)))
+    less = _SINGLE * max(0.0, 1 - math.sqrt(math.log(max(rows, 1)) / math.log(_MANY)))
     return _CHANCE - _LESS_PER_POINT * need - less, min(1.0, _NEEDED / (best + less + _DOUBT))
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -25,11 +25,16 @@ from chatbot.stores.observation import KIND, LINE, SUMMARIES, TYPES, Observation
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
 
+if TYPE_CHECKING:
+    from chatbot.memory.recall import RankedMemory
+
 _MADE_OF = "made_of"
 """Metadata key of a summary: the versions of its source rows."""
 _MOST_ROWS = 8
 _NEED = 0.6
 """`Recall.need` of a standing question."""
+_LEAST = 0.43
+"""Evidence with which a row answers any standing question."""
 _TYPES = tuple(each for each in TYPES if each not in SUMMARIES)
 
 
@@ -97,7 +102,7 @@ class StandingQuestions(Profiles):
         """
         from chatbot.memory.recall import recollect
 
-        scope, answers = self.scope, []
+        scope, answers, found = self.scope, [], []
         need = None if scope.meaning is None else _NEED
         for asked in scope.environment.options.questions():
             if pinned and not asked.pinned:
@@ -111,9 +116,10 @@ class StandingQuestions(Profiles):
                 known_at=known_at,
                 sensitivities=sensitivities,
             )
-            hits = (await recollect(scope, wanted, Filter(types=_TYPES), self._is_said, has_answer=False)).hits
-            rows = [hit.observation for hit in hits if hit.observation]
-            answers.append(StandingAnswer(asked.question, asked.pinned, asked.model, rows))
+            found.append((await recollect(scope, wanted, Filter(types=_TYPES), self._is_said)).hits)
+            answers.append(StandingAnswer(asked.question, asked.pinned, asked.model, ()))
+        sure = self._sure(found, all_asked=not pinned)
+        answers = [replace(each, rows=rows) for each, rows in zip(answers, sure, strict=True)]
         unpinned = [row for each in answers if not each.pinned for row in each.rows]
         stated = await self._statement_ids(unpinned) if unpinned else ()
         answers = [replace(each, rows=_best(each, stated)) for each in answers]
@@ -157,6 +163,22 @@ class StandingQuestions(Profiles):
         meaning = self.scope.meaning
         judged = await meaning.judge([row.headline for row in rows], sentences=True) if meaning is not None else ()
         return {row.id for row, found in zip_longest(rows, judged) if found is None or found.states_something}
+
+    def _sure(self, found: Sequence[Sequence[RankedMemory]], *, all_asked: bool) -> list[list[Observation]]:
+        """Return the rows of each question; if none has enough evidence for any memory, those that fit it best of all.
+
+        In a small memory little evidence is enough for an answer; but of these questions many have none.
+        """
+        meaning, most = self.scope.meaning, dict[str, float]()
+        for hit in chain.from_iterable(found) if all_asked else ():
+            most[hit.id] = max(hit.row.evidence, most.get(hit.id, 0.0))
+        least = _LEAST if meaning is not None and meaning.is_calibrated else 0.0
+        clear = [any(hit.row.evidence >= least for hit in hits) for hits in found]
+        fitting = [
+            [hit for hit in hits if is_clear or (hit.row.evidence == most.get(hit.id) and not hit.later)]
+            for hits, is_clear in zip(found, clear, strict=True)
+        ]
+        return [[hit.observation for hit in hits if hit.observation] for hits in fitting]
 
     def _is_said(self, row: Observation) -> bool:
         return row.principal == self.caller.principal and (is_own(row) or row.source.startswith("import"))

@@ -16,6 +16,7 @@ from chatbot.memory.recall import RESCORED
 from chatbot.memory.scope import SystemOptions
 from chatbot.memory.standing import StandingAnswer
 from chatbot.memory.writing import Draft
+from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.stores.access import GUEST_RIGHTS, TOOL_RIGHTS, Sensitivity
 from chatbot.stores.errors import InvalidValue, MissingRight, UnknownObservation
 from chatbot.stores.observation import STATUSES
@@ -353,6 +354,19 @@ async def asked(tmp_path: Path, clock: Clock) -> AsyncIterator[MemorySystem]:
 async def answer(memories: Memory, **options: Any) -> StandingAnswer:
     [found] = await memories.standing(**options)
     return found
+
+
+async def test_in_a_small_memory_a_row_answers_the_question_that_it_fits_best(tmp_path: Path) -> None:
+    questions = [
+        StandingSettings(question=each, pinned=True)
+        for each in ("Which sport, music, games and clubs do I do?", "What do I pay, owe and save?")
+    ]
+    async with MemorySystem(
+        tmp_path, embedder=LocalEmbedder(), options=SystemOptions(questions=lambda: questions)
+    ) as memory:
+        await memory.memory().remember_all([Draft(type="exchange", user_text="vihaan has a chess tournament")])
+        assert [len(each.rows) for each in await memory.memory().standing()] == [1, 0]
+        assert [len(each.rows) for each in await memory.memory().standing(pinned=True)] == [0, 0]  # for each prompt
 
 
 async def test_standing_questions_are_answered_newest_first_in_own_words(asked: MemorySystem, clock: Clock) -> None:

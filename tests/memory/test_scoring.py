@@ -175,7 +175,7 @@ def test_the_less_a_message_needs_memory_and_the_more_rows_there_are_the_more_ev
 ) -> None:
     rows = {str(number): candidate(str(number), lexical=0.0) for number in range(among)}
     found = ranked(rows, INJECT, similar=dict.fromkeys(rows, 0.0) | {"0": cosine, "1": 0.8 * cosine, "2": 0.8 * cosine})
-    verdicts = [verdict for _, verdict in verdicts_of(found, INJECT, 5, frozenset(), need=need, among=among)]
+    verdicts = [verdict for _, verdict in verdicts_of(found, INJECT, 5, frozenset(), need=need)]
     assert verdicts.count("recalled") == recalled
     assert verdicts.count("no better than chance") == (among if not recalled and cosine else 0)
 
