@@ -105,14 +105,14 @@ class Runtime(AsyncResource):
     def warm(self) -> None:
         """Begin to load, in the background, what a turn will need."""
         self.model.warm()
-        if self._uses_servers:
+        if self.uses_tools:
             self._servers.start_in_background()
 
     async def ready(self) -> None:
         """Wait until everything that a turn needs is loaded, and the servers of tools have started or failed."""
         self.warm()
         await self.model.ready()
-        if self._uses_servers:
+        if self.uses_tools:
             await self._servers.tools()
 
     @property
@@ -297,7 +297,7 @@ class Runtime(AsyncResource):
                 await self._telemetry.aclose()
 
     @property
-    def _uses_servers(self) -> bool:
+    def uses_tools(self) -> bool:
         """True if the agent has tools, and its model supports them."""
         return bool(self.setup.agent_settings.tools and self.model.supports_tools)
 

@@ -11,7 +11,7 @@ from chatbot.attachments.read import Upload
 from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.receipts import memory_line
 from chatbot.cli.options import chosen_session, discard_empty, options_of, upload_from_file
-from chatbot.cli.output import TINY, read_piped, say_json, say_part, warn
+from chatbot.cli.output import NO_TOOLS, TINY, read_piped, say_json, say_part, warn
 from chatbot.cli.run import Exit, until_interrupted
 from chatbot.messages import TextDelta
 from chatbot.runtime import Runtime
@@ -39,6 +39,8 @@ async def _ask(runtime: Runtime, args: argparse.Namespace, text: str, files: Seq
     is_first = not args.json and runtime.uses_embedded_model and not await runtime.memory.list_sessions(limit=1)
     if is_first and not await runtime.why_not_installed():
         warn(TINY.format("chatbot setup"))
+        if runtime.remembers:
+            warn(NO_TOOLS.format("chatbot memory"))
     session, is_new = await chosen_session(runtime, args)
     if not args.json and (warning := runtime.warning(session)):
         warn(warning)

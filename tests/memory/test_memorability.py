@@ -1,12 +1,9 @@
 """Memorability: the score of tool runs and its threshold, and which exchanges are worth keeping."""
 
 import pytest
-from hypothesis import strategies as st
 
 from chatbot.embedding import Judgement
 from chatbot.memory.memorability import is_worth_keeping
-
-TEXTS = st.text(max_size=300)
 
 
 @pytest.mark.parametrize(

@@ -103,9 +103,12 @@ class Repl:
     async def open(self, args: argparse.Namespace) -> None:
         """Enter the session that the flags name, or the one used last."""
         self._screen.say(f"{self._runtime.setup.identity.name} · {self._runtime.model.name} · /help", "bold")
-        if self._runtime.uses_embedded_model:
-            missing = await self._runtime.why_not_installed()
-            self._screen.say(missing or TINY.format("/setup"), "ansired" if missing else "dim")
+        if missing := await self._runtime.why_not_installed():
+            self._screen.say(missing, "ansired")
+        else:
+            if self._runtime.uses_embedded_model:
+                self._screen.say(TINY.format("/setup"), "dim")
+            self._commands.say_if_without_tools()
         session, is_new = await chosen_session(self._runtime, args, last=True)
         await self._enter(session, is_new=is_new)
         if args.resume == "":

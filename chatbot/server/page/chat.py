@@ -285,6 +285,7 @@ async def _welcome(access: IdentityAccess) -> dict[str, Any]:
         "missing": await access.runtime.why_not_installed(),
         "is_tiny": access.runtime.uses_embedded_model,
         "remembers": access.runtime.remembers,
+        "uses_tools": access.runtime.uses_tools,
         "where": (access.memory.home or "PostgreSQL") if access.caller.is_owner else "",
         "suggestions": _SUGGESTIONS,
     }
