@@ -534,8 +534,7 @@ async def purge_memories(
     erasure = await memories.preview_purge(*ids, **target) if ids or target else None
     if dry_run or erasure is None:
         return PurgeResult(erasure.ids if erasure else [], erasure, dry_run)
-    gone = await (memories.purge_expired() if expired else memories.purge(*ids, **target))
-    return PurgeResult(gone, erasure, dry_run)
+    return PurgeResult(await memories.purge(*ids, **target), erasure, dry_run)
 
 
 class PurgeResult(Struct, frozen=True):

@@ -107,17 +107,6 @@ class Purges(ScopedOperations):
         scope.caller.check("erase")
         return await preview(scope, Target(ids=ids, session=session, person=person, source=source))
 
-    async def purge_expired(self) -> list[str]:
-        """Erase the expired rows that the caller may see; return their ids."""
-        scope = replace(self.scope, erasing=True)
-        scope.caller.check("erase")
-        view = scope.write_view(SENSITIVITIES)
-        rows = await scope.rows(Filter(statuses=("expired",)), view=view)
-        gone = await scope.store.purge(view, [row.id for row in rows]) if rows else []
-        await scope.erase_quotes(rows, erased=gone)
-        scope.changed("purge", gone)
-        return gone
-
     async def purge_fact(self, fact_id: str) -> None:
         """Erase a fact permanently from every file, even if it is retracted.
 

@@ -176,7 +176,7 @@ def test_every_operation_that_returns_a_list_without_a_limit_is_counted_here() -
         for name, operation in inspect.getmembers(kind, inspect.iscoroutinefunction)
         if str(inspect.signature(operation).return_annotation).startswith("list[") and not name.startswith("_")
     }
-    as_many_as_given = {"get", "remember_all", "purge", "purge_expired", "search_batch", "nearest", "history"}
+    as_many_as_given = {"get", "remember_all", "purge", "search_batch", "nearest", "history"}
     as_many_as_given |= {"profile_learn", "standing"}
     assert inspect.signature(Memory.search).parameters["limit"].default == DEFAULT_LIMIT
     counted = {*COUNTED, *PROFILE, "every", "timeline", "query_facts"}

@@ -515,14 +515,12 @@ async def test_a_summary_is_as_strict_as_the_strictest_thing_said(tmp_path: Path
 async def test_what_is_past_its_time_is_gone_and_can_be_purged(memories: Memory, clock: Clock) -> None:
     kept = await memories.remember("kept")
     late = await memories.remember("late", expires_at=NOW + timedelta(hours=1), sensitivity="private")
-    assert await memories.purge_expired() == []
     clock.move(hours=2)
     assert await memories.get([late.id], sensitivities=ALL) == []
     expired = await memories.list_observations(statuses=("expired",), sensitivities=ALL)
     assert [row.id for row in expired.rows] == [late.id]
     assert (await memories.stats(sensitivities=ALL)).by_status == {"active": 1, "expired": 1}
-    assert await memories.purge_expired() == [late.id]
-    assert await memories.purge_expired() == []
+    assert await memories.purge(late.id) == [late.id]
     assert [row.id for row in await memories.get([kept.id])] == [kept.id]
     with pytest.raises(UnknownObservation):
         await memories.restore(late.id)

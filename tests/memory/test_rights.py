@@ -92,7 +92,6 @@ MEMORIES: dict[str, tuple[str, str, Do]] = {
     "restore": ("write", "curate", lambda p: p.memories.restore(p.row)),
     "purge": ("erase", "erase", lambda p: p.memories.purge(p.row)),
     "preview_purge": ("erase", "erase", lambda p: p.memories.preview_purge(p.row)),
-    "purge_expired": ("erase", "erase", lambda p: p.memories.purge_expired()),
     "profile": ("read", "read", lambda p: p.memories.profile()),
     "standing": ("read", "read", lambda p: p.memories.standing()),
     "profile_for": ("read", "read", lambda p: p.memories.profile_for("Where do I live?")),

@@ -201,7 +201,6 @@ WRITES: dict[str, Operation] = {
     "retract_fact": lambda memories, each: memories.retract_fact(FACTS[IDS.index(each)]),
     "purge_fact": lambda memories, each: memories.purge_fact(FACTS[IDS.index(each)]),
     "purge": lambda memories, each: memories.purge(each),
-    "purge_expired": lambda memories, _: memories.purge_expired(),
     "move": lambda memories, each: memories.move("garden", session_id=f"s{int(each[-1], 16) % 2}"),
     "summarize_session": lambda memories, _: memories.summarize_session("what", session_id="s0"),
 }

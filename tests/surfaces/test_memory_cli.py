@@ -17,6 +17,8 @@ from chatbot.config import STANDING
 from chatbot.memory import MemorySystem
 from chatbot.memory.writing import Draft
 from chatbot.models.weights import MINILM
+from chatbot.transfer.importer import Importer
+from chatbot.transfer.sources import open_source
 from tests import command, process
 from tests.surfaces.test_read_only import files
 from tests.terminal import Terminal
@@ -224,11 +226,15 @@ async def test_what_was_derived_goes_too_and_that_is_told() -> None:
 
 async def test_what_is_past_its_time_can_be_purged_together() -> None:
     async with MemorySystem(Path("identities/ada/memory"), clock=lambda: datetime(2019, 1, 1, tzinfo=UTC)) as memory:
-        gone = (await memory.memory().remember("Old", expires_at=datetime(2020, 1, 1, tzinfo=UTC))).id
+        Path("old.md").write_text("# Old\nnews\n")
+        await Importer(memory, agent="chat", agents={}).run(open_source(Path("old.md")))
+        [gone] = [row.id for row in await memory.memory().every()]
+        await memory.memory().update(gone, expires_at=datetime(2020, 1, 1, tzinfo=UTC))
     add("Tea")
     assert re.search(rf"would be purged:\n.*{gone} .*Old", ok("purge", "--expired", "--dry-run"), re.DOTALL)
     assert from_json("purge", "--expired", "--yes") == {"purged": [gone], "dry_run": False}
     assert from_json("purge", "--expired", "--yes") == {"purged": [], "dry_run": False}
+    assert "--include-purged" in ok("import", "old.md")
     fails(2, "select what to purge in one way", "purge", "--yes")
 
 
