@@ -774,7 +774,9 @@ async def show_profile(
     valid only once the person accepts them.
     """
     memories, asked = context.memories, ("public", *sensitivities)
-    if history and key:
+    if history:
+        if not key:
+            raise InvalidValue("history needs a key of the profile, such as home")
         return memory.Profile([line for line in await memories.profile_history(key) if line.sensitivity in asked])
     lines = await memories.profile(key, as_of=as_of, known_at=known_at, sensitivities=asked)
     if key:
