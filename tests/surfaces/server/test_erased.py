@@ -59,7 +59,7 @@ BODIES: dict[str, Json] = {
 FIXED = {
     "type": "note", "due": "tomorrow", "supersedes": None, "status": "completed", "session_id": None,
     "expires_at": "2099-01-01", "since": "2026-01-01", "at": "2026-01-01T00:00:00Z", "sensitivity": "public",
-    "by": "{other_id}", "source": None, "project": f"{WORD} project",
+    "by": "{other_id}", "source": None, "project": f"{WORD} project", "role": "user",
 }  # fmt: skip
 """Values of fields that take no free text."""
 PLAIN: Json = {"object": [{WORD: {"deep": [WORD]}}], "number": [1], "boolean": [True]}
