@@ -16,13 +16,13 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
 from datetime import datetime
 from errno import EDQUOT, ENOSPC, EROFS
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import structs
+from msgspec import Struct, structs
+from msgspec.structs import replace
 from platformdirs import user_cache_path
 
 from chatbot.chat.calls import Calls
@@ -68,8 +68,7 @@ _UNSET = re.compile(r"names the variable (\w+), which is not set")
 _VARIABLE = re.compile(r"CHATBOT_\S+")
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """Result of one check; if it is bad, the command that fixes it, and a function that does so here."""
 
     subject: str

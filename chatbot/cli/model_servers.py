@@ -7,11 +7,12 @@ import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from typing import Any
 from urllib.parse import urlsplit
+
+from msgspec import Struct
 
 from chatbot.allowed import is_loopback
 from chatbot.cli.output import waiting, warn
@@ -29,8 +30,7 @@ _TITLES = {"ollama_chat": "Ollama", "hosted_vllm": "vLLM", "llamacpp": "llama.cp
 _OURS = "chatbot"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelServer:
+class ModelServer(Struct, frozen=True):
     """A server and the chat models that it has, by their names in the configuration."""
 
     provider: str

@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Mapping
-from dataclasses import asdict
+
+from msgspec.structs import asdict
 
 from chatbot.cli.model_servers import ask_servers
 from chatbot.cli.output import ask_unseen, say, say_json, say_result, say_table, waiting, warn

@@ -12,12 +12,11 @@ import asyncio
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import tomlkit
-from msgspec import structs
+from msgspec import Struct, structs
 from platformdirs import user_config_path
 
 from chatbot.allowed import SettingPath
@@ -164,8 +163,7 @@ def set_persona(identity: Identity, text: str) -> Path:
 _SCOPE = "keys in the environment, and Ollama, LM Studio, vLLM and llama.cpp on this machine"
 
 
-@dataclass(frozen=True, slots=True)
-class ModelChoice:
+class ModelChoice(Struct, frozen=True):
     """A model that can be chosen, where it was found, and the settings to write for it."""
 
     model: CatalogModel
@@ -178,7 +176,7 @@ async def run(args: argparse.Namespace) -> None:
     can_ask = sys.stdin.isatty() and sys.stdout.isatty() and not args.json
     choices = await _find(args, can_ask=can_ask)
     if args.json and not args.model:
-        say_json([asdict(each.model) | {"found": each.found} for each in choices])
+        say_json([structs.asdict(each.model) | {"found": each.found} for each in choices])
         return
     if not (args.model or can_ask):
         raise InvalidValue("setup needs a terminal, or --model NAME")

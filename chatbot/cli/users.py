@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import json
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict
 from typing import Any
 
 from msgspec import structs
@@ -165,7 +164,7 @@ async def run(args: argparse.Namespace) -> None:
 async def _list(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
     found = await users_in(memory)
     if args.json:
-        say_json([asdict(each) | {"used_at": each.used_at and each.used_at.isoformat()} for each in found])
+        say_json([structs.asdict(each) | {"used_at": each.used_at and each.used_at.isoformat()} for each in found])
     elif found:
         columns: Columns[User] = {
             "user": lambda each: each.user or "–",

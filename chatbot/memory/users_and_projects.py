@@ -7,13 +7,12 @@ system: `memory.cleared_for(namespace=user_namespace("alice"))`. A project exist
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 from collections import Counter, defaultdict
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from chatbot.errors import SessionExpired, SessionNotFound
@@ -30,8 +29,7 @@ from chatbot.stores.query import EVERY, FactFilter, Filter
 from chatbot.stores.records import SessionRecord, format_time
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(Struct, frozen=True):
     """A namespace with rows, facts or sessions. `user` is the user's label; None for other namespaces."""
 
     namespace: str
@@ -42,8 +40,7 @@ class User:
     used_at: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class UserErasure:
+class UserErasure(Struct, frozen=True):
     """Rows, facts and sessions that were deleted permanently."""
 
     memories: int
@@ -145,8 +142,7 @@ async def _export_session(memory: MemorySystem, record: SessionRecord) -> dict[s
     }
 
 
-@dataclass(frozen=True, slots=True)
-class Project:
+class Project(Struct, frozen=True):
     """A project that holds something the caller may see."""
 
     name: str
@@ -157,11 +153,10 @@ class Project:
 
     def as_json(self) -> dict[str, Any]:
         """Return all of it as plain JSON values."""
-        return dataclasses.asdict(self) | {"used_at": format_time(self.used_at) if self.used_at else None}
+        return asdict(self) | {"used_at": format_time(self.used_at) if self.used_at else None}
 
 
-@dataclass(frozen=True, slots=True)
-class ProjectContent:
+class ProjectContent(Struct, frozen=True):
     """Numbers of memories and sessions of a project that were moved or deleted."""
 
     memories: int

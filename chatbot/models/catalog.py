@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from functools import lru_cache
 from typing import Any
+
+from msgspec import Struct
 
 from chatbot.config import Config
 from chatbot.models.provider import key_place
@@ -32,8 +33,7 @@ _NO_CHAT = re.compile(
 _DATED = re.compile(r"-(?:20\d{2}-\d{2}-\d{2}|20\d{6})$")
 
 
-@dataclass(frozen=True, slots=True)
-class CatalogModel:
+class CatalogModel(Struct, frozen=True):
     """A chat model. Fields are None if the table lacks them."""
 
     name: str

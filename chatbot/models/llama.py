@@ -19,7 +19,6 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from itertools import takewhile
@@ -29,6 +28,7 @@ from typing import Any, NoReturn
 from jinja2 import TemplateError
 from jinja2.ext import loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from msgspec import Struct
 
 from chatbot.errors import ContextTooLong, ProviderFailed, RequestRefused
 from chatbot.messages import FinishReason
@@ -44,8 +44,7 @@ CHATML = (
 Entry = dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class PromptPiece:
+class PromptPiece(Struct, frozen=True):
     """A piece of a rendered prompt; special tokens are recognised only where it came from the template."""
 
     text: str
@@ -217,8 +216,7 @@ _REPEAT_WINDOW = 64
 _REPEAT_PENALTY = 1.1
 
 
-@dataclass(frozen=True, slots=True)
-class Sampling:
+class Sampling(Struct, frozen=True):
     """Sampling of tokens. By default the likeliest is taken: the second choices of a tiny model are poor."""
 
     temperature: float = 0.0
@@ -226,8 +224,7 @@ class Sampling:
     seed: int | None = None
 
 
-@dataclass(slots=True)
-class Generation:
+class Generation(Struct):
     """Counts of a generation, complete at its end."""
 
     input_tokens: int = 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Annotated, Any, get_args, get_origin
 
 from fastapi import APIRouter, Body, Depends, Header, Path, Query, Response
+from msgspec import Struct
 from msgspec.structs import replace
 from pydantic import ConfigDict, Field, create_model
 
@@ -30,13 +30,12 @@ _ANY = "*"
 _TAG = re.compile(r'(W/)?"([^"*]*)"')
 
 
-@dataclass(frozen=True, slots=True)
-class IfMatch:
+class IfMatch(Struct, frozen=True):
     """The accepted versions of a memory to change; None accepts any, also a missing memory."""
 
     versions: frozenset[str] | None
     response: Response
-    new_versions: dict[str, str] = field(default_factory=dict)
+    new_versions: dict[str, str] = {}
     """The versions that the request created, by the ids of their memories."""
 
     def within(self, context: Context) -> Context:

@@ -17,7 +17,6 @@ import json
 import re
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -250,8 +249,7 @@ class Tokens:
         return touched[0]
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Struct, frozen=True):
     """State of an account on a day."""
 
     whose: str

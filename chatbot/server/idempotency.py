@@ -14,10 +14,10 @@ import logging
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Annotated
 
 from fastapi import Depends, Request, Response
+from msgspec import Struct, field
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -41,8 +41,7 @@ _DISTINGUISHING = (b"x-chatbot-", b"if-match")
 _WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 
-@dataclass(slots=True)
-class IdempotentWrite:
+class IdempotentWrite(Struct):
     """One write. If it was done `before`, its route looks up the created items and does nothing."""
 
     before: Mapping[str, str] | None = None
@@ -64,8 +63,7 @@ async def _current_write(request: Request) -> IdempotentWrite:
 WritingHere = Annotated[IdempotentWrite, Depends(_current_write)]
 
 
-@dataclass(slots=True)
-class _Answer:
+class _Answer(Struct):
     """Answer to a request with a key, while it arrives."""
 
     request: str

@@ -9,10 +9,10 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import Context, ContextVar
-from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Self
 
+from msgspec import Struct
 from msgspec.structs import replace
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -74,8 +74,7 @@ SPARED_S = 60.0
 _used_by_request: ContextVar[set[str] | None] = ContextVar("_used_by_request", default=None)
 
 
-@dataclass(slots=True)
-class OpenRuntime:
+class OpenRuntime(Struct):
     """A runtime, and when it was last used."""
 
     runtime: Runtime

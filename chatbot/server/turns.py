@@ -7,11 +7,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from itertools import takewhile
 from typing import Any
 from uuid import uuid4
+
+from msgspec import Struct
 
 from chatbot.attachments.read import Upload
 from chatbot.chat.chat import Chat
@@ -56,16 +57,14 @@ AfterTurn = Callable[[Sequence[TurnEvent]], Awaitable[None]]
 """Called with all events after a turn has succeeded, before its waiters resume."""
 
 
-@dataclass(frozen=True, slots=True)
-class TurnResult:
+class TurnResult(Struct, frozen=True):
     """Result of a turn; `receipt` is the stored line."""
 
     reply: str
     receipt: dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class TurnRequest:
+class TurnRequest(Struct, frozen=True):
     """Message of a turn, and how to answer it."""
 
     text: str

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import urlsplit
 
+from msgspec import Struct
 from opentelemetry import trace
 from opentelemetry.context import Context, attach, detach
 from opentelemetry.metrics import Histogram, Meter, Observation
@@ -89,15 +90,14 @@ _ATTRIBUTES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
+class _Kind(Struct, frozen=True):
     """A kind of span, and the histogram of its durations, which has only these `labels`."""
 
     title: str
     metric: str
     about: str
     labels: Collection[str]
-    fixed: Mapping[str, str] = field(default_factory=dict)
+    fixed: Mapping[str, str] = {}
     borders: Sequence[float] = _MEMORY_S
     role: SpanKind = SpanKind.INTERNAL
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
+from msgspec import Struct
 
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
@@ -38,8 +38,7 @@ INTERRUPTIONS = (StoreBusy, StoreFailed)
 """Errors after which a restore can be continued: the backup is good, but the storage failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Backup:
+class Backup(Struct, frozen=True):
     """Head of a backup: the name and the settings of the identity, when it was made, its files, and its digest.
 
     `left_out` lists what could not be read when it was made.
@@ -50,7 +49,7 @@ class Backup:
     settings: str
     files: list[str]
     digest: str
-    left_out: list[str] = field(default_factory=list)
+    left_out: list[str] = []
     version: int = VERSION
 
 

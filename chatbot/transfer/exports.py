@@ -25,11 +25,11 @@ import json
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import msgspec
-from msgspec import structs
+from msgspec import Struct, structs
 
 from chatbot.attachments import MEDIA_TYPES
 from chatbot.memory import MemorySystem, SessionRecord
@@ -56,8 +56,7 @@ VERSION = 1
 _LONGEST_TITLE = 80
 
 
-@dataclass(frozen=True, slots=True)
-class MemoryExport:
+class MemoryExport(Struct, frozen=True):
     """Memories, oldest first; `broken` counts the lines of a file that could not be parsed."""
 
     observations: tuple[Observation, ...] = ()
@@ -65,8 +64,7 @@ class MemoryExport:
     broken: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class SessionExport:
+class SessionExport(Struct, frozen=True):
     """The parts of a session that are exported."""
 
     record: SessionRecord

@@ -10,11 +10,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import PurePosixPath
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from chatbot.memory.writing import Draft
 from chatbot.stores.errors import MISFITS
@@ -30,8 +31,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_KEY = 700
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
+class Conversation(Struct, frozen=True):
     """An imported conversation. `key` is unique among its kind and the same in every export."""
 
     key: str
@@ -39,12 +39,11 @@ class Conversation:
     created_at: datetime
     used_at: datetime
     entries: tuple[TranscriptEntry, ...]
-    left_out: Mapping[str, int] = field(default_factory=dict)
+    left_out: Mapping[str, int] = {}
     """The parts that are not imported, such as tool calls, and how many of each."""
 
 
-@dataclass(frozen=True)
-class MemoryItem:
+class MemoryItem(Struct, frozen=True, dict=True):
     """An imported memory. `key` is unique among its kind; that of a note begins with the path of its file."""
 
     key: str
@@ -59,8 +58,7 @@ class MemoryItem:
         return ":".join((content_hash(draft), hashlib.sha256(exact).hexdigest()[:16], *guard))
 
 
-@dataclass(frozen=True, slots=True)
-class Skip:
+class Skip(Struct, frozen=True):
     """An item that is not imported, and the reason."""
 
     what: str

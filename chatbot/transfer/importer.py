@@ -22,12 +22,12 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 from pathlib import PurePosixPath
 from typing import Any
 
-from msgspec import structs
+from msgspec import Struct, field, structs
 
 from chatbot.embedding import Judgement
 from chatbot.errors import SessionError
@@ -57,14 +57,13 @@ PURGED = "deleted permanently here; import it with --include-purged"
 _AT_ONCE = 500
 
 
-@dataclass(slots=True)
-class ImportReport:
+class ImportReport(Struct):
     """The counts of an import; for a dry run, those that an import would have."""
 
     kind: str
     path: str
     dry_run: bool
-    sessions: list[dict[str, Any]] = field(default_factory=list)
+    sessions: list[dict[str, Any]] = []
     """The sessions added or extended: key, title, number of entries, and their id here."""
     memories: int = 0
     exchanges: int = 0
@@ -73,7 +72,7 @@ class ImportReport:
     changed: int = 0
     """Existing memories whose text was updated."""
     already: int = 0
-    skipped: list[Skip] = field(default_factory=list)
+    skipped: list[Skip] = []
     left_out: Counter[str] = field(default_factory=Counter)
     """Parts of conversations that are not imported, such as tool calls."""
     redacted: Counter[str] = field(default_factory=Counter)

@@ -8,12 +8,13 @@ import re
 import stat
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from itertools import chain
 from operator import itemgetter
 from pathlib import Path, PurePosixPath
 from typing import Any
+
+from msgspec import Struct
 
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, UnsafePath
 from chatbot.stores.files import translated
@@ -36,8 +37,7 @@ _Member = tuple[str, Callable[[], str]]
 """A file of an export: its name, and how its text is read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """Something to import."""
 
     path: Path

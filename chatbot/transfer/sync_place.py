@@ -11,7 +11,6 @@ import re
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
 from http.client import HTTPException
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -20,6 +19,8 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import asdict
 
 from chatbot.errors import ConfigError
 from chatbot.stores.backend import Backend
@@ -39,8 +40,7 @@ _LARGEST_REASON = 64 << 10
 _LONGEST_WAIT_S = 300.0
 
 
-@dataclass(frozen=True, slots=True)
-class Visitor:
+class Visitor(Struct, frozen=True):
     """The visitor of a place: its identity, if known, its machine, and the files that it has taken in already."""
 
     identity: str = ""
@@ -66,8 +66,7 @@ class RefusedFile(msgspec.Struct):
 _WORDS = {"memories": "memory", "sessions": "session", "calls": "billed call", "erased": "erasure"}
 
 
-@dataclass(slots=True)
-class SyncReport:
+class SyncReport(Struct):
     """Result of a sync: the counts taken and given, and the refused files with reasons."""
 
     place: str
@@ -75,9 +74,9 @@ class SyncReport:
     is_new: bool = False
     taken: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_WORDS, 0))
     given: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_WORDS, 0))
-    forks: list[str] = field(default_factory=list)
+    forks: list[str] = []
     """Sessions that were forked because both sides had continued one."""
-    aside: list[RefusedFile] = field(default_factory=list)
+    aside: list[RefusedFile] = []
 
 
 def acceptable(

@@ -14,7 +14,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, cast
 
-from msgspec import to_builtins
+from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
 from chatbot.errors import ConfigError, without_folders
@@ -63,8 +63,7 @@ class _SessionStore(KeyValueStore, TranscriptStore):
     """The contracts that `basic_session` keeps, in files as in a database."""
 
 
-@dataclass(frozen=True, slots=True)
-class Storage:
+class Storage(Struct, frozen=True):
     """Everything that is kept of an identity, open."""
 
     backend: Backend

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import sha256
 from io import BytesIO
@@ -13,7 +12,7 @@ from typing import Annotated, Any, BinaryIO, TypedDict, cast
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 
 from chatbot.memory.handle import CHOICES
@@ -237,19 +236,18 @@ OWN_DOCUMENTS = ("tombstones.key", "maintenance.json")
 """Parts of a backup that a sync leaves out."""
 
 
-@dataclass(slots=True)
-class Delivery:
+class Delivery(Struct):
     """Contents of the files of a place, parsed; of sessions only the ids."""
 
-    names: list[str] = field(default_factory=list)
+    names: list[str] = []
     rows: OtherRows = field(default_factory=OtherRows)
-    erased: set[str] = field(default_factory=set)
+    erased: set[str] = set()
     """Erased sessions and facts."""
-    sessions: dict[str, list[str]] = field(default_factory=dict)
+    sessions: dict[str, list[str]] = {}
     """Ids of the sessions in each file."""
-    lines: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
-    documents: dict[str, bytes] = field(default_factory=dict)
-    digests: set[bytes] = field(default_factory=set)
+    lines: dict[str, list[dict[str, Any]]] = {}
+    documents: dict[str, bytes] = {}
+    digests: set[bytes] = set()
 
     def join(self, other: Delivery) -> None:
         """Add the contents of another one."""

@@ -10,13 +10,12 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from hashlib import blake2b
 from typing import Annotated, Any
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
 from chatbot.stores.errors import InvalidValue, LaterFormat, StoreError
@@ -128,13 +127,12 @@ def parse_parts(row_id: str, records: Iterable[Mapping[str, Any]]) -> list[Event
     return parts
 
 
-@dataclass(slots=True)
-class OtherRows:
+class OtherRows(Struct):
     """Rows and facts of other machines, by id: their parts, their counts, and those that were erased there."""
 
     parts: defaultdict[str, list[Event]] = field(default_factory=lambda: defaultdict(list))
-    counts: dict[str, Counts] = field(default_factory=dict)
-    erased: dict[str, bool] = field(default_factory=dict)
+    counts: dict[str, Counts] = {}
+    erased: dict[str, bool] = {}
     """True for those that every machine erased alone, without those derived from them."""
 
     def add(self, row_id: str, parts: Iterable[Event], counts: Counts | None) -> None:
@@ -154,8 +152,7 @@ class OtherRows:
         self.erase(other.erased)
 
 
-@dataclass(slots=True)
-class History:
+class History(Struct):
     """The history of a row or fact: its parts in the order of time, and its counts."""
 
     parts: list[Event]
@@ -257,13 +254,12 @@ class Journal:
         return History(parts, is_arranged, Counts.of(row))
 
 
-@dataclass(slots=True)
-class JournalChanges:
+class JournalChanges(Struct):
     """Changes of a journal that unite it with another one."""
 
-    events: list[Event] = field(default_factory=list)
+    events: list[Event] = []
     """Events to add at the end."""
-    rearranged: set[str] = field(default_factory=set)
+    rearranged: set[str] = set()
     """Rows whose events, except the one that added them, are removed and written again in order."""
     taken: int = 0
     """Number of rows and facts that are new here, or have changes that are."""

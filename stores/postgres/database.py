@@ -12,12 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, ClassVar, TypeVar
 
 import psycopg
+from msgspec import Struct
 from psycopg_pool import ConnectionPool, PoolTimeout
 
 from chatbot.stores.errors import ClosedResource, StoreBusy, StoreError
@@ -62,8 +62,7 @@ COMPARED_EVERY_S = 60.0
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class TurnRead:
+class TurnRead(Struct, frozen=True):
     """A read that is made together with taking a turn's lease; `keep` is given its rows."""
 
     database: Database
@@ -73,8 +72,7 @@ class TurnRead:
     keep: Callable[[list[Row]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class QueuedWrite:
+class QueuedWrite(Struct, frozen=True):
     """A row to add with the next operation of the thread; see `Database.together`."""
 
     statement: Statement

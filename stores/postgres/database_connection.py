@@ -5,12 +5,12 @@ from __future__ import annotations
 import logging
 import select
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import psycopg
+from msgspec import Struct
 from psycopg import errors
 
 from chatbot.stores.errors import ReadOnlyFolder, StoreAway, StoreBusy, StoreError, StoreFailed, UnknownOutcome
@@ -243,8 +243,7 @@ Statement = tuple[str, dict[str, Any]]
 """A statement and its values."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowResult:
+class RowResult(Struct, frozen=True):
     """The rows that a statement returned, and how many it touched."""
 
     rows: list[Row]

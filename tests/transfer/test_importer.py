@@ -2,11 +2,11 @@
 
 import json
 import zipfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import asdict
 
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memorability import Memorability

@@ -6,9 +6,10 @@ import argparse
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, get_args
+
+from msgspec import Struct
 
 from chatbot import operation as kinds
 from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, OF_SESSIONS, given_of
@@ -34,8 +35,7 @@ _NEAR = 0.3
 """Least evidence of a match without a word of the text; few unrelated memories reach it."""
 
 
-@dataclass(frozen=True)
-class VerbRun:
+class VerbRun(Struct, frozen=True, dict=True):
     """One run of a verb. Its user sees every row that their clearance permits, whatever its sensitivity."""
 
     args: argparse.Namespace

@@ -6,7 +6,8 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+
+from msgspec.structs import asdict
 
 from chatbot import operations
 from chatbot.cli.memory.command import VerbRun

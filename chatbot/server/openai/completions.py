@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Request, Response
-from msgspec import structs
+from msgspec import Struct, structs
+from msgspec.structs import replace
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
@@ -164,8 +164,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
     }
 
 
-@dataclass(slots=True)
-class PendingReply:
+class PendingReply(Struct):
     """A reply that is being made. Its `deltas` are read once."""
 
     access: IdentityAccess

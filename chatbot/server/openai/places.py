@@ -12,9 +12,10 @@ import hashlib
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
+
+from msgspec import Struct, field
 
 from chatbot.attachments import SUFFIXES, is_image, link_name, split_links
 from chatbot.attachments.read import Upload, upload_of
@@ -41,8 +42,7 @@ NEW = "new"
 """Value that begins a new session."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class ParsedRequest:
+class ParsedRequest(Struct, frozen=True, kw_only=True, dict=True):
     """A request for a reply with at least one message, and the values of its headers."""
 
     messages: tuple[Message, ...]
@@ -149,8 +149,7 @@ def kept_text(content: str) -> str:
     return "\n".join([part for part in [text, *notes] if part])
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyPlace:
+class ReplyPlace(Struct, frozen=True):
     """Place in which a request is answered."""
 
     session: SessionHandle | None = None
@@ -220,8 +219,7 @@ def unknown_response(response: str) -> Problem:
     return Problem(404, "previous_response_not_found", why, "previous_response_id")
 
 
-@dataclass(frozen=True, slots=True)
-class _Continuation:
+class _Continuation(Struct, frozen=True):
     session: SessionHandle
     entries: int | None = None
     """Number of entries to continue after; None: all."""

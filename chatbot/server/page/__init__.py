@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import dataclass, field
 from typing import Any, get_args
 
 from fastapi import APIRouter, Request, Response
+from msgspec import Struct
 
 from chatbot.operation import REQUIRED, Parameter
 from chatbot.operations import OPERATIONS
@@ -28,8 +28,7 @@ _entrance = APIRouter(route_class=PageRoute)
 """Routes of no identity: a token is typed once, and kept in a cookie that no script can read."""
 
 
-@dataclass(frozen=True, slots=True)
-class PageForm:
+class PageForm(Struct, frozen=True):
     """A form that runs `operation` with fixed values `given`, and shows the page `then`, or that of the field `back`.
 
     A field separates several values by commas; checkboxes can select memories.
@@ -37,7 +36,7 @@ class PageForm:
 
     operation: str
     then: str
-    given: dict[str, Any] = field(default_factory=dict)
+    given: dict[str, Any] = {}
 
 
 FORMS = {

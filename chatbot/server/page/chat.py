@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Query, Request, Response
 from markupsafe import Markup
 from msgspec import structs
+from msgspec.structs import replace
 
 from chatbot import operations
 from chatbot.attachments import is_image, media_of, split_links, with_links

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import groupby
 from typing import Annotated, Any
 from urllib.parse import quote
 
 from fastapi import APIRouter, Query, Request, Response
 from markupsafe import Markup
+from msgspec import Struct
 from msgspec.structs import replace
 from starlette.responses import HTMLResponse
 
@@ -35,8 +35,7 @@ router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 _ON_A_PAGE = 40
 
 
-@dataclass(frozen=True, slots=True)
-class SessionMatch:
+class SessionMatch(Struct, frozen=True):
     """A session with its matching line, in which the matched words are marked.
 
     `at` is the time of the entry with that line; empty if it is not in an entry.

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 
 import tomlkit
 from fastapi import APIRouter, Request, Response
+from msgspec import Struct
 from tomlkit import TOMLDocument
 from tomlkit.exceptions import TOMLKitError
 
@@ -89,12 +89,11 @@ def _persona(access: IdentityAccess, fields: Mapping[str, str]) -> str:
     return _field_value(fields, "persona")
 
 
-@dataclass(frozen=True, slots=True)
-class Menus:
+class Menus(Struct, frozen=True):
     """Models by provider, each with its price, and personas with their summaries."""
 
     models: Sequence[tuple[str, Sequence[tuple[str, str]]]] = ()
-    personas: Mapping[str, Persona] = field(default_factory=dict)
+    personas: Mapping[str, Persona] = {}
 
     def persona_name(self, text: str) -> str:
         """Return the name of a persona by its text; empty for one without a name."""
@@ -132,8 +131,7 @@ def _menu_label(model: CatalogModel) -> str:
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}/settings")
 
 
-@dataclass(frozen=True, slots=True)
-class SettingField:
+class SettingField(Struct, frozen=True):
     """One setting of the form: its place in the configuration, its kind (model, number, integer or yes), its texts."""
 
     name: str

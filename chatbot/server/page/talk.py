@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.attachments import Link, split_links
 from chatbot.chat.dialogue import ASSISTANT, ERROR, STOPPED, TOOL, TOOL_CALL, USER, replies_of
@@ -24,14 +26,13 @@ from chatbot.stores.records import TranscriptEntry, format_time
 _LONGEST_TOOL_TEXT = 4_000
 
 
-@dataclass(slots=True)
-class Exchange:
+class Exchange(Struct):
     """A message and all entries up to the next one. `at` identifies it; `question` is None without a message."""
 
     at: str
     moment: datetime
     question: str | None
-    answers: list[AnswerEntry] = field(default_factory=list)
+    answers: list[AnswerEntry] = []
     receipt: dict[str, Any] | None = None
     """The receipt of the turn; None if there is none."""
     files: tuple[Link, ...] = ()
@@ -40,7 +41,7 @@ class Exchange:
     """The name of the running turn that answers it; empty if none runs."""
     number: int = 1
     """Number of the reply that models see."""
-    others: dict[int, list[AnswerEntry]] = field(default_factory=dict)
+    others: dict[int, list[AnswerEntry]] = {}
     """The other replies to the message, without empty ones, by number."""
     written: str = ""
     """Time of the last entry; it differs for another reply."""
@@ -83,8 +84,7 @@ class Exchange:
         return [each for each in (self.receipt or {}).get("notices", ()) if each not in said]
 
 
-@dataclass(frozen=True, slots=True)
-class AnswerEntry:
+class AnswerEntry(Struct, frozen=True):
     """One entry after a message: `role` is assistant, tool_call, tool, error, or any other text."""
 
     role: str
@@ -145,11 +145,10 @@ _BEFORE = 6
 """Entries shown before a requested message."""
 
 
-@dataclass(slots=True)
-class TalkSpan:
+class TalkSpan(Struct):
     """Entries `begin` to `end` of a transcript, as exchanges; `total` is the number of all entries."""
 
-    exchanges: list[Exchange] = field(default_factory=list)
+    exchanges: list[Exchange] = []
     begin: int = 0
     end: int = 0
     total: int = 0
