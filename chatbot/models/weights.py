@@ -23,6 +23,7 @@ from importlib import invalidate_caches
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -226,13 +227,16 @@ WEIGHTS = {each.name: each for each in (MINILM, MULTILINGUAL, SMOLLM2)}
 
 
 _HEADER_BYTES = 1 << 16
+PARSING = Lock()
+"""Held while a header is parsed: in CPython 3.11 `ast`, with which NumPy does it, may fail in two threads at once."""
 
 
 def _map(path: Path) -> Mapping[str, NDArray[Any]] | None:
     import numpy as np
 
     try:
-        record = np.load(path, mmap_mode="r", max_header_size=_HEADER_BYTES)
+        with PARSING:
+            record = np.load(path, mmap_mode="r", max_header_size=_HEADER_BYTES)
     except (OSError, ValueError, EOFError):  # missing or incomplete
         return None
     return {name: record[name][0] for name in record.dtype.names}
