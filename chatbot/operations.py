@@ -623,11 +623,7 @@ async def list_tasks(
     By priority, then by due date.
     """
     found = await context.memories.tasks(
-        statuses=list(dict.fromkeys(statuses)),
-        surface=surface,
-        project=project,
-        scope=scope,
-        sensitivities=("public", *sensitivities),
+        statuses=statuses, surface=surface, project=project, scope=scope, sensitivities=("public", *sensitivities)
     )
     return ListPage.by_rank(found, limit, cursor, total=len(found))
 

@@ -294,7 +294,7 @@ class Tasks(MemoryWrites):
         """Return the tasks of these statuses, by priority, then by due date, then oldest first."""
         bound, rows = self.scope, list[Observation]()
         asked = {} if scope is None else {"scope": scope}
-        for status in [statuses] if isinstance(statuses, str) else statuses:
+        for status in dict.fromkeys([statuses] if isinstance(statuses, str) else statuses):
             words = {**asked, "status": status}
             _check(words)
             chosen = Filter(metadata={KIND: TASK, **words}, project=project)
