@@ -164,7 +164,7 @@ async def run(args: argparse.Namespace) -> None:
 async def _list(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
     found = await users_in(memory)
     if args.json:
-        say_json([structs.asdict(each) | {"used_at": each.used_at and each.used_at.isoformat()} for each in found])
+        say_json(found)
     elif found:
         columns: Columns[User] = {
             "user": lambda each: each.user or "–",
