@@ -169,7 +169,9 @@ async def erase(scope: Scope, target: Target) -> Erasure:
     # Finds rows also for a caller without the right `read`, and rows that are never shown.
     scope = replace(scope, caller=scope.caller.elevated("read"), erasing=True)
     going = await _find(scope, target)
-    _check_expected(scope, [row for row in going.observations if row.id in target.ids])
+    for row in going.observations:  # before tombstones are written; the store checks again
+        if row.id in target.ids and scope.expects is not None and scope.expects.isdisjoint({version_of(row), "*"}):
+            raise ChangedMeanwhile(f"{row.id} was changed since it was read: nothing was deleted; read it again")
     marks = [mark for row in going.observations for mark in marks_of(row)]
     marks += [mark for fact in going.facts for mark in marks_of_fact(fact)]
     marks += await _marks_of_derived(scope, [*target.ids, *(row.id for row in going.observations)])
@@ -188,20 +190,12 @@ async def erase(scope: Scope, target: Target) -> Erasure:
     return replace(_without_hidden(going), erased=tuple(gone))
 
 
-def _check_expected(scope: Scope, rows: Iterable[Observation]) -> None:
-    """Raise `ChangedMeanwhile` for a row in an unexpected version; the store checks again when it erases."""
-    for row in rows:
-        if scope.expects is not None and scope.expects.isdisjoint({version_of(row), "*"}):
-            raise ChangedMeanwhile(f"{row.id} was changed since it was read: nothing was deleted; read it again")
-
-
 async def _marks_of_derived(scope: Scope, ids: Collection[str]) -> list[PurgeMark]:
     """Return the marks of all rows that are erased with these, visible or not: digests reveal nothing."""
     scope = replace(scope, caller=scope.caller.elevated("read", clearance="full"), across=True, erasing=True)
     derived = await _derived_rows(scope, list(ids), ())
-    sources = [*ids, *derived]
     marks = [mark for row in derived.values() for mark in marks_of(row)]
-    for some in chunks(sources, _CHUNK):
+    for some in chunks([*ids, *derived], _CHUNK):
         wanted = FactFilter(sources=frozenset(some))
         facts = await scope.store.facts(scope.view(SENSITIVITIES), wanted, limit=EVERY)
         marks += [mark for fact in facts for mark in marks_of_fact(fact)]

@@ -4,9 +4,8 @@ import time
 
 import pytest
 
-from chatbot.config import ModelSettings
 from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolCallDelta, ToolSpec, Usage
-from chatbot.models import Price, ScriptedModel, litellm_import, open_model
+from chatbot.models import Price, ScriptedModel, litellm_import
 from chatbot.models.model import estimate, estimate_text
 
 HELLO = [Message("user", "hello")]
@@ -44,13 +43,6 @@ async def test_a_reply_comes_word_by_word_and_whole() -> None:
     assert text_of(deltas) == text
     assert len(deltas) > 5
     assert isinstance(deltas[-1], Finished)
-
-
-async def test_the_configuration_may_hold_the_script() -> None:
-    model = open_model(ModelSettings(name="scripted", script=("From the file.",), context_window=100))
-    assert isinstance(model, ScriptedModel)
-    assert text_of(await reply_of(model)) == "From the file."
-    assert await model.context_window() == 100
 
 
 async def test_usage_is_computed_and_priced() -> None:
