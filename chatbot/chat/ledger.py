@@ -176,11 +176,11 @@ class Limit(Struct, frozen=True):
             return -1
         return left / price.output_usd if price.output_usd else math.inf
 
-    def refusal(self, *, fits_alone: bool = True) -> BudgetExceeded:
+    def refusal(self, prompt_tokens: int, *, fits_alone: bool = True) -> BudgetExceeded:
         """Return the error for a call that does not fit; `fits_alone` if it would fit had nothing been spent."""
-        remedy = self.remedy if fits_alone else "it exceeds the whole limit: raise that, or shorten the message"
-        limit = f"{self.setting} = {self.allowed:g} {self.unit}"
-        message = f"this call could exceed {limit} ({self.spent:g} used): {remedy}"
+        beyond = f"with {prompt_tokens:,} tokens of prompt it exceeds the whole limit: raise it, or shorten the message"
+        limit = f"{self.setting} = {self.allowed:,.10g} {self.unit} ({self.spent:,.10g} used)"
+        message = f"this call could exceed {limit}: {self.remedy if fits_alone else beyond}"
         if self.resets_in is None or not fits_alone:
             return BudgetExceeded(message)
         return QuotaExceeded(message, self.resets_in.total_seconds())
@@ -246,7 +246,7 @@ def reply_within(limits: Iterable[Limit], *, prompt_tokens: int, reply_tokens: i
     for limit in limits:
         reply_tokens = int(min(reply_tokens, limit.room(limit.left, prompt_tokens, price)))
         if reply_tokens < shortest:
-            raise limit.refusal(fits_alone=limit.room(limit.allowed, prompt_tokens, price) >= shortest)
+            raise limit.refusal(prompt_tokens, fits_alone=limit.room(limit.allowed, prompt_tokens, price) >= shortest)
     return reply_tokens
 
 

@@ -48,7 +48,7 @@ async def embed(runtime: Runtime, texts: Sequence[str], *, payers: Sequence[Paye
         for limit in limits:
             least = tokens if limit.unit == "tokens" else 0
             if limit.left <= least:
-                raise limit.refusal(fits_alone=limit.allowed > least)
+                raise limit.refusal(tokens, fits_alone=limit.allowed > least)
         return Amount(tokens)
 
     bill: Call | None = None

@@ -157,6 +157,7 @@ def test_a_call_beyond_a_whole_limit_is_not_told_to_wait(quota: Quota) -> None:
     limits, price = quota.limits(spent, "this user", datetime.now(UTC)), Price(0.001, 0.001)
     with pytest.raises(QuotaExceeded, match="it resets at"):
         reply_within(limits, prompt_tokens=50, reply_tokens=20, price=price)
-    with pytest.raises(BudgetExceeded, match="exceeds the whole limit") as refused:
+    with pytest.raises(BudgetExceeded, match="with 99 tokens of prompt it exceeds the whole") as refused:
         reply_within(limits, prompt_tokens=99, reply_tokens=20, price=price)
     assert not isinstance(refused.value, QuotaExceeded)
+    assert "= 1,234,567 " in str(replace(limits[0], allowed=1234567.0).refusal(1))
