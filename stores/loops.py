@@ -11,7 +11,7 @@ import logging
 import os
 import threading
 from collections import defaultdict, deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import wraps
@@ -41,6 +41,21 @@ def in_thread(
         return await asyncio.to_thread(method, self, *args, **named)
 
     return hop
+
+
+async def in_own_task(work: Callable[[], Awaitable[Result]]) -> Result:
+    """Return the result of a plug-in's work, which may cancel its own task; ours then gets a `CancelledError`."""
+
+    async def contain() -> Result | SystemExit | KeyboardInterrupt:
+        try:
+            return await work()
+        except (SystemExit, KeyboardInterrupt) as error:  # raised in a task, they would end the event loop
+            return error
+
+    result = await asyncio.create_task(contain())
+    if isinstance(result, SystemExit | KeyboardInterrupt):
+        raise result
+    return result
 
 
 def is_cancelled() -> bool:

@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from chatbot.chat.events import SESSION_START, Publisher, SessionEnd, SessionStart, Step
 from chatbot.errors import ChatbotError, ConfigError
-from chatbot.hooks.hook import Failure, Failures, Hook, HookContext, planned_hooks
+from chatbot.hooks.hook import HOOKS, Failure, Failures, Hook, HookContext, planned_hooks
 from chatbot.memory import SessionHandle
 from chatbot.memory.reading import Hit
 from chatbot.memory.scope import MemoryEvent
@@ -35,7 +35,7 @@ from chatbot.memory.writing import AddResult, Draft
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import StoreError
 from chatbot.stores.home import Home
-from chatbot.stores.loops import is_cancelled
+from chatbot.stores.loops import in_own_task, is_cancelled
 from chatbot.stores.records import format_time, reason_of
 from chatbot.stores.span import Observer, observed, span
 from chatbot.stores.text.redaction import redact
@@ -187,8 +187,8 @@ class Bus(Publisher):
         limit = asyncio.timeout(subscription.timeout_s)
         answer, failure = None, ""
         try:
-            async with limit:
-                answer = await _answer(subscription, event, step)
+            work = partial(_answer, subscription, event, step, limit)
+            answer = await (work() if subscription.name in HOOKS.own else in_own_task(work))
         except TimeoutError as error:
             failure = f"it did not finish within {subscription.timeout_s:g} s" if limit.expired() else reason_of(error)
         except asyncio.CancelledError:
@@ -230,12 +230,13 @@ class Bus(Publisher):
                     notice(text)
 
 
-async def _answer(subscription: Subscription, event: Any, step: Step | None) -> object:
+async def _answer(subscription: Subscription, event: Any, step: Step | None, limit: asyncio.Timeout) -> object:
     topic = f"memory.{event.action}" if isinstance(event, MemoryEvent) else str(event.topic)  # without a session's id
     with span("hook", hook=subscription.name, topic=topic):
-        if step is not None and step.name == subscription.name:
-            return await step.run()
-        return await subscription.handle(event)
+        async with limit:
+            if step is not None and step.name == subscription.name:
+                return await step.run()
+            return await subscription.handle(event)
 
 
 def _session_of(event: Any) -> str:

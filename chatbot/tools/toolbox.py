@@ -20,7 +20,7 @@ from msgspec import Struct
 from chatbot.errors import ChatbotError, ConfigError, ToolError, without_folders
 from chatbot.messages import ToolCall, ToolSpec, json_in
 from chatbot.stores.errors import StoreError, did_you_mean
-from chatbot.stores.loops import is_cancelled
+from chatbot.stores.loops import in_own_task, is_cancelled
 from chatbot.stores.plugins import PluginPoint
 from chatbot.stores.records import reason_of, well_formed
 from chatbot.stores.span import span
@@ -201,9 +201,13 @@ class Toolbox:
         """Run the tool. Raises `ToolError` if it takes too long or cancels itself, and what it raises."""
         seconds = tool.timeout_s or self._timeout_s
         limit = asyncio.timeout(seconds)
-        try:
+
+        async def run() -> str:
             async with limit:
                 return await tool.run(arguments)
+
+        try:
+            return await in_own_task(run)
         except TimeoutError:
             if not limit.expired():
                 raise  # the tool's own
