@@ -58,11 +58,11 @@ async def show(
     archived: bool = False,
 ) -> Response:
     """List sessions by day, most recently used first; archived ones on request. A search finds both kinds."""
-    following: str | None = None
+    q, following = q.strip(), None
     projects = [each.name for each in await projects_in(access.memory)]
     if project:
         access = replace(access, caller=access.caller.in_project(project))
-    if q.strip():
+    if q:
         found = await _search(access, q)
         groups = [("", found)] if found else []
     else:
@@ -90,7 +90,7 @@ async def show(
 
 async def _search(access: IdentityAccess, q: str) -> list[SessionMatch]:
     """Return sessions whose title contains the text, which may be part of a word; then those whose messages match."""
-    wanted = q.strip().casefold()
+    wanted = q.casefold()
     titled = await access.memory.list_sessions(
         limit=_ON_A_PAGE, wanted=lambda record: wanted in record.title.casefold()
     )

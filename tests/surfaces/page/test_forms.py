@@ -237,6 +237,7 @@ def test_a_session_is_exported_pinned_archived_and_listed_accordingly(client: ht
     assert "Two" in client.get("/i/ada/sessions?archived=1").text
     client.post(f"/i/ada/c/{second}/archive", data={"archived": "no"})
     assert "Two" in client.get("/i/ada/sessions").text
+    assert "2 found" not in client.get("/i/ada/sessions?q=%20").text
 
 
 def test_a_search_of_memories_leads_on_to_all_that_was_found(client: httpx.Client) -> None:
