@@ -199,6 +199,7 @@ _Title = Annotated[Title, About("title; empty: the next message names it", usual
 OneProject = Annotated[Name, About("name of the project")]
 IntoProject = Annotated[Name, About("project to move to; - for none")]
 OneSession = Annotated[SessionId, About("session to use", cli="session")]
+AfterRank = Annotated[RankCursor | None, About("start after this result", tool=None)]
 AsOf = Annotated[Past | None, About("show what was true then")]
 KnownAt = Annotated[Past | None, About("show what was known then")]
 ProfileKey = Annotated[Name, About("any short text, such as home", http="key")]
@@ -225,7 +226,7 @@ async def search_memories(
     query: Annotated[Query, About("words to look for; without any, the newest", cli="text", http="q")] = "",
     *,
     limit: Annotated[Limit, About("maximum results; 0 means 10", usual={"http": 20}, most=50)] = _FEW,
-    cursor: Annotated[RankCursor | None, About("start after this result", tool=None)] = None,
+    cursor: AfterRank = None,
     max_tokens: Annotated[Tokens | None, About("end the list after this many tokens", most=100_000)] = None,
     count_use: Annotated[bool, About("count the hits as used", cli=None, tool=None, usual={"tool": True})] = False,
     as_of: AsOf = None,
@@ -561,7 +562,7 @@ async def list_people(
     query: Annotated[Query, About("a part of the name", cli="text", http="q")] = "",
     *,
     limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50, "tool": 20}, least=1, tool=None)] = 0,
-    cursor: Annotated[RankCursor | None, About("start after this result", tool=None)] = None,
+    cursor: AfterRank = None,
     sensitivities: Sensitivities = (),
 ) -> ListPage[memory.Person]:
     """List people.
@@ -615,7 +616,7 @@ async def list_tasks(
     surface: Annotated[Line | None, About('"startup": those shown when a session begins', cli=None)] = None,
     scope: Annotated[TaskScope | None, About("with this scope", cli=None, http=None)] = None,
     limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50}, least=1, tool=None)] = 0,
-    cursor: Annotated[RankCursor | None, About("start after this result", tool=None)] = None,
+    cursor: AfterRank = None,
     sensitivities: Sensitivities = (),
 ) -> ListPage[memory.Task]:
     """List tasks.
@@ -686,7 +687,7 @@ async def list_facts(
     predicate: Annotated[Line | None, About("with exactly that predicate")] = None,
     object: Annotated[Line | None, About("with exactly that object")] = None,  # noqa: A002 - the third part
     limit: Annotated[Limit, About("maximum results (0: all)", usual={"http": 50, "tool": 20}, least=1, most=100)] = 100,
-    cursor: Annotated[RankCursor | None, About("start after this result", tool=None)] = None,
+    cursor: AfterRank = None,
     as_of: AsOf = None,
     known_at: KnownAt = None,
     sensitivities: Sensitivities = (),
@@ -897,7 +898,7 @@ async def search_sessions(
     query: Annotated[Query, About("words to look for", cli="text", http="q", usual={"http": ""})],
     *,
     limit: Annotated[Limit, About("maximum results", usual={"tool": 5}, least=1, most=20)] = 10,
-    cursor: Annotated[RankCursor | None, About("start after this result", tool=None)] = None,
+    cursor: AfterRank = None,
     **wanted: Unpack[WantedSessions],
 ) -> ListPage[memory.SessionHit]:
     """Search what was said in sessions.
@@ -1041,8 +1042,7 @@ async def fork_session(
     The copy has everything that the session holds, except receipts, as their cost was paid once.
     """
     source = await context.session(session_id)
-    copy = await context.sessions.fork_session(source.id, title=title, at=at)
-    return (await context.session(copy.id)).record
+    return (await context.sessions.fork_session(source.id, title=title, at=at)).record
 
 
 @destroys(http="DELETE /v1/sessions/{session_id}")
