@@ -88,10 +88,9 @@ class RunningTurn:
         self._then = then
         self.task = asyncio.create_task(self._run(chat, request))
 
-    async def events(self) -> AsyncIterator[TurnEvent]:
+    def events(self) -> AsyncIterator[TurnEvent]:
         """Yield the events from the start to the end of the turn; its errors are not raised here."""
-        async for event in self._feed.read():
-            yield event
+        return self._feed.read()
 
     async def ended(self) -> TurnResult:
         """Wait for the result of the turn. Raises its error; cancelling the wait does not stop the turn."""

@@ -30,6 +30,5 @@ def import_telemetry() -> type[Telemetry]:
     try:
         from chatbot.telemetry.telemetry import Telemetry
     except ModuleNotFoundError as error:
-        how = "pip install 'chatbot-runtime[otel]'"
-        raise ConfigError(f"[telemetry] needs the extra `otel`: {how}") from error
+        raise ConfigError("[telemetry] needs the extra `otel`: pip install 'chatbot-runtime[otel]'") from error
     return Telemetry
