@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
 from datetime import datetime
 from functools import cache
 from pathlib import Path
@@ -274,10 +275,18 @@ _MOST_IN_SIDEBAR = 40
 
 
 async def sidebar(access: IdentityAccess) -> list[SessionRecord]:
-    """Return the sessions in the sidebar of every page: pinned ones, then those used last."""
+    """Return the sessions in the sidebar of every page: pinned ones, then those used last, without empty ones."""
     listed = await access.memory.list_sessions(wanted=lambda each: each.archived_at is None)
     others = [each for each in listed if each.pinned_at is None]
-    return [*(each for each in listed if each.pinned_at is not None), *others[:_MOST_IN_SIDEBAR]]
+    first = [*(each for each in listed if each.pinned_at is not None), *others[:_MOST_IN_SIDEBAR]]
+    return [each for each in first if each.title or await _has_messages(access, each)]
+
+
+async def _has_messages(access: IdentityAccess, record: SessionRecord) -> bool:
+    """Return whether anything was said in a session; False for one whose first message could not be kept."""
+    with suppress(ChatbotError, StoreError):
+        return bool(await (await access.memory.load_session(record.id, any_agent=True)).transcript_count())
+    return True
 
 
 def came_safely(request: Request) -> bool:

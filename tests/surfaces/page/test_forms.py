@@ -271,6 +271,7 @@ def test_a_message_with_a_file_names_it_and_an_edit_keeps_it(client: httpx.Clien
     page = client.post("/i/ada/say", data={"text": "not lost", "file:0:bad.xlsx": "data:;base64,UEsDBAA="})
     shown = after_the_turn(client, page)
     assert ("not lost" in shown, "bad.xlsx is neither" in shown) == (True, True)
+    assert "Untitled" not in client.get("/i/ada").text
     assert client.post("/i/ada/say", data={"text": " "}).status_code == 422
     assert client.post("/i/ada/say", data={"text": "x", "file:0:a": "https://example.test/a"}).status_code == 422
 
