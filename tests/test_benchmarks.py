@@ -22,6 +22,7 @@ SMALLEST = {
     "all.py": "streaming",
     "answers.py --model local/DIR/model.gguf":
         "--model scripted --set benchmarks/sets/life_sixth.txt --questions 4 --others 1",
+    "first_days.py": "--people 2",
     "footprint.py --rows 10000": "--rows 50 --questions 2",
     "life.py": "--others 1",
     "life.py --questions 20": "--questions 4 --others 1",
