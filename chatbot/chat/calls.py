@@ -221,7 +221,7 @@ class Calls:
         except ModelError:
             raise  # a ModelTimeout is a TimeoutError too, and has its own message
         except TimeoutError as error:
-            message = f"{self.model.name}: no whole reply within {self._timeout_s:g} s: raise timeout_s"
+            message = f"{self.model.name}: no whole reply within {self._timeout_s:g} s: raise timeout_s in [extraction]"
             raise ModelTimeout(message) from error
         return text
 

@@ -164,7 +164,7 @@ async def test_a_whole_reply_that_takes_too_long_is_given_up_and_billed(memory_h
         yield TextDelta("Half")
         await asyncio.Event().wait()
 
-    with pytest.raises(ModelTimeout, match="raise timeout_s"):
+    with pytest.raises(ModelTimeout, match=r"raise timeout_s in \[extraction\]"):
         await calls_of(ScriptedModel([stalls]), memory_home, timeout_s=0.5).ask("extract", ASKED)
     assert await billed(memory_home) == {"extract": 1}
 
