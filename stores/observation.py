@@ -89,6 +89,7 @@ LASTING_TYPES = PROTECTED_TYPES | {"discovery"}
 LEAST_CHANGE = 0.06
 """Smaller changes wait and add up, so that not every row is written at every run. One use is more than this."""
 _HEADLINE = 200
+_HEADING = 80
 """Characters of a headline."""
 _STEEPEST = 1_000_000
 
@@ -222,6 +223,14 @@ class Observation(Content[tuple[str, ...]], Row):
         """The beginning of its first text, on one line, with a mark if there is more."""
         text = next(iter(self.said()), "")
         return " ".join(text[:_HEADLINE].split()) + "…" * (len(text) > _HEADLINE)
+
+    def as_note(self) -> tuple[str, str]:
+        """Return the heading and the text of its section in a Markdown file."""
+        said = [*self.said()]
+        title = self.title or "".join(said[:1])[:_HEADING]
+        about = ", ".join((self.type, format_time(self.created_at)[:10], *self.tags))
+        body = "".join(f"\n{text}\n".replace("\n#", "\n\\#") for text in said if text != title)  # `#` starts a note
+        return " ".join(title.split()), f"{body}\n*{about}*\n"
 
     def brief(self) -> dict[str, Any]:
         """Return what is needed to decide whether to read all of it."""

@@ -18,12 +18,12 @@ from msgspec.structs import replace
 
 from chatbot.memory.people import other_names
 from chatbot.memory.scope import Scope, ScopedOperations
-from chatbot.memory.writing import changes_of_topic
+from chatbot.memory.writing import Draft, changes_of_topic
 from chatbot.stores.access import SENSITIVITIES, fold
 from chatbot.stores.backend import Mark, Place
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, StoreFailed, UnknownObservation
 from chatbot.stores.loops import in_thread
-from chatbot.stores.observation import IMPORTED, OF_SESSION, STATUSES, Observation, Triple, version_of
+from chatbot.stores.observation import IMPORTED, OF_SESSION, STATUSES, Observation, Triple, content_hash, version_of
 from chatbot.stores.query import EVERY, FactFilter, Filter
 from chatbot.stores.records import check_text, chunks, format_time, in_line
 
@@ -266,9 +266,11 @@ def is_from(row: Observation, key: str) -> bool:
 
 
 def marks_of(row: Observation) -> Iterator[PurgeMark]:
-    """Yield the marks by which an import recognizes the row: its id, its words, and its origin."""
+    """Yield the marks by which an import recognizes the row: its id, its words, also as a note, and its origin."""
+    title, text = row.as_note()
     yield "id", row.id
     yield "words", row.namespace, row.hash
+    yield "words", row.namespace, content_hash(Draft(title=title, narrative=text))
     if FROM in row.metadata:
         kind, key, said = (str(row.metadata.get(name)) for name in (FROM, KEY, HASH))
         yield "words", row.namespace, said.partition(":")[0]

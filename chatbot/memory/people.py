@@ -29,8 +29,6 @@ from chatbot.stores.records import check_text, format_time
 from chatbot.stores.row_events import Event
 from chatbot.stores.text.redaction import redact_all
 
-_FILTERED = FactFilter.__struct_fields__
-
 
 class FactQuery(FactFilter, frozen=True, kw_only=True):
     """Filter of facts, and the maximum number to return."""
@@ -96,10 +94,9 @@ class Facts(ScopedOperations):
         """Return the matching facts, newest first; the parameters are those of `FactQuery` and `FactFilter`."""
         scope = self.scope
         check_facts(asked)
-        wanted = FactFilter(**{name: getattr(asked, name) for name in _FILTERED})
         at = scope.moment(asked.as_of, asked.known_at)
         limit = check_limit(asked.limit)
-        found = await scope.store.facts(scope.view(asked.sensitivities), wanted, limit=limit if at is None else EVERY)
+        found = await scope.store.facts(scope.view(asked.sensitivities), asked, limit=limit if at is None else EVERY)
         return found if at is None else [fact for fact in found if fact.created_at <= at][:limit]
 
     async def retract_fact(self, fact_id: str) -> None:

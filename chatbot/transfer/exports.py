@@ -53,7 +53,6 @@ SESSION, MEMORIES, END = "session", "memories", "end"
 EXPORTED_SENSITIVITIES: tuple[Sensitivity, ...] = ("public", "private")
 SUFFIXES = {"markdown": ".md", "jsonl": ".jsonl"}
 VERSION = 1
-_LONGEST_TITLE = 80
 
 
 class MemoryExport(Struct, frozen=True):
@@ -267,11 +266,7 @@ def _session_lines(exported: SessionExport) -> Iterator[dict[str, Any]]:
 
 def render_note(row: Observation) -> str:
     """Render the section of one memory."""
-    said = list(row.said())
-    title = row.title or said[0][:_LONGEST_TITLE]
-    about = ", ".join((row.type, format_time(row.created_at)[:10], *row.tags))
-    body = "".join(f"\n{text}\n".replace("\n#", "\n\\#") for text in said if text != title)  # a heading starts a note
-    return f"# {' '.join(title.split())}\n{body}\n*{about}*\n"
+    return "# {}\n{}".format(*row.as_note())
 
 
 def _session_markdown(exported: SessionExport) -> str:

@@ -21,7 +21,7 @@ from chatbot.stores.home import Home
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.postgres.schema import TABLES
 from chatbot.stores.row_events import KINDS, Event, Kind
-from chatbot.transfer.exports import export_memories, export_session, render_memories, render_session
+from chatbot.transfer.exports import export_memories, export_session, render_memories, render_note, render_session
 from chatbot.transfer.importer import Importer
 from chatbot.transfer.sources import open_source
 from tests.clock import Clock
@@ -186,9 +186,11 @@ async def test_two_who_erase_the_same_at_once_are_both_told_that_it_is_gone(memo
 async def test_an_import_brings_nothing_purged_back_unless_asked_to(memory: MemorySystem, tmp_path: Path) -> None:
     session = await talk(memory)
     rows, bundle, notes = tmp_path / "rows.jsonl", tmp_path / "all.jsonl", tmp_path / "notes"
-    rows.write_text(render_memories(await export_memories(memory.memory("chat"), SENSITIVITIES), "jsonl"))
+    remembered = await export_memories(memory.memory("chat"), SENSITIVITIES)
+    rows.write_text(render_memories(remembered, "jsonl"))
     bundle.write_text(render_session(await export_session(memory, session.id), "jsonl"))
     notes.mkdir()
+    (notes / "all.md").write_text("\n".join(map(render_note, remembered.observations)))
     (notes / "a.md").write_text("# Anna\n\nlikes basil\n")
     await imported(memory, notes)
     await memory.memory("chat").purge(source="import:markdown")
