@@ -33,6 +33,10 @@ async def reply_of(model: ScriptedModel, messages: list[Message] = HELLO) -> lis
     return [delta async for delta in model.stream(messages)]
 
 
+def text_of(deltas: list[Delta]) -> str:
+    return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
+
+
 async def test_a_reply_comes_word_by_word_and_whole() -> None:
     *words, end = await reply_of(ScriptedModel(["  Two  words,\nand a 🎉 "]))
     assert words == [TextDelta(each) for each in ("  ", "Two  ", "words,\n", "and ", "a ", "🎉 ")]
