@@ -226,9 +226,7 @@ def test_receipts_and_usage_of_a_session(client: httpx.Client) -> None:
     turns = _pages(client, f"/v1/sessions/{session_id}/receipts", "turn", limit=2)
     assert turns == sorted(turns, reverse=True)
     assert len(turns) == 3
-    usage = client.get(f"/v1/sessions/{session_id}/usage").json()
-    assert usage["calls"] == 3
-    assert usage["by_purpose"]["chat"]["calls"] == 3
+    assert client.get(f"/v1/sessions/{session_id}/usage").json()["by_purpose"]["chat"]["calls"] == 3
 
 
 def test_the_files_of_a_session_can_be_had_and_no_others(client: httpx.Client) -> None:
@@ -320,8 +318,6 @@ def test_an_agent_without_observations_says_so(http: Serve) -> None:
         response = client.get("/v1/memories")
         assert (response.status_code, response.json()["error"]["code"]) == (409, "unsupported_operation")
         assert "memory = [" in response.json()["error"]["message"]
-        session_id = _session(client)
-        assert _say(client, session_id, "hello")["reply"] == "You said: hello"
 
 
 def test_a_deleted_session_stops_its_turn_first(http: Serve) -> None:
