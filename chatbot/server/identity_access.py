@@ -22,10 +22,11 @@ from chatbot.memory.users_and_projects import UserErasure, check_erases, erase_u
 from chatbot.operations import Context
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Accounts, ServerCaller
+from chatbot.server.errors import Problem
 from chatbot.server.turns import AfterTurn, KeptTurn, RemoteTurn, RunningTurn, StopRequests, TurnRequest, Turns
 from chatbot.stores.access import Right, check_may
 from chatbot.stores.backend import is_blob_name
-from chatbot.stores.errors import UnsafePath, UnsupportedOperation
+from chatbot.stores.errors import UnsupportedOperation
 
 IDLE_S = 1_800.0
 """A conversation without a turn for this long counts as ended."""
@@ -150,11 +151,11 @@ class IdentityAccess(Struct, frozen=True):
         return await self.memory.load_session(session_id, self.runtime.agent, any_agent=any_agent)
 
     async def attachment(self, session_id: str, name: str) -> bytes:
-        """Return the content of an attachment. Raises like `session`, and `UnsafePath` if there is none."""
+        """Return the content of an attachment. Raises like `session`, and `Problem` if there is none."""
         session = await self.session(session_id)
         data = await session.attachment(name) if is_blob_name(name) else None
         if data is None:
-            raise UnsafePath(f"the session has no attachment {name!r:.80}")
+            raise Problem(404, "file_not_found", f"the session has no attachment {name!r:.80}")
         return data
 
     async def new_session(self) -> SessionHandle:

@@ -23,7 +23,6 @@ from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.request_values import VISIBLE, Flag, Tokens
 from chatbot.server.shapes import Entry, RequestBody, Shape
 from chatbot.server.turns import KeptTurn, RemoteTurn, RunningTurn
-from chatbot.stores.errors import UnsafePath
 
 router = APIRouter(prefix="/v1/sessions/{session_id}", tags=["conversation"], responses=OF_IDENTITY)
 
@@ -237,7 +236,7 @@ async def get_file(
     """Return the stored bytes of a file."""
     session = await access.session(session_id)
     if name not in {file.name for file in await session.list_files()}:
-        raise UnsafePath(f"the session has no file {name!r:.80}")
+        raise Problem(404, "file_not_found", f"the session has no file {name!r:.80}")
     return StreamingResponse(session.stream_file(name), media_type="application/octet-stream", headers=_AS_A_DOWNLOAD)
 
 

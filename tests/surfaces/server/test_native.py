@@ -300,6 +300,8 @@ def test_a_caller_hears_what_fails_and_full_clearance_which_file_not_where(http:
         files = [
             client.get(f"/v1/sessions/{session_id}/files/{name}").text for name in ("receipts.jsonl", "transcript.md")
         ]
+        for kind in ("file", "attachment"):
+            assert f"the session has no {kind} 'nope'" in client.get(f"/v1/sessions/{session_id}/{kind}s/nope").text
     answers = str([data["content"] for name, data in told if name == "tool_result"])
     for text in (str(notices), answers, f"{told}{receipts}{files}"):
         assert ("observations.jsonl" in text) is (clearance == "full")
