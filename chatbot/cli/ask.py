@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from chatbot.attachments.read import Upload
 from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.receipts import memory_line
-from chatbot.cli.options import chosen_session, discard_empty, options_of, upload_from_file
-from chatbot.cli.output import NO_TOOLS, TINY, read_piped, say_json, say_part, warn
+from chatbot.cli.options import chosen_session, discard_empty, hints_about_model, options_of, upload_from_file
+from chatbot.cli.output import read_piped, say_json, say_part, warn
 from chatbot.cli.run import Exit, until_interrupted
 from chatbot.messages import TextDelta
 from chatbot.runtime import Runtime
@@ -36,11 +36,10 @@ async def run(args: argparse.Namespace) -> Exit | None:
 
 async def _ask(runtime: Runtime, args: argparse.Namespace, text: str, files: Sequence[Upload]) -> Exit | None:
     runtime.warm()
-    is_first = not args.json and runtime.uses_embedded_model and not await runtime.memory.list_sessions(limit=1)
+    is_first = not (args.json or runtime.uses_tools) and not await runtime.memory.list_sessions(limit=1)
     if is_first and not await runtime.why_not_installed():
-        warn(TINY.format("chatbot setup"))
-        if runtime.remembers:
-            warn(NO_TOOLS.format("chatbot memory"))
+        for hint in hints_about_model(runtime, "chatbot setup", "chatbot memory"):
+            warn(hint)
     session, is_new = await chosen_session(runtime, args)
     if not args.json and (warning := runtime.warning(session)):
         warn(warning)

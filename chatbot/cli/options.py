@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os.path
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,14 @@ def options_of(args: argparse.Namespace) -> Options:
 def setup_of(args: argparse.Namespace, **more: Any) -> Setup:
     """Resolve the settings and the identity that the flags name; `more` are further options."""
     return Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent, **more))
+
+
+def hints_about_model(runtime: Runtime, setup: str, memory: str) -> Iterator[str]:
+    """Yield what a user should know about the model; `setup` and `memory` are the commands that help."""
+    if runtime.uses_embedded_model:
+        yield f"this model is tiny and knows little: {setup} finds keys and model servers, and offers better ones"
+    if runtime.remembers and not runtime.uses_tools:
+        yield f"without tools the model cannot change memories or tasks when you ask it to: use {memory}"
 
 
 async def chosen_session(

@@ -31,10 +31,6 @@ if TYPE_CHECKING:
     from chatbot.memory.session_search import SessionHit
 
 T = TypeVar("T")
-TINY = "this model is tiny and knows little: {} finds keys and model servers, and offers better ones"
-"""Hint about the embedded model; `{}` is the command that helps."""
-NO_TOOLS = "this model cannot change memories or tasks when you ask it to: use {}"
-"""Hint about a model without tools."""
 _UNSEEN_S = 1.0
 """Seconds of work before a bar is shown."""
 _LONGEST_LINE, _ENDS = 600, 200

@@ -8,8 +8,8 @@ from collections.abc import Awaitable, Callable
 
 from msgspec.structs import replace
 
-from chatbot.cli.options import discard_empty
-from chatbot.cli.output import NO_TOOLS, SESSION_HEAD, fitted, say_hit, say_table, session_rows
+from chatbot.cli.options import discard_empty, hints_about_model
+from chatbot.cli.output import SESSION_HEAD, fitted, say_hit, say_table, session_rows
 from chatbot.cli.repl.actions import FOUND, MemorySlash, ReplySlash
 from chatbot.cli.repl.editor import edit_text, named_editor
 from chatbot.cli.repl.input import CommandLineSlash, NextStep, require, resolve_number
@@ -211,12 +211,12 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         model = self._runtime.model
         window = "" if name else f" · a window of {await model.context_window():,} tokens"
         self._screen.say(f"{model.name} answers{' from now on' if name else ''}{window}", "dim")
-        self.say_if_without_tools()
+        self.say_hints()
 
-    def say_if_without_tools(self) -> None:
-        """Say so if the model has no tools for the memories that are kept."""
-        if self._runtime.remembers and not self._runtime.uses_tools:
-            self._screen.say(NO_TOOLS.format("/forget, /remember and /tasks"), "dim")
+    def say_hints(self) -> None:
+        """Print what the user should know about the model."""
+        for hint in hints_about_model(self._runtime, "/setup", "/forget, /remember and /tasks"):
+            self._screen.say(hint, "dim")
 
     async def do_identity(self, name: str) -> NextStep:
         """Show or switch the identity: /identity [NAME].

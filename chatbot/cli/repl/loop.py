@@ -20,7 +20,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from chatbot.chat.dialogue import ClientRequest, last_exchange
 from chatbot.cli.options import chosen_session, options_of
-from chatbot.cli.output import TINY, error_text, on_signal
+from chatbot.cli.output import error_text, on_signal
 from chatbot.cli.repl.actions import Consent, PastedTexts, attach_named
 from chatbot.cli.repl.commands import Commands, show_session
 from chatbot.cli.repl.input import CommandValues, NextStep, SlashCompleter, Typeahead
@@ -106,9 +106,7 @@ class Repl:
         if missing := await self._runtime.why_not_installed():
             self._screen.say(missing, "ansired")
         else:
-            if self._runtime.uses_embedded_model:
-                self._screen.say(TINY.format("/setup"), "dim")
-            self._commands.say_if_without_tools()
+            self._commands.say_hints()
         session, is_new = await chosen_session(self._runtime, args, last=True)
         await self._enter(session, is_new=is_new)
         if args.resume == "":
