@@ -111,7 +111,7 @@ class PlaceState(Struct):
         """Return those of these texts that the place lacks, and note that it gets them, by digests after `prefix`."""
         found = {digest_of(f"{prefix}{each}"): each for each in texts}
         new = [each for digest, each in found.items() if digest not in self.digests]
-        self.digests |= found.keys()
+        self.digests.update(found)  # `|=` with a view would copy the set
         return new
 
 
