@@ -331,9 +331,10 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
-        """Keep the vectors of rows, each with the row whose text was embedded; return how many were kept.
+        """Keep the vectors of rows, each with the row whose text was embedded; return of how many rows they were kept.
 
-        Vectors of rows that were changed or erased meanwhile are left out. They are only a cache.
+        A row may have several, of its parts and last of its whole text: the nearest one counts for a question. Vectors
+        of rows that were changed or erased meanwhile are left out. They are only a cache.
         Raises `OtherEmbedder` for vectors of another model or dimension than the stored ones.
         """
 

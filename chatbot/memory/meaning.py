@@ -62,6 +62,8 @@ _SHORT, _LONG = 120, 2_000
 """Characters above which, and up to which, the closest sentences of a text are chosen."""
 _SHOWN, _ROOM = 2, 450
 """Sentences of a text that are shown at least, and the characters up to which more are shown."""
+_PARTED, _PART = 400, 2
+"""Characters above which each part of a text gets a vector too, and the sentences of a part."""
 _NEIGHBOURS = 0.3
 """Share of the closeness of the sentences before and after that is added to that of a sentence."""
 _POLITE_S = 0.05
@@ -283,9 +285,14 @@ class Meaning(AsyncResource):
             self.pause(error)
 
     async def _embed_rows(self, rows: Sequence[Observation]) -> int:
-        vectors = await self._bill_call(self._embed([embedded_text(row) for row in rows]), len(rows))
-        made = [each for each in zip(rows, vectors, strict=True) if is_finite(each[1])]
-        if len(made) < len(rows):
+        parted = () if self._embedder.sends_away else rows  # a provider would be paid for each part
+        parts = {row.id: parts_of(row) for row in parted}
+        texts = [(row, text) for row in rows for text in (*parts.get(row.id, ()), embedded_text(row))]
+        made: list[tuple[Observation, Vector]] = []
+        for some in chunks(texts, self._embedder.batch):
+            vectors = await self._bill_call(self._embed([text for _, text in some]), len(some))
+            made += [(row, each) for (row, _), each in zip(some, vectors, strict=True) if is_finite(each)]
+        if len(made) < len(texts):
             self._report(f"{self.model} gave no finite vector for some memories: they are found only by words for now")
         return await self._store.put_vectors(self.model, made)
 
@@ -408,6 +415,13 @@ def embedded_text(row: Observation) -> str:
     said, _ = split_questions(row.user_text)
     parts = (row.title, row.subtitle, row.narrative, *row.facts, question, said, row.user_text, reply)
     return "\n".join(dict.fromkeys(filter(None, parts)))
+
+
+def parts_of(row: Observation) -> list[str]:
+    """Return the parts of a row's long words that are embedded too, as one vector of many facts is close to none."""
+    text = row.narrative or ("" if row.title else row.user_text)
+    sentences = sentences_of(text) if _PARTED < len(text) <= _LONG else []
+    return [" ".join(sentences[at : at + _PART]) for at in range(0, len(sentences), _PART)][: len(sentences) - 1]
 
 
 _MOST_JUDGED = 8

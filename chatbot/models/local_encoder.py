@@ -47,8 +47,8 @@ class _WithMiniLM(JudgingEmbedder):
 
     @property
     def space(self) -> str:
-        """The name, with the mark of what MiniLM was changed by."""
-        return f"{self.name}-{changes_mark()}"
+        """The name, with the mark of what MiniLM was changed by, and the version of what is embedded of a row."""
+        return f"{self.name}-{changes_mark()}-2"
 
 
 class MiniLMEmbedder(_WithMiniLM):

@@ -172,7 +172,8 @@ class Vectors:
         present = self.present(digests)
         own = [number for number in numbers if present[number]]
         return {
-            number: self._most_alike(self._vector_of(number), used & (self._numbers > number), limit) for number in own
+            number: self._most_alike(self._vector_of(number), used & self._is_last & (self._numbers > number), limit)
+            for number in own
         }
 
     def densities(self, numbers: Sequence[int], queries: Sequence[Vector]) -> Numbers:
@@ -189,19 +190,23 @@ class Vectors:
         return np.round(found, _DECIMALS)
 
     def _most_alike(self, query: Vector, wanted: Numbers, limit: int) -> tuple[Numbers, Numbers]:
-        """Return numbers and cosines as `nearest` does; `wanted` is a flag for each vector."""
+        """Return numbers and cosines as `nearest` does; `wanted` is a flag for each vector. A row's best one counts."""
         roughly = np.full(len(wanted), np.nan, "f4")
         for part, start in zip(self._known, self._starts, strict=True):
             among = np.flatnonzero(wanted[start : start + len(part)])
             if len(among):
                 run = slice(int(among[0]), int(among[-1]) + 1)  # the wanted rows are often at one end
                 roughly[start:][run] = rough_cosines(query[part.columns], part.values[run])
-        places = likely(np.where(wanted, roughly, np.nan), limit)
-        scores = self._cosines(query, places)
-        places, scores = places[scores > 0], scores[scores > 0]
-        rows = self._numbers[places]
-        order = np.lexsort((-rows, -scores))[:limit]
-        return rows[order], scores[order]
+        best = np.full(len(self._places), -np.inf, "f4")
+        np.fmax.at(best, self._numbers[wanted], roughly[wanted])
+        chosen = np.zeros(len(best), bool)
+        chosen[likely(best, limit)] = True
+        places = np.flatnonzero(wanted & chosen[self._numbers] & (roughly >= best[self._numbers] - 2 * _ROUGH))
+        exact = np.zeros(len(best))
+        np.maximum.at(exact, self._numbers[places], self._cosines(query, places))
+        rows = np.flatnonzero(exact)
+        order = np.lexsort((-rows, -exact[rows]))[:limit]
+        return rows[order], exact[rows[order]]
 
     def _cosines(self, query: Vector, places: Numbers) -> Numbers:
         """Return the exact cosines of the vectors at these places, which are in order."""
@@ -236,7 +241,9 @@ class Vectors:
         self._places[self._numbers] = np.arange(len(self._numbers))
         self._is_last = self._places[self._numbers] == np.arange(len(self._numbers))
         self._digests = np.zeros(size, "i8")
-        self._digests[self._numbers] = np.concatenate([np.zeros(0, "i8"), *(part.digests for part in self._known)])
+        digests = np.concatenate([np.zeros(0, "i8"), *(part.digests for part in self._known)])
+        self._digests[self._numbers] = digests
+        self._is_current = self._digests[self._numbers] == digests
 
     def _usable_flags(
         self, digests: array[int], wanted: Numbers | None = None, without: Numbers | None = None
@@ -249,7 +256,7 @@ class Vectors:
         if without is not None:
             usable[without] = False
         usable = np.r_[usable, np.zeros(max(0, len(self._places) - len(usable)), bool)]
-        flags: Numbers = usable[self._numbers] & self._is_last
+        flags: Numbers = usable[self._numbers] & self._is_current
         return flags
 
 

@@ -101,16 +101,16 @@ class Writer:
             vectors, table = self._replica.vectors(), self._replica.table
             vectors.check(model, dimension)
             present = vectors.present(table.texts)
-            kept = {
-                number: (number, digest, unit(values))
+            kept = [
+                (number, digest, unit(values))
                 for row, values in given
                 if (number := table.numbers.get(row.id)) is not None
                 and (digest := text_digest(row)) == table.texts[number]
                 and not present[number]
-            }
+            ]
             if kept:
-                vectors.add(model, dimension, kept.values(), table.texts)
-        return len(kept)
+                vectors.add(model, dimension, kept, table.texts)
+        return len({number for number, _, _ in kept})
 
     def forget_vectors(self) -> None:
         """Delete the vectors of this identity."""

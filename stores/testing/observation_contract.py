@@ -653,6 +653,22 @@ class ObservationStoreContract(StoreTests):
         for odd in [(0, 0), (1, 0, 0), (), (float("nan"), 1), (float("inf"), 1)]:
             assert await store.nearest(OWNER, odd, Filter(), model="m") == []
 
+    async def test_of_several_vectors_of_a_row_the_nearest_counts_until_its_text_changes(
+        self, store: ObservationStore
+    ) -> None:
+        rows = [observation(number) for number in range(2)]
+        await store.commit(OWNER, adding(*rows))
+        given = [(rows[0], (1, 0)), (rows[0], (0, 1)), (rows[1], (3, 4)), (rows[0], (1, 1))]
+        assert await store.put_vectors("m", given) == 2
+        assert await store.put_vectors("m", given) == 0
+        assert await store.vector_stats(OWNER) == VectorStats("m", 2, 2, 0)
+        for asked, best in (((1, 0), [(IDS[0], 1.0), (IDS[1], 0.6)]), ((3, 4), [(IDS[1], 1.0), (IDS[0], 0.99)])):
+            found = await store.nearest(OWNER, asked, Filter(), model="m")
+            off = COSINE_ERROR if self.nearest == "approximate" else 0.0
+            assert [(each.id, pytest.approx(each.score, abs=off + 1e-4)) for each in found] == best
+        await store.commit(OWNER, [Event(kind="update", at=NOW, ids=(IDS[0],), fields={"title": "tea"})])
+        assert [each.id for each in await store.nearest(OWNER, (1, 0), Filter(), model="m")] == [IDS[1]]
+
     @pytest.mark.parametrize("wanted", [Filter(), Filter(tags=("third",))])
     async def test_of_many_rows_the_nearest_are_found_as_surely_as_the_level_says(
         self, store: ObservationStore, wanted: Filter

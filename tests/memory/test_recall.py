@@ -19,6 +19,7 @@ from chatbot.messages import Usage
 from chatbot.models.local_encoder import MiniLMEmbedder
 from chatbot.stores.access import Clearance
 from chatbot.stores.errors import InvalidValue
+from chatbot.stores.query import Filter
 from chatbot.stores.records import vector
 from tests.clock import Clock
 from tests.effort import rounds
@@ -180,6 +181,22 @@ async def test_a_question_that_was_asked_before_is_answered_again(memory_home: P
         await told(memory, "Which blood thinner do I take?")
         found = await memory.memory().recall("Which blood thinner do I take?", statements=True)
         assert [hit.observation.user_text[:10] for hit in found.hits if hit.observation] == ["The doctor"]
+
+
+async def test_a_fact_in_a_long_message_is_as_near_to_a_question_as_alone(memory_home: Path) -> None:
+    facts = (
+        "I am 67 and I live in Aveiro with my dog Figo.", "My daughter Ines has two boys who come on Sundays.",
+        "I sing in a choir on Thursday evenings.", "My sister lives in Lisbon, and I go there by train in May.",
+        "My car is older than the boys, and it has never left me standing.", "On Saturdays I buy fish at the harbour.",
+        "The neighbours keep bees, and they give me honey for my roses.", "I used to teach chemistry.",
+        "The doctor says that I must never take ibuprofen.", "It is for my kidneys, he says.",
+    )  # fmt: skip
+    async with MemorySystem(memory_home, embedder=MiniLMEmbedder()) as memory:
+        await told(memory, " ".join(facts), "A tablet helps against a headache.", " ".join(facts[8:]))
+        await memory.memory().embed_memories()
+        [found] = await memory.memory().nearest([("Which medicine must I not take?", Filter())])
+        score = {hit.observation.user_text: hit.score for hit in found}
+        assert score[" ".join(facts)] == pytest.approx(score[" ".join(facts[8:])])
 
 
 async def test_a_statement_with_a_question_mark_is_recalled(memory_home: Path) -> None:

@@ -49,7 +49,7 @@ class ReferenceStore(ObservationStore):
         self._retracted: set[str] = set()
         self.numbers: dict[str, int] = {}
         self.model = ("", 0)
-        self.vectors: dict[str, tuple[object, Vector]] = {}
+        self.vectors: dict[str, tuple[object, list[Vector]]] = {}
 
     async def commit(self, view: View, events: Sequence[Event]) -> list[Outcome]:
         outcomes = []
@@ -114,13 +114,11 @@ class ReferenceStore(ObservationStore):
     async def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:
         dimension = one_dimension(each for _, each in vectors)
         self.check_model(model, dimension)
-        kept = {
-            row.id: (_searched(row), unit(values))
-            for row, values in vectors
-            if (now := self._rows.get(row.id)) is not None
-            and _searched(now) == _searched(row)
-            and not self.has_vector(now)
-        }
+        kept: dict[str, tuple[object, list[Vector]]] = {}
+        for row, values in vectors:
+            now = self._rows.get(row.id)
+            if now is not None and _searched(now) == _searched(row) and not self.has_vector(now):
+                kept.setdefault(row.id, (_searched(row), []))[1].append(unit(values))
         if kept:
             self.model = (model, dimension)
             self.vectors |= kept
@@ -310,8 +308,12 @@ class BruteQuestions(Questions):
             return []
         rows = [row for row in self.rows if self.store.has_vector(row) and fits(row, wanted, self.now)]
         rows.sort(key=lambda row: self.store.numbers[row.id])
-        found = alike(unit(vector), memoryview(b"".join(self.store.vectors[row.id][1].tobytes() for row in rows)))
-        return [(self.store.numbers[rows[at].id], cosine) for cosine, at in islice(found, limit)]
+        owned = [(row.id, each) for row in rows for each in self.store.vectors[row.id][1]]
+        found = alike(unit(vector), memoryview(b"".join(each.tobytes() for _, each in owned)))
+        nearest: dict[str, float] = {}
+        for cosine, at in found:
+            nearest.setdefault(owned[at][0], cosine)
+        return [(self.store.numbers[each], cosine) for each, cosine in islice(nearest.items(), limit)]
 
     def _matches(self, numbers: Sequence[int], scores: Iterable[float]) -> list[Match]:
         rows = {self.store.numbers[row.id]: row for row in self.rows}

@@ -100,7 +100,7 @@ async def test_an_erased_row_leaves_no_vector_of_any_of_its_texts_behind_and_oth
         for title, vector in (("tea", (3.0, 1.0, 0.0)), ("milk", (1.0, 3.0, 0.0))):
             await store.commit(OWNER, [Event(kind="update", at=NOW, ids=(ALL[0],), fields={"title": title})])
             [changed] = await missing(store)
-            await store.put_vectors(MODEL, [(changed, vector)])
+            await store.put_vectors(MODEL, [(changed, (3.0, 3.0, 1.0)), (changed, vector)])
         assert await nearest(other) == set(ALL)
         await store.purge(OWNER, [ALL[0]])
         assert not path.exists()
@@ -109,7 +109,8 @@ async def test_an_erased_row_leaves_no_vector_of_any_of_its_texts_behind_and_oth
             assert await missing(each) == []
         assert await store.put_vectors(MODEL, [(ROWS[0], VECTORS[0])]) == 0
     data = all_bytes(tmp_path)
-    assert [unit(each).tobytes() in data for each in (VECTORS[0], (3, 1, 0), (1, 3, 0), VECTORS[1])] == [0, 0, 0, 1]
+    vectors = (VECTORS[0], (3, 1, 0), (1, 3, 0), (3, 3, 1), VECTORS[1])
+    assert [unit(each).tobytes() in data for each in vectors] == [0, 0, 0, 0, 1]
 
 
 async def test_texts_that_changed_often_and_small_additions_leave_few_and_small_parts(tmp_path: Path) -> None:
