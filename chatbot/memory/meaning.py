@@ -4,7 +4,7 @@ If the embedder or the vectors cannot be used, a notice reports it once, and sea
 lock is held while an embedder is called, and sensitive rows are never given to a remote embedder.
 
 New rows are embedded in the background, at no more than half a core and not while a question waits. Closing embeds the
-rest within `CLOSING_S`, and a search first embeds a bounded number of missing rows.
+rest within `closing_s`, and a search first embeds a bounded number of missing rows.
 
 The last messages of a chat are embedded together. Each question of the last one, or that message if it only implies a
 question, gets another vector, made with the message's other sentences and moved towards the vector of all messages.
@@ -48,10 +48,6 @@ _QUERY_TIMEOUT_S = 5.0
 """Longest wait for a remote embedder; a local one may take `_LOCAL_TIMEOUT_S`, as it is only slow while the machine is
 busy or the model is being loaded."""
 _LOCAL_TIMEOUT_S = 30.0
-_PAUSE_S = 60.0
-"""Pause after a failure, with search by words only."""
-CLOSING_S = 30.0
-"""Seconds that closing may continue to embed what this process wrote."""
 _GAPS, _GAPS_S = 16, 5.0
 """Rows without a vector that a search embeds first with a local embedder, and the most seconds for it."""
 
@@ -80,6 +76,11 @@ class Meaning(AsyncResource):
     `notice` is called with a message to the user about each problem.
     """
 
+    pause_s = 60.0
+    """Seconds after a failure in which only words are searched."""
+    closing_s = 30.0
+    """Seconds that closing may continue to embed what this process wrote."""
+
     def __init__(
         self,
         embedder: Embedder,
@@ -88,9 +89,6 @@ class Meaning(AsyncResource):
         bill: Billing | None = None,
         notice: Callable[[str], None] = logger.warning,
         clock: Callable[[], datetime] = utc_now,
-        timeout_s: float | None = None,
-        pause_s: float = _PAUSE_S,
-        closing_s: float = CLOSING_S,
     ) -> None:
         self._embedder = embedder
         self.model = embedder.space
@@ -99,10 +97,7 @@ class Meaning(AsyncResource):
         self._bill = bill
         self._notice = notice
         self._clock = clock
-        usual = _QUERY_TIMEOUT_S if embedder.sends_away else _LOCAL_TIMEOUT_S
-        self._timeout_s = usual if timeout_s is None else timeout_s
-        self._pause_s = pause_s
-        self._closing_s = closing_s
+        self.timeout_s = _QUERY_TIMEOUT_S if embedder.sends_away else _LOCAL_TIMEOUT_S
         self._noticed = ""
         self._paused_until = 0.0
         self._under_way: asyncio.Task[None] | None = None
@@ -261,7 +256,7 @@ class Meaning(AsyncResource):
 
     async def _finish(self) -> None:
         try:
-            async with asyncio.timeout(self._closing_s):
+            async with asyncio.timeout(self.closing_s):
                 await self.embed_missing()
         except TimeoutError:
             with suppress(ChatbotError, StoreError):
@@ -277,7 +272,7 @@ class Meaning(AsyncResource):
             while done:
                 started = time.monotonic()
                 batch = self.embed_missing(most=self._embedder.batch)
-                done = await to_its_end(batch, longest_s=self._closing_s)  # so that none is paid twice
+                done = await to_its_end(batch, longest_s=self.closing_s)  # so that none is paid twice
                 await asyncio.sleep(time.monotonic() - started)
                 while self._asking:  # noqa: ASYNC110 - an event belongs to one loop; questions may be in any
                     await asyncio.sleep(_POLITE_S)
@@ -285,11 +280,11 @@ class Meaning(AsyncResource):
             self.pause(error)
 
     async def _embed_rows(self, rows: Sequence[Observation]) -> int:
-        parted = () if self._embedder.sends_away else rows  # a provider would be paid for each part
-        parts = {row.id: parts_of(row) for row in parted}
-        texts = [(row, text) for row in rows for text in (*parts.get(row.id, ()), embedded_text(row))]
+        is_paid = self._embedder.sends_away  # for parts, too
+        texts = [(row, text) for row in rows for text in (*(() if is_paid else parts_of(row)), embedded_text(row))]
         made: list[tuple[Observation, Vector]] = []
-        for some in chunks(texts, self._embedder.batch):
+        for at in range(0, len(texts), self._embedder.batch):
+            some = texts[at : at + self._embedder.batch]
             vectors = await self._bill_call(self._embed([text for _, text in some]), len(some))
             made += [(row, each) for (row, _), each in zip(some, vectors, strict=True) if is_finite(each)]
         if len(made) < len(texts):
@@ -300,13 +295,12 @@ class Meaning(AsyncResource):
         """Return a batch of rows without a vector. Another embedder's vectors are deleted if this one is local."""
         view, limit = self._full_view(), min(most, self._embedder.batch)
         try:
-            rows = await self._store.missing_vectors(view, model=self.model, limit=limit)
+            return await self._store.missing_vectors(view, model=self.model, limit=limit)
         except OtherEmbedder:
             if self._embedder.sends_away:
                 raise
             await self._store.forget_vectors()
-            rows = await self._store.missing_vectors(view, model=self.model, limit=limit)
-        return rows
+            return await self._store.missing_vectors(view, model=self.model, limit=limit)
 
     @property
     def is_under_way(self) -> bool:
@@ -362,12 +356,12 @@ class Meaning(AsyncResource):
     async def _within(self, work: Awaitable[T]) -> T:
         """Await the work for as long as a question may wait."""
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(self.timeout_s):
                 return await work
         except TimeoutError as error:
             if isinstance(error, ChatbotError):
                 raise
-            raise ModelTimeout(f"{self._embedder.name}: no answer for {self._timeout_s:g} s") from error
+            raise ModelTimeout(f"{self._embedder.name}: no answer for {self.timeout_s:g} s") from error
 
     async def _embed(self, texts: Sequence[str]) -> tuple[list[Vector], Usage]:
         answer = await self._embedder.embed(texts)
@@ -391,8 +385,8 @@ class Meaning(AsyncResource):
 
     def pause(self, error: ChatbotError | StoreError) -> None:
         """Search only by words for a while, and report why."""
-        self._paused_until = time.monotonic() + self._pause_s
-        self._report(f"memory is searched only by words, and by meaning again in {self._pause_s:g} s: {error}")
+        self._paused_until = time.monotonic() + self.pause_s
+        self._report(f"memory is searched only by words, and by meaning again in {self.pause_s:g} s: {error}")
 
     def _report(self, problem: str) -> None:
         """Report a problem, once until another one comes."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from heapq import nlargest
@@ -21,7 +22,6 @@ from chatbot.memory.scoring import (
     ScoringProfile,
     by_closeness,
     likeness_to,
-    most_rows,
     outstanding_row,
     score_rows,
     thresholds,
@@ -124,10 +124,6 @@ async def recollect(
     ranked = await rows_about(
         scope, view, texts, wanted, profile=profile, limit=most, past=past, reach=reach, asks=asks
     )
-    left_out_if: dict[str, Callable[[Observation], bool]] = {
-        PROFILE_LINE: is_proposable,
-        BY_OTHERS: lambda row: not fits(row),
-    }
     read, left_out = dict[str, Observation](), dict[str, str]()
     portion = limit + _SPARE
     while True:
@@ -135,7 +131,8 @@ async def recollect(
         found = await rows_then(scope, view, unread, past, asked.known_at)
         gone = set(unread).difference(found)
         ranked = [row for row in ranked if row.match.id not in gone]
-        left_out |= {each: why for why, holds in left_out_if.items() for each, row in found.items() if holds(row)}
+        left_out |= {each: PROFILE_LINE for each, row in found.items() if is_proposable(row)}
+        left_out |= {each: BY_OTHERS for each, row in found.items() if not fits(row)}
         if asked.statements:
             left_out |= dict.fromkeys(await _merely_asking(scope, found), ASKED)
         if not read:  # the best rows, in the first portion
@@ -285,13 +282,13 @@ def verdicts_of(
     eligible = [row for row in rows if row.match.id not in exclude]
     said = [row for row in eligible if row.evidence and not _is_summary(row)]
     best = max((row.evidence for row in said or eligible), default=0.0)
-    share = profile.relative_floor
+    share, most = profile.relative_floor, math.inf
     if need is None or not is_calibrated:
         holds_words = (need is None or need > 0) and any(row.holds_words for row in rows)
         is_chance = share > 0 and not (holds_words or _stands_out(rows))
     else:
-        least, enough = thresholds(best, need, len(rows))
-        is_chance, share, limit = 0 < best < least, max(share, enough), most_rows(need, limit)
+        least, enough, most = thresholds(best, need, len(rows))
+        is_chance, share = 0 < best < least, max(share, enough)
     verdicts = []
     recalled = 0
     for row in rows:
@@ -303,7 +300,7 @@ def verdicts_of(
             verdict = SEEN
         elif _is_summary(row) and said:
             verdict = NOT_NEEDED
-        elif recalled >= limit:
+        elif recalled >= min(limit, most):
             verdict = OVER_LIMIT
         else:
             verdict = RECALLED

@@ -213,20 +213,15 @@ def _raised(row: RowScore, closeness: float, weight: float) -> RowScore:
     return replace(row, evidence=row.evidence + by, closeness=closeness, weighed=weighed, score=score)
 
 
-def thresholds(best: float, need: float, rows: int) -> tuple[float, float]:
-    """Return the evidence that the best row of a prompt must have, and the share of it that any row needs.
+def thresholds(best: float, need: float, rows: int) -> tuple[float, float, float]:
+    """Return the evidence that the best row of a prompt must have, the share of it that any row needs, and most rows.
 
-    The first falls with the score of `needs_memory`, the second with the best evidence. Both are lower if
-    there are few rows: the highest of n random numbers grows about as the root of log n (Gumbel 1958, "Statistics of
-    extremes").
+    The first falls with the score of `needs_memory`, the second with the best evidence. Both are lower if there are few
+    rows: the highest of n random numbers grows about as the root of log n (Gumbel 1958, "Statistics of extremes").
     """
     less = _SINGLE * max(0.0, 1 - math.sqrt(math.log(max(rows, 1)) / math.log(_MANY)))
-    return _CHANCE - _LESS_PER_POINT * need - less, min(1.0, _NEEDED / (best + less + _DOUBT))
-
-
-def most_rows(need: float, limit: int) -> int:
-    """Return how many rows a prompt may have: few if its message may need no memory."""
-    return limit if need >= _UNSURE else min(limit, _MOST_UNSURE)
+    least, share = _CHANCE - _LESS_PER_POINT * need - less, min(1.0, _NEEDED / (best + less + _DOUBT))
+    return least, share, math.inf if need >= _UNSURE else _MOST_UNSURE
 
 
 def saturate(match: float) -> float:

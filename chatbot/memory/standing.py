@@ -31,10 +31,8 @@ if TYPE_CHECKING:
 _MADE_OF = "made_of"
 """Metadata key of a summary: the versions of its source rows."""
 _MOST_ROWS = 8
-_NEED = 0.6
-"""`Recall.need` of a standing question."""
-_LEAST = 0.43
-"""Evidence with which a row answers any standing question."""
+_NEED, _LEAST = 0.6, 0.43
+"""`Recall.need` of a standing question, and the evidence with which a row answers one in a memory of any size."""
 _TYPES = tuple(each for each in TYPES if each not in SUMMARIES)
 
 
@@ -173,12 +171,14 @@ class StandingQuestions(Profiles):
         for hit in chain.from_iterable(found) if all_asked else ():
             most[hit.id] = max(hit.row.evidence, most.get(hit.id, 0.0))
         least = _LEAST if meaning is not None and meaning.is_calibrated else 0.0
-        clear = [any(hit.row.evidence >= least for hit in hits) for hits in found]
-        fitting = [
-            [hit for hit in hits if is_clear or (hit.row.evidence == most.get(hit.id) and not hit.later)]
-            for hits, is_clear in zip(found, clear, strict=True)
-        ]
-        return [[hit.observation for hit in hits if hit.observation] for hits in fitting]
+        answers = []
+        for hits in found:
+            is_clear = any(hit.row.evidence >= least for hit in hits)
+            fitting = (
+                hits if is_clear else [hit for hit in hits if hit.row.evidence == most.get(hit.id) and not hit.later]
+            )
+            answers.append([hit.observation for hit in fitting if hit.observation])
+        return answers
 
     def _is_said(self, row: Observation) -> bool:
         return row.principal == self.caller.principal and (is_own(row) or row.source.startswith("import"))

@@ -236,7 +236,8 @@ async def test_a_failure_is_told_once_and_words_alone_count_for_a_while(store: O
         assert await similar(meaning, OWNER, ["a"]) == {}
         assert len(embedder.calls) == calls
     assert told == ["memory is searched only by words, and by meaning again in 60 s: letters: the provider is away"]
-    async with Meaning(embedder, store, notice=told.append, pause_s=0) as meaning:
+    async with Meaning(embedder, store, notice=told.append) as meaning:
+        meaning.pause_s = 0
         assert await similar(meaning, OWNER, ["a"]) == {}
         assert await similar(meaning, OWNER, ["a"]) == {}
         embedder.failure = None
@@ -248,7 +249,8 @@ async def test_a_vector_that_is_not_finite_is_refused_reported_and_asked_for_aga
     embedder, told = LetterEmbedder(), list[str]()
     embedder.broken = "note 1"
     await store.commit(OWNER, adding(*[note(number, f"note {number}") for number in range(3)]))
-    async with Meaning(embedder, store, notice=told.append, pause_s=0) as meaning:
+    async with Meaning(embedder, store, notice=told.append) as meaning:
+        meaning.pause_s = 0
         assert await meaning.embed_missing() == 2
         assert await similar(meaning, OWNER, ["note 1"]) == {}
         embedder.broken = ""
@@ -261,7 +263,8 @@ async def test_a_vector_that_is_not_finite_is_refused_reported_and_asked_for_aga
 async def test_an_embedder_that_is_slow_does_not_hold_up_an_answer(store: ObservationStore) -> None:
     embedder, told = LetterEmbedder(), list[str]()
     embedder.gate.clear()
-    async with asyncio.timeout(PATIENCE_S), Meaning(embedder, store, notice=told.append, timeout_s=0.01) as meaning:
+    async with asyncio.timeout(PATIENCE_S), Meaning(embedder, store, notice=told.append) as meaning:
+        meaning.timeout_s = 0.01
         assert await similar(meaning, OWNER, ["a"]) == {}
     assert told == ["memory is searched only by words, and by meaning again in 60 s: letters: no answer for 0.01 s"]
 
@@ -274,7 +277,8 @@ async def test_what_an_embedder_loads_before_its_first_call_takes_no_time_of_tha
     limit_s = 0.5
     told = list[str]()
     await store.commit(OWNER, adding(observation(0, title="a")))
-    async with Meaning(Loading(), store, notice=told.append, timeout_s=limit_s) as meaning:
+    async with Meaning(Loading(), store, notice=told.append) as meaning:
+        meaning.timeout_s = limit_s
         await meaning.embed_missing()
         assert await similar(meaning, OWNER, ["a"])
     assert told == []
@@ -284,7 +288,8 @@ async def test_another_embedder_is_refused_with_what_to_do_until_all_is_embedded
     told: list[str] = []
     await store.commit(OWNER, adding(note(0, "aaa")))
     await Meaning(LetterEmbedder(), store).embed_missing()
-    async with Meaning(LetterEmbedder("other", sends_away=True), store, notice=told.append, pause_s=0) as meaning:
+    async with Meaning(LetterEmbedder("other", sends_away=True), store, notice=told.append) as meaning:
+        meaning.pause_s = 0
         with pytest.raises(OtherEmbedder, match="made by letters with 26 dimensions, not by other"):
             await meaning.embed_missing()
         assert await similar(meaning, OWNER, ["a"]) == {}
@@ -348,7 +353,8 @@ async def test_closing_stops_what_goes_on_in_the_background(store: ObservationSt
     await store.commit(OWNER, adding(note(0, "aaa")))
     told: list[str] = []
     async with asyncio.timeout(PATIENCE_S):
-        async with Meaning(embedder, store, notice=told.append, closing_s=0.1) as meaning:
+        async with Meaning(embedder, store, notice=told.append) as meaning:
+            meaning.closing_s = 0.1
             meaning.embed_soon()
             await embedder.asked.wait()
         await meaning.aclose()
