@@ -340,6 +340,8 @@ async def _count_vectors(store: Any, view: View) -> tuple[int, int]:
 
 async def _embed_missing(store: ObservationStore, view: View) -> None:
     missing = await store.missing_vectors(view, model="m", limit=1000)
+    parts = [(row, [len(row.title), 1, -len(row.facts)]) for row in missing if row.facts]  # besides the whole text
     vectors = [(row, [len(row.title) - 2, len(row.facts), len(row.narrative) - 3]) for row in missing]
+    vectors = sorted([*parts, *vectors], key=lambda each: missing.index(each[0]))
     assert await store.put_vectors("m", vectors) == len(missing)
     assert not await store.missing_vectors(view, model="m")
