@@ -72,7 +72,6 @@ CASES = {
     "→ ■ │ • …": [],
     "": [],
     "She’ll shell it, I'd id him, I'll be ill": ["shell", "id", "ill"],
-    "?!*()": [],
 }
 
 

@@ -267,11 +267,3 @@ def test_what_the_grammar_refuses_is_told_in_json_where_that_is_asked_for() -> N
     assert (done.returncode, done.stdout) == (2, "")
     assert "--nosuch" in json.loads(done.stderr)["error"]["message"]
     assert run("list", "--nosuch").stderr.startswith("usage: ")
-
-
-def test_a_session_without_a_turn_is_told_to_have_none() -> None:
-    make("quiet")
-    done = command.run("why", "--session", "quiet")
-    assert (done.returncode, done.stderr) == (4, "chatbot: no turn to explain: this session has 0 turns\n")
-    command.ok("ask", "hello")
-    assert command.run("why", "nosuch").stderr.endswith("this session has 1 turn\n")

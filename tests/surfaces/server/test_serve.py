@@ -46,13 +46,6 @@ def test_a_database_without_the_tokens_of_the_folder_opens_to_nobody(tmp_path: P
         require_token("127.0.0.1", Tokens(tmp_path / "database"), Setup.resolve(Options()))
 
 
-def test_no_answer_waits_for_its_head_to_be_acknowledged() -> None:
-    with listen_on("127.0.0.1", 0) as sock, socket.create_connection(sock.getsockname()):
-        sock.settimeout(PATIENCE_S)
-        with sock.accept()[0] as taken:
-            assert taken.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-
-
 def test_a_port_that_is_taken_is_told() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         command.fails(3, "is not available", "serve", "--port", str(taken.getsockname()[1]))
