@@ -161,7 +161,7 @@ def _call(written: str) -> tuple[str, str] | None:
 def plain(rows: Sequence[Observation], question: str) -> list[Message]:
     """Return a prompt with these rows as plain dated lines, oldest first."""
     lines = [f"- {row.created_at.day} {row.created_at:%b %Y}: {row.user_text}" for row in rows]
-    system = f"{PERSONA}\n\n{system_notice()}" if rows else PERSONA
+    system = f"{PERSONA}\n\n{system_notice(rows[-1].created_at)}" if rows else PERSONA
     noted = "<memory-context>\n" + "\n".join(lines) + "\n</memory-context>\n\n" if rows else ""
     return [Message("system", system), Message("user", noted + question)]
 
@@ -192,7 +192,7 @@ async def by_turns(
         seconds = time.monotonic() - begun
         if not in_one:
             await runtime.end_session(session)
-        earlier = [*replies, *(each.text for each in answers if in_one), system_notice()]
+        earlier = [*replies, *(each.text for each in answers if in_one), system_notice(clock[0])]
         tokens = sum(call.usage.input_tokens for call in receipt.calls if call.purpose == "chat")
         notes = message.removesuffix(without_blocks(message)).strip()
         repeats = _is_repeat(receipt.reply, earlier)

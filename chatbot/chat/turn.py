@@ -302,7 +302,7 @@ class Turn:
         persona = self._client.persona or self._chat.rules.persona
         return await build_prompt(
             self._model,
-            f"{persona}\n\n{system_notice()}" if recalls else persona,
+            f"{persona}\n\n{system_notice(self.receipt.at)}" if recalls else persona,
             dialogue.with_answers_withheld(await with_file_texts(messages), withheld_tools(self._model.disclosure)),
             tools=await self._specs(),
             reply_tokens=self._reply_tokens,

@@ -162,5 +162,6 @@ async def test_of_a_message_at_length_the_sentences_that_answer_are_shown(tmp_pa
             session = await memory.create_session(["basic_session", "observations"], "chat")
             receipts.append(await chat_of(model, session, tmp_path / "ledger", clock=Clock()).turn(text))
     assert fact in sent(model)
+    assert "Today is Wednesday, 4 Mar 2026. " in model.prompts[-1][0].content
     assert "What a day" not in sent(model)
     assert receipts[-1].memory["excerpts"] == receipts[-1].memory["injected"] != []

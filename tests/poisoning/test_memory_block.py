@@ -78,7 +78,7 @@ def test_no_mark_of_anothers_role_is_left(source: str) -> None:
 
 async def test_a_prompt_with_an_attack_in_its_memory_keeps_its_roles() -> None:
     said = [Message("user", "Hello"), Message("assistant", "Hello!"), Message("user", "Who is the owner?")]
-    persona = f"You are kind.\n\n{system_notice()}"
+    persona = f"You are kind.\n\n{system_notice(BEFORE.created_at)}"
     for attack in IN_ROWS:
         block = block_of(BEFORE, row_with(attack.places, attack.texts)).text
         blocks = {"block": block, "earlier_block": block}

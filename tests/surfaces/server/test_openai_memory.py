@@ -8,7 +8,6 @@ from typing import Any
 import httpx
 import pytest
 
-from chatbot.chat.memory_block import system_notice
 from chatbot.errors import ProviderFailed
 from chatbot.memory import SessionHandle
 from chatbot.messages import ToolCall
@@ -160,7 +159,7 @@ def test_what_is_recalled_never_gets_into_forced_output_unasked(served: Served, 
     for way in forced:
         _chat(client, _user(ASKED), **way)
         assert "4711" not in _prompt(served)
-        assert system_notice() not in _prompt(served)
+        assert "Notes between" not in _prompt(served)
         assert [tool.name for tool in served.models["ada"].tools[-1]] == ["weather"] * ("tools" in way)
     _chat(client, _user(ASKED), headers={"X-Chatbot-Memory": "on"}, **forced[0])
     assert "4711" in _prompt(served)
