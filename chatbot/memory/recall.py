@@ -175,7 +175,7 @@ async def _merely_asking(scope: Scope, rows: Mapping[str, Observation]) -> set[s
     """Return the ids of rows that hold only a person's questions, unless they more likely than not state something."""
     words = {each: row.user_text or row.title for each, row in rows.items() if row.type in _SAID}
     asking = {each: text for each, text in words.items() if is_only_questions(text)}
-    judged = await scope.meaning.judge([*asking.values()]) if scope.meaning and asking else [None] * len(asking)
+    judged = await scope.meaning.judge([*asking.values()]) if asking and scope.meaning else [None] * len(asking)
     scores = (found.scores.get("states_something", 0.0) if found else 0.0 for found in judged)
     return {each for each, score in zip(asking, scores, strict=True) if score <= 0}
 
