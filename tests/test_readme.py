@@ -91,14 +91,3 @@ def test_the_two_commands_are_the_ones_that_ci_runs() -> None:
 def test_the_first_command_installs_nothing_that_only_tests_need() -> None:
     told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     assert "dev" not in told["tool"]["uv"]["default-groups"]
-
-
-def test_the_versions_that_are_known_to_be_good_say_nothing_else() -> None:
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
-    assert [line for line in lines if not re.fullmatch(r"[\w.-]+==[\w.+!]+( ; [^@:/]+)?", line)] == []
-
-
-def test_every_place_that_the_readme_names_is_there() -> None:
-    for name in ("config.toml", "identities", "chatbot", "stores", "benchmarks", "stores/testing/", ".ci/run"):
-        assert name in README
-        assert (ROOT / name).exists()
