@@ -158,10 +158,10 @@ def _call(written: str) -> tuple[str, str] | None:
         return None
 
 
-def plain(rows: Sequence[Observation], question: str) -> list[Message]:
+def plain(rows: Sequence[Observation], question: str, now: datetime) -> list[Message]:
     """Return a prompt with these rows as plain dated lines, oldest first."""
     lines = [f"- {row.created_at.day} {row.created_at:%b %Y}: {row.user_text}" for row in rows]
-    system = f"{PERSONA}\n\n{system_notice(rows[-1].created_at)}" if rows else PERSONA
+    system = f"{PERSONA}\n\n{system_notice(now)}" if rows else PERSONA
     noted = "<memory-context>\n" + "\n".join(lines) + "\n</memory-context>\n\n" if rows else ""
     return [Message("system", system), Message("user", noted + question)]
 
@@ -238,7 +238,7 @@ async def measure(
                         answers[way] = await by_turns(asking, asked, replies, clock, in_one=way == "tenth turn")
                 else:
                     shown = await _shown(way, asked, rows)
-                    prompts = [plain(each, fact.question) for each, fact in zip(shown, asked, strict=True)]
+                    prompts = [plain(each, fact.question, clock[0]) for each, fact in zip(shown, asked, strict=True)]
                     answers[way] = [await ask(model, *each) for each in zip(prompts, asked, strict=True)]
     return answers
 
