@@ -37,17 +37,6 @@ async def told_in_one_asked_in_another(
     return model, receipt
 
 
-async def test_what_was_told_in_one_session_is_recalled_in_another(memory: MemorySystem, clock: Clock) -> None:
-    model, receipt = await told_in_one_asked_in_another(memory, clock)
-    assert "Castor and Pollux" in sent(model)
-    assert "boiler" not in sent(model)
-    [injected] = receipt.memory["injected"]
-    [considered] = [each for each in receipt.memory["considered"] if each["id"] == injected]
-    assert considered["verdict"] == "recalled"
-    assert considered["score"] > 0
-    assert receipt.tokens["memory"] > 0
-
-
 async def test_a_caller_of_less_clearance_is_told_nothing(memory: MemorySystem, clock: Clock) -> None:
     model, receipt = await told_in_one_asked_in_another(memory, clock, "inner")
     assert "Castor" not in sent(model)

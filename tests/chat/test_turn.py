@@ -53,19 +53,6 @@ def _sent(message: Message) -> tuple[str, str]:
     return message.role, message.content
 
 
-async def test_what_was_said_is_kept_and_shown_to_the_model_later(session: SessionHandle, memory_home: Path) -> None:
-    model = ScriptedModel(["hello Sam", "you are Sam"])
-    chat = chat_of(model, session, memory_home)
-    seen: list[TurnEvent] = []
-    receipt = await chat.turn("I am Sam", seen.append)
-    assert receipt.reply == "".join(event.text for event in seen if isinstance(event, TextDelta)) == "hello Sam"
-    await chat.turn("who am I?")
-    said = [("user", "I am Sam"), ("assistant", "hello Sam"), ("user", "who am I?")]
-    assert [_sent(message) for message in model.prompts[1]] == [("system", PERSONA), *said]
-    assert await _transcript(session) == [*said, ("assistant", "you are Sam")]
-    assert session.record.title == "I am Sam"
-
-
 async def test_a_hand_edited_transcript_is_what_the_model_sees(session: SessionHandle, memory_home: Path) -> None:
     model = ScriptedModel(["hello Sam"])
     chat = chat_of(model, session, memory_home)
