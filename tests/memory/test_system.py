@@ -393,19 +393,6 @@ async def _titles(memory: MemorySystem, **wanted: object) -> list[str]:
     return [record.title for record in await memory.choose_sessions(SessionFilter(**wanted))]  # type: ignore[arg-type]
 
 
-async def test_pages_follow_each_other_without_gap_or_repeat(dated: MemorySystem, days: Clock) -> None:
-    made = await _make(dated, days, *(f"s{n}" for n in range(7)))
-    seen: list[str] = []
-    after_id = None
-    while page := await dated.choose_sessions(SessionFilter(limit=3, after_id=after_id)):
-        seen += [record.title for record in page]
-        after_id = page[-1].id
-    assert seen == [f"s{n}" for n in reversed(range(7))]
-    await dated.delete_session(made[3].id)
-    with pytest.raises(SessionNotFound):
-        await dated.choose_sessions(SessionFilter(after_id=made[3].id))
-
-
 async def test_messages_count_and_other_entries_do_not(dated: MemorySystem, days: Clock) -> None:
     empty, talk, broken = await _make(dated, days, "empty", "talk", "broken")
     await talk.transcript_append("user", "hi")
@@ -437,15 +424,3 @@ async def test_an_archived_session_is_not_offered_and_still_there(dated: MemoryS
     assert (await dated.load_session(new.id, "chat")).id == new.id
     await dated.archive_session(new.id, undo=True)
     assert await _titles(dated, is_archived=False) == ["new", "old"]
-
-
-async def test_a_fork_can_end_at_any_entry(dated: MemorySystem, days: Clock) -> None:
-    [source] = await _make(dated, days, "source")
-    for number in range(1, 6):
-        await source.transcript_append("user", f"entry {number}")
-    for at in (0, 3, 5):
-        fork = await dated.fork_session(source.id, at=at)
-        assert [entry.content for entry in await fork.transcript_read_all()] == [f"entry {n}" for n in range(1, at + 1)]
-    with pytest.raises(InvalidValue, match="has 5"):
-        await dated.fork_session(source.id, at=6)
-    assert len(await dated.list_sessions()) == 4

@@ -163,14 +163,6 @@ def test_what_is_closed_to_the_identity_does_not_exist() -> None:
     assert titles("list") == ["tax return"]
 
 
-def test_a_search_says_how_to_go_on() -> None:
-    [session] = make("about giraffes")
-    found = ok("search", "giraffe")
-    assert "entry 1, user: about giraffes says 0" in found
-    assert f"chatbot -r {session}" in found
-    assert ok("search", "nothing", "of", "the", "kind") == "no sessions found\n"
-
-
 def test_what_a_search_finds_goes_where_it_is_sent_while_the_terminal_shows_a_bar() -> None:
     make(*(f"giraffe {number}" for number in range(101)), said=1)
     searching = Terminal(command=["/bin/sh", "-c", f"{sys.executable} -m chatbot sessions search giraffe > found"])
@@ -188,6 +180,7 @@ def test_a_fork_ends_where_it_is_told_to() -> None:
     assert ok("rename", "spoon", "") == f"{fork['id']} has no title\n"
     assert fork["parent"]
     fails(2, "has 4", "fork", "source", "--at", "5")
+    assert from_json("show", from_json("fork", "source", "--at", "0")["id"])["entries"] == []
 
 
 def test_exports_are_files_that_only_we_can_read() -> None:
