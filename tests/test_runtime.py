@@ -8,7 +8,7 @@ import pytest
 
 from chatbot.config import ModelSettings
 from chatbot.embedding import EmbeddingResult
-from chatbot.errors import BudgetExceeded, ConfigError, UnknownModel
+from chatbot.errors import BudgetExceeded, UnknownModel
 from chatbot.memory import MemorySystem
 from chatbot.messages import Usage
 from chatbot.models import ScriptedModel
@@ -24,23 +24,12 @@ from tests.test_allowed import MODELS_WITH_A_PLACE
 def _config() -> None:
     stores = '[agents.chat]\nmemory = ["basic_session"]\n[agents.other]\nmemory = ["basic_session"]\n'
     config = f'[model]\nname = "scripted"\nscript = ["one", "two"]\n{stores}'
-    project(config, "ada", "grace", identity='persona = "You are {name}."')
+    project(config, "ada")
 
 
 def _configure(table: str) -> None:
     with Path("config.toml").open("a", encoding="utf-8") as file:
         file.write(table)
-
-
-async def test_another_identity_knows_nothing_of_it() -> None:
-    model = ScriptedModel(["ok"])
-    async with Runtime(model=model) as runtime:
-        session = await runtime.new_session()
-        await runtime.chat(session).turn("my secret")
-    async with Runtime(Options(identity="grace"), model=model) as runtime:
-        await runtime.chat(await runtime.new_session()).turn("what do you know?")
-        assert len(await runtime.memory.list_sessions()) == 1
-    assert [message.content for message in model.prompts[1]] == ["You are grace.", "what do you know?"]
 
 
 async def test_a_session_that_is_resumed_can_be_moved_to_another_project() -> None:
@@ -66,17 +55,6 @@ async def test_a_relative_cache_is_beside_the_configuration(tmp_path: Path, monk
         await runtime.memory.memory("chat").reindex()
     assert list((config.parent / "caches").rglob("table"))
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.usefixtures("config_is_asked_for")
-@pytest.mark.parametrize(
-    ("table", "error"), [("memory = ['nope']", "unknown store 'nope'"), ("tools = ['memry']", "did you mean 'memory'")]
-)
-def test_a_store_or_tool_that_is_wrong_is_found_before_anything_is_opened(table: str, error: str) -> None:
-    _configure(f"[agents.third]\n{table}")
-    with pytest.raises(ConfigError, match=error):
-        Runtime()
-    assert not Path("identities/ada/memory").exists()
 
 
 async def test_expired_sessions_are_erased_when_a_conversation_begins_and_not_by_a_dry_run() -> None:

@@ -19,10 +19,9 @@ from aiohttp import web
 from chatbot.chat.chat import Chat
 from chatbot.chat.governor import judge_tool, without_role_marks
 from chatbot.config import McpServerSettings
-from chatbot.errors import ConfigError
 from chatbot.messages import ToolCall, ToolSpec
 from chatbot.models import ScriptedModel
-from chatbot.runtime import Options, Runtime, Setup
+from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import Grant, Tokens
 from chatbot.tools import Tool, Toolbox, ToolResult
 from chatbot.tools.function import FunctionTool
@@ -558,20 +557,3 @@ def test_chatbot_tools_lists_them_and_tells_what_is_wrong() -> None:
     assert done.returncode == 0
     assert "memory_search" in done.stdout
     assert "the server 'one' cannot be used" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("[mcp.servers.a]", "set either command or url"),
-        ('[mcp.servers.a]\ncommand = "x"\nurl = "http://x"', "set either command or url"),
-        ('[mcp.servers.a__b]\ncommand = "x"', "expected at most 24 lower-case letters"),
-        ('[mcp.servers.a]\nurl = "file:///etc/passwd"', "expected an address that begins with http"),
-        ('[mcp.servers.a]\ncommand = "x"\nunjudgd = ["a"]', "did you mean 'unjudged'"),
-    ],
-)
-def test_a_configuration_that_cannot_work_is_refused(text: str, words: str) -> None:
-    Path("config.toml").write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError) as raised:
-        Setup.resolve()
-    assert words in str(raised.value)
