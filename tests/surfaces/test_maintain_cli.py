@@ -46,9 +46,10 @@ def test_it_says_what_it_would_do_then_does_it_then_has_nothing_to_do() -> None:
 
 
 def test_old_sessions_are_rolled_up_when_asked() -> None:
-    assert "summarize" in report("--summarize-old")["counts"]
-    done = command.run("maintain", "--summarize-old", "0")
-    assert done.returncode == Exit.USAGE
+    for said in ("My sister Ida keeps bees", "The cellar is damp in May", "Our boat is called Nanna"):
+        command.ok("ask", "-c", said)
+    assert [report(*options)["counts"]["summarize"] for options in ([], ["--summarize-old", "1e-9"])] == [0, 3]
+    assert command.run("maintain", "--summarize-old", "0").returncode == Exit.USAGE
 
 
 def test_whoever_comes_second_is_told_that_it_is_being_done() -> None:
