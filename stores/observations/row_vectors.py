@@ -1,7 +1,7 @@
 """The vectors of rows, as arrays in parts on a shelf. Imported on first use, as it loads NumPy.
 
     numbers   u4 a vector   the number of its row
-    digests   i8 a vector   the digest of the embedded text; the vector is not used for another text
+    digests   i8 a vector   the digest of the row's text; the vector is not used for another text
     values    f4            the vectors, of length 1, without the outer columns that are 0 in all of them: an encoder of
                             several languages leaves most of each vector empty
 
@@ -231,7 +231,7 @@ class Vectors:
         self.catch_up()
 
     def _gather(self) -> None:
-        """Find the last vector of each row, in any part."""
+        """Find the last vectors of each row, in any part."""
         parts = [*self._pieces.all.values()]
         self._known = [part for part in parts if part.model == parts[0].model and len(part)]
         self._starts = list(accumulate((len(part) for part in self._known), initial=0))[: len(self._known)]
@@ -241,14 +241,15 @@ class Vectors:
         self._places[self._numbers] = np.arange(len(self._numbers))
         self._is_last = self._places[self._numbers] == np.arange(len(self._numbers))
         self._digests = np.zeros(size, "i8")
-        digests = np.concatenate([np.zeros(0, "i8"), *(part.digests for part in self._known)])
-        self._digests[self._numbers] = digests
-        self._is_current = self._digests[self._numbers] == digests
+        self._digests[self._numbers] = np.concatenate([np.zeros(0, "i8"), *(part.digests for part in self._known)])
+        held = [np.full(len(part), at) for at, part in enumerate(self._known)]
+        in_part = np.concatenate([np.zeros(0, "i8"), *held])
+        self._is_current = in_part == in_part[self._places[self._numbers]]  # those of a row are added to one part
 
     def _usable_flags(
         self, digests: array[int], wanted: Numbers | None = None, without: Numbers | None = None
     ) -> Numbers:
-        """Return a flag for each vector, by part: True if it is its row's last, of the current text, and wanted."""
+        """Return a flag for each vector, by part: True if it is a wanted row's, added last, and of its current text."""
         usable = self.present(digests)
         if wanted is not None:
             usable[len(wanted) :] = False
