@@ -280,16 +280,21 @@ class Meaning(AsyncResource):
             self.pause(error)
 
     async def _embed_rows(self, rows: Sequence[Observation]) -> int:
-        is_paid = self._embedder.sends_away  # for parts, too
-        texts = [(row, text) for row in rows for text in (*(() if is_paid else parts_of(row)), embedded_text(row))]
-        made: list[tuple[Observation, Vector]] = []
-        for at in range(0, len(texts), self._embedder.batch):
-            some = texts[at : at + self._embedder.batch]
+        """Embed rows, and keep each as soon as all its texts are embedded; return how many were kept."""
+        batch = self._embedder.batch
+        is_paid = self._embedder.sends_away  # then only the whole text of a row is embedded
+        texts = [(row, text) for row in rows for text in (*(() if is_paid else _parts_of(row)), embedded_text(row))]
+        made, kept = list[tuple[Observation, Vector]](), 0
+        for at in range(0, len(texts), batch):
+            some, left = texts[at : at + batch], {row.id for row, _ in texts[at + batch :]}
             vectors = await self._bill_call(self._embed([text for _, text in some]), len(some))
-            made += [(row, each) for (row, _), each in zip(some, vectors, strict=True) if is_finite(each)]
-        if len(made) < len(texts):
-            self._report(f"{self.model} gave no finite vector for some memories: they are found only by words for now")
-        return await self._store.put_vectors(self.model, made)
+            made += [(row, each) for (row, _), each in zip(some, vectors, strict=True)]
+            if broken := {row.id for row, each in made if not is_finite(each)}:
+                self._report(f"{self.model} gave no finite vector for some memories: only words find them for now")
+            whole = [each for each in made if each[0].id not in left | broken]
+            kept += await self._store.put_vectors(self.model, whole)
+            made = [each for each in made if each[0].id in left]
+        return kept
 
     async def _rows_without_vector(self, most: int) -> list[Observation]:
         """Return a batch of rows without a vector. Another embedder's vectors are deleted if this one is local."""
@@ -411,11 +416,11 @@ def embedded_text(row: Observation) -> str:
     return "\n".join(dict.fromkeys(filter(None, parts)))
 
 
-def parts_of(row: Observation) -> list[str]:
+def _parts_of(row: Observation) -> list[str]:
     """Return the parts of a row's long words that are embedded too, as one vector of many facts is close to none."""
     text = row.narrative or ("" if row.title else row.user_text)
     sentences = sentences_of(text) if _PARTED < len(text) <= _LONG else []
-    return [" ".join(sentences[at : at + _PART]) for at in range(0, len(sentences), _PART)][: len(sentences) - 1]
+    return [" ".join(some) for some in chunks(sentences, _PART)] if len(sentences) > 1 else []
 
 
 _MOST_JUDGED = 8

@@ -246,16 +246,24 @@ async def test_a_failure_is_told_once_and_words_alone_count_for_a_while(store: O
 
 
 async def test_a_vector_that_is_not_finite_is_refused_reported_and_asked_for_again(store: ObservationStore) -> None:
-    embedder, told = LetterEmbedder(), list[str]()
-    embedder.broken = "note 1"
-    await store.commit(OWNER, adding(*[note(number, f"note {number}") for number in range(3)]))
+    embedder, told, long = LetterEmbedder(), list[str](), note(1, "", user_text=" ".join([f"{60 * 'a'}."] * 7))
+    embedder.broken = embedded_text(long)
+    await store.commit(OWNER, adding(note(0, "note 0"), long, note(2, "note 2")))
+
+    async def bill(*_: object) -> None:
+        embedder.failure = ProviderFailed("letters: the provider is away")
+
+    with pytest.raises(ProviderFailed):
+        await Meaning(embedder, store, bill=bill).embed_missing()
+    assert await store.missing_vectors(OWNER, model="letters") == [long, note(0, "note 0")]  # the first one was kept
+    embedder.failure = None
     async with Meaning(embedder, store, notice=told.append) as meaning:
         meaning.pause_s = 0
-        assert await meaning.embed_missing() == 2
-        assert await similar(meaning, OWNER, ["note 1"]) == {}
+        assert await meaning.embed_missing() == 1
+        assert await similar(meaning, OWNER, [embedder.broken]) == {}
         embedder.broken = ""
         assert await meaning.embed_missing() == 1
-        assert len(await similar(meaning, OWNER, ["note 1"])) == 3
+        assert len(await similar(meaning, OWNER, ["note a"])) == 3
     assert [each for each in told if "finite" not in each] == []
     assert len(told) == 2
 
