@@ -148,9 +148,8 @@ async def recollect(
     hits = [RankedMemory(row, read[row.match.id], RECALLED) for row in best]
     # The nearest later statements about the same things take the last places.
     near = await _said_later(scope, view, best[: min(_BESIDE, limit // 2)], wanted, exclude) if asked.statements else {}
-    beside = await rows_then(
-        scope, view, [match.id for later in near.values() for match in later], past, asked.known_at
-    )
+    later_ids = [match.id for later in near.values() for match in later]
+    beside = await rows_then(scope, view, later_ids, past, asked.known_at)
     merely_ask = await _merely_asking(scope, beside)
     stated = {id_: row for id_, row in beside.items() if fits(row) and not is_proposable(row) and id_ not in merely_ask}
     nearest = _nearest(hits, near, stated)
@@ -184,13 +183,11 @@ def _all_considered(
     verdicts: Sequence[tuple[RowScore, str]], hits: Sequence[RankedMemory], left_out: Mapping[str, str]
 ) -> tuple[RankedMemory, ...]:
     """Return all considered rows, then the hits that the question did not find."""
-    looked_at = {
-        row.match.id: RankedMemory(
-            row, None, left_out.get(row.match.id, OVER_LIMIT if verdict == RECALLED else verdict)
-        )
+    looked_at = (
+        RankedMemory(row, None, left_out.get(row.match.id, OVER_LIMIT if verdict == RECALLED else verdict))
         for row, verdict in verdicts
-    }
-    return tuple((looked_at | {each.id: each for each in hits}).values())
+    )
+    return tuple({each.id: each for each in (*looked_at, *hits)}.values())
 
 
 async def rows_about(

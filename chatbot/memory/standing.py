@@ -32,7 +32,7 @@ _MADE_OF = "made_of"
 """Metadata key of a summary: the versions of its source rows."""
 _MOST_ROWS = 8
 _NEED, _LEAST = 0.6, 0.43
-"""`Recall.need` of a standing question, and the evidence with which a row answers one in a memory of any size."""
+"""`Recall.need` of a standing question, and the evidence that its best row needs in a large memory."""
 _TYPES = tuple(each for each in TYPES if each not in SUMMARIES)
 
 
@@ -163,9 +163,10 @@ class StandingQuestions(Profiles):
         return {row.id for row, found in zip_longest(rows, judged) if found is None or found.states_something}
 
     def _sure(self, found: Sequence[Sequence[RankedMemory]], *, all_asked: bool) -> list[list[Observation]]:
-        """Return the rows of each question; if none has enough evidence for any memory, those that fit it best of all.
+        """Return the rows of each question. If none has enough evidence for a large memory, only the best fits stay.
 
-        In a small memory little evidence is enough for an answer; but of these questions many have none.
+        In a small memory less is enough to recall a row; but of these questions many have no answer. The best fit of a
+        row is the question for which it has the most evidence; without `all_asked`, no row has one.
         """
         meaning, most = self.scope.meaning, dict[str, float]()
         for hit in chain.from_iterable(found) if all_asked else ():
@@ -174,9 +175,7 @@ class StandingQuestions(Profiles):
         answers = []
         for hits in found:
             is_clear = any(hit.row.evidence >= least for hit in hits)
-            fitting = (
-                hits if is_clear else [hit for hit in hits if hit.row.evidence == most.get(hit.id) and not hit.later]
-            )
+            fitting = [hit for hit in hits if is_clear or (hit.row.evidence == most.get(hit.id) and not hit.later)]
             answers.append([hit.observation for hit in fitting if hit.observation])
         return answers
 
