@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os.path
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from chatbot.attachments.read import Upload
     from chatbot.memory import SessionHandle
     from chatbot.runtime import Runtime
+    from chatbot.stores.records import TranscriptEntry
 
 
 def options_of(args: argparse.Namespace) -> Options:
@@ -64,12 +65,12 @@ async def chosen_session(
     return await runtime.new_session(for_dry_run=dry_run), True
 
 
-async def discard_empty(runtime: Runtime, session: SessionHandle | None, copied: int = 0) -> bool:
-    """Delete a session with nothing said or remembered after `copied` entries; return whether it was deleted."""
+async def discard_empty(runtime: Runtime, session: SessionHandle | None, last: Sequence[TranscriptEntry] = ()) -> bool:
+    """Delete a session if it still ends with `last`, and nothing of it is remembered; return whether it was deleted."""
     if session is None:
         return False
     with suppress(StoreError, SessionError):
-        if await session.transcript_count() == copied:
+        if await session.transcript_read_last(1) == [*last]:
             await runtime.end_session(session)
             if not (await runtime.memory.preview_delete(session.id)).ids:
                 await runtime.memory.delete_session(session.id)

@@ -61,6 +61,12 @@ def test_a_conversation_is_left_and_goes_on_where_it_was(start: Start) -> None:
     session_id = re.search(r"continue with: chatbot -r (\S+)", goodbye)
     assert session_id is not None
     assert "continue with" not in start("--fork", session_id[1]).leave()
+    fork = start("--fork", session_id[1], replies=["Hello Ada"])
+    fork.say("/undo", "removed 'I am Sam'")
+    fork.say("I am Ada", r"Hello Ada.*\$0\.00")
+    kept = re.search(r"continue with: chatbot -r (\S+)", fork.leave())
+    assert kept is not None, "as many entries as were copied, but other ones"
+    ok("sessions", "delete", kept[1], "--yes", "--with-memory")
     rows = [f"row{number}" for number in range(60)]  # more than the screen shows
     second = start(replies=["\n".join(["```", *rows, "```", "welcome back"])])
     second.see("continued · I am Sam.*user: I am Sam")

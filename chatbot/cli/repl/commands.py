@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -22,6 +22,7 @@ from chatbot.stores.access import project_words
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue, did_you_mean
 from chatbot.stores.fields import how_many
+from chatbot.stores.records import TranscriptEntry
 
 _LISTED = 20
 _SYNONYMS = {"/?": "/help", "/bye": "/exit", "/clear": "/new", "/q": "/exit", "/quit": "/exit"}
@@ -35,8 +36,8 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         super().__init__(runtime, screen)
         self._options = options
         self._listed: list[str] = []
-        self._entered_new: dict[str, tuple[int, str]] = {}
-        """Number of entries and title of sessions that were empty, or copied by --fork, when this chat entered them."""
+        self._entered_new: dict[str, tuple[Sequence[TranscriptEntry], str]] = {}
+        """Last entry and title of sessions that were empty, or copied by --fork, when this chat entered them."""
 
     @classmethod
     def all(cls) -> dict[str, str]:
@@ -282,17 +283,17 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         self.session, self._chat = session, None
         if session is None or not session.supports(TranscriptStore) or (session.record.title and not is_new):
             return
-        entries = await session.transcript_count()
-        if is_new or not entries:
-            self._entered_new[session.id] = entries, session.record.title
+        last = await session.transcript_read_last(1)
+        if is_new or not last:
+            self._entered_new[session.id] = last, session.record.title
 
     async def discard_empty(self) -> bool:
         """Delete the session if this chat entered it new, and it was not renamed, nor anything said or remembered."""
         session = self.session
         if session is None or session.id not in self._entered_new:
             return False
-        entries, title = self._entered_new[session.id]
-        return session.record.title == title and await discard_empty(self._runtime, session, entries)
+        last, title = self._entered_new[session.id]
+        return session.record.title == title and await discard_empty(self._runtime, session, last)
 
     def _command_named(self, name: str) -> str | None:
         """Return the one command that is named `name` or begins with it; otherwise print what could be meant."""
