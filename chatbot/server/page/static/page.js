@@ -506,7 +506,7 @@
     if (first.body !== body) first = { body, key: newKey() };
     event.detail.headers["Idempotency-Key"] = first.key;
   });
-  document.addEventListener("htmx:afterRequest", (event) => { if (event.detail.xhr.status) first = {}; });
+  document.addEventListener("htmx:afterRequest", ({ detail }) => { if (detail.xhr.status && detail.requestConfig.elt.id === "composer") first = {}; });
   function notDone(event, why) {
     announce(why);
     const pending = event.detail.requestConfig?.elt?.id === "composer" && document.querySelector(".pending:not(.failed)");
