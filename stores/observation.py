@@ -88,9 +88,8 @@ LASTING_TYPES = PROTECTED_TYPES | {"discovery"}
 """Types that decay at half the rate."""
 LEAST_CHANGE = 0.06
 """Smaller changes wait and add up, so that not every row is written at every run. One use is more than this."""
-_HEADLINE = 200
-_HEADING = 80
-"""Characters of a headline."""
+_HEADLINE, _HEADING = 200, 80
+"""Characters of a headline, and of the heading of a note whose memory has no title."""
 _STEEPEST = 1_000_000
 
 NEVER = 2**62
