@@ -287,8 +287,7 @@ def verdicts_of(
     else:
         least, enough, most = thresholds(best, need, len(rows))
         is_chance, share = 0 < best < least, max(share, enough)
-    verdicts = []
-    recalled = 0
+    verdicts, recalled = [], 0
     for row in rows:
         if is_chance:
             verdict = BY_CHANCE
