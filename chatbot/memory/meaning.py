@@ -58,8 +58,8 @@ _SHORT, _LONG = 120, 2_000
 """Characters above which, and up to which, the closest sentences of a text are chosen."""
 _SHOWN, _ROOM = 2, 450
 """Sentences of a text that are shown at least, and the characters up to which more are shown."""
-_PARTED, _PART = 400, 2
-"""Characters above which each part of a text gets a vector too, and the sentences of a part."""
+_PARTED, _PART, _MOST_PARTS = 400, 2, 16
+"""Characters above which each part of a text gets a vector too, the sentences of a part at least, and most parts."""
 _NEIGHBOURS = 0.3
 """Share of the closeness of the sentences before and after that is added to that of a sentence."""
 _POLITE_S = 0.05
@@ -281,8 +281,7 @@ class Meaning(AsyncResource):
 
     async def _embed_rows(self, rows: Sequence[Observation]) -> int:
         """Embed rows, and keep each as soon as all its texts are embedded; return how many were kept."""
-        batch = self._embedder.batch
-        is_paid = self._embedder.sends_away  # then only the whole text of a row is embedded
+        batch, is_paid = self._embedder.batch, self._embedder.sends_away  # if paid, only whole texts are embedded
         texts = [(row, text) for row in rows for text in (*(() if is_paid else _parts_of(row)), embedded_text(row))]
         made, kept = list[tuple[Observation, Vector]](), 0
         for at in range(0, len(texts), batch):
@@ -420,7 +419,8 @@ def _parts_of(row: Observation) -> list[str]:
     """Return the parts of a row's long words that are embedded too, as one vector of many facts is close to none."""
     text = row.narrative or ("" if row.title else row.user_text)
     sentences = sentences_of(text) if _PARTED < len(text) <= _LONG else []
-    return [" ".join(some) for some in chunks(sentences, _PART)] if len(sentences) > 1 else []
+    size = max(_PART, math.ceil(len(sentences) / _MOST_PARTS))
+    return [" ".join(some) for some in chunks(sentences, size)] if len(sentences) > 1 else []
 
 
 _MOST_JUDGED = 8

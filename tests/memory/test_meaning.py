@@ -410,6 +410,20 @@ async def test_of_a_long_text_the_sentences_closest_to_a_question_are_shown(
         assert [each.count(".") > 2 and len(each) < 50 for each in alone] == [True] * len(shown)  # there is room
 
 
+@pytest.mark.parametrize(
+    ("text", "away", "texts"),
+    [("ab. " * 10, False, 1), ("ab. " * 200, False, 17), ("ab. " * 200, True, 1), (LONG * 4, False, 13)],
+)
+async def test_a_long_text_has_vectors_of_some_parts_that_cost_nothing(
+    store: ObservationStore, text: str, *, away: bool, texts: int
+) -> None:
+    await store.commit(OWNER, adding(note(0, "", user_text=text)))
+    embedder = LetterEmbedder(sends_away=away)
+    async with Meaning(embedder, store) as meaning:
+        assert await meaning.embed_missing() == 1
+    assert sum(map(len, embedder.calls)) == texts
+
+
 def test_what_is_embedded_is_what_a_row_says_each_part_once_and_of_a_reply_no_more_than_the_user_said() -> None:
     row = note(0, "tea", narrative="tea", facts=("green",), user_text="which?", assistant_text="that", tags=("x",))
     assert embedded_text(row) == "tea\ngreen\nwhich?\nthat"

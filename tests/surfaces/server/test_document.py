@@ -32,7 +32,7 @@ UNSAID = {
         GET /v1/facts, GET /v1/memories, GET /v1/memories/recall, GET /v1/memories/search, GET /v1/profile,
         POST /v1/memories, POST /v1/memories/batch, POST /v1/memories/import, POST /v1/memories/purge,
         PUT /v1/profile/{key}, POST /v1/sessions/{session_id}/chat, POST /v1/sessions/{session_id}/messages,
-        POST /v1/sync
+        POST /v1/context, POST /v1/sync
     """,
     "412, 422": """
         PATCH /v1/memories/{memory_id}, DELETE /v1/memories/{memory_id}, PUT /v1/memories/by-key/{key},
