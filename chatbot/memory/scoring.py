@@ -56,8 +56,8 @@ _NEEDED, _DOUBT = 0.62, 0.45
 """A row belongs in a prompt if its evidence plus `_DOUBT` times its share of the best evidence reaches `_NEEDED`."""
 _CHANCE, _LESS_PER_POINT = 0.55, 0.2
 """The best evidence that small talk has by chance, and how much less suffices for each point of `needs_memory`."""
-_SINGLE, _MANY = 0.4, 200
-"""How much less evidence a single row has by chance than the best of `_MANY` rows."""
+_SINGLE, MANY = 0.4, 200
+"""How much less evidence a single row has by chance than the best of `MANY` rows."""
 _UNSURE, _MOST_UNSURE = 0.5, 2
 """The score of `needs_memory` below which a prompt has at most so many rows."""
 OTHER = "other"
@@ -219,7 +219,7 @@ def thresholds(best: float, need: float, rows: int) -> tuple[float, float, float
     The first falls with the score of `needs_memory`, the second with the best evidence. Both are lower if there are few
     rows: the highest of n random numbers grows about as the root of log n (Gumbel 1958, "Statistics of extremes").
     """
-    less = _SINGLE * max(0.0, 1 - math.sqrt(math.log(max(rows, 1)) / math.log(_MANY)))
+    less = _SINGLE * max(0.0, 1 - math.sqrt(math.log(max(rows, 1)) / math.log(MANY)))
     least, share = _CHANCE - _LESS_PER_POINT * need - less, min(1.0, _NEEDED / (best + less + _DOUBT))
     return least, share, math.inf if need >= _UNSURE else _MOST_UNSURE
 

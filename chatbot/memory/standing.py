@@ -19,6 +19,7 @@ from chatbot.memory.profile import Profiles
 from chatbot.memory.profile_lines import CATEGORY, STANDING_ANSWER, ProfileLine, is_answer
 from chatbot.memory.reading import Recall
 from chatbot.memory.scope import PUBLIC, Sensitivities
+from chatbot.memory.scoring import MANY, thresholds
 from chatbot.memory.writing import AddResult
 from chatbot.stores.access import SENSITIVITIES, fold
 from chatbot.stores.observation import KIND, LINE, SUMMARIES, TYPES, Observation, is_own
@@ -31,8 +32,8 @@ if TYPE_CHECKING:
 _MADE_OF = "made_of"
 """Metadata key of a summary: the versions of its source rows."""
 _MOST_ROWS = 8
-_NEED, _LEAST = 0.6, 0.43
-"""`Recall.need` of a standing question, and the evidence that its best row needs in a large memory."""
+_NEED = 0.6
+"""`Recall.need` of a standing question."""
 _TYPES = tuple(each for each in TYPES if each not in SUMMARIES)
 
 
@@ -100,13 +101,13 @@ class StandingQuestions(Profiles):
         """
         from chatbot.memory.recall import recollect
 
-        scope, answers, found = self.scope, [], []
+        scope = self.scope
         need = None if scope.meaning is None else _NEED
-        for asked in scope.environment.options.questions():
-            if pinned and not asked.pinned:
-                continue
+        asked = [each for each in scope.environment.options.questions() if each.pinned or not pinned]
+        found = []
+        for each in asked:
             wanted = Recall(
-                asked.question,
+                each.question,
                 limit=2 * _MOST_ROWS,
                 need=need,
                 statements=True,
@@ -115,9 +116,8 @@ class StandingQuestions(Profiles):
                 sensitivities=sensitivities,
             )
             found.append((await recollect(scope, wanted, Filter(types=_TYPES), self._is_said)).hits)
-            answers.append(StandingAnswer(asked.question, asked.pinned, asked.model, ()))
-        sure = self._sure(found, all_asked=not pinned)
-        answers = [replace(each, rows=rows) for each, rows in zip(answers, sure, strict=True)]
+        sure = zip(asked, self._sure(found, all_asked=not pinned), strict=True)
+        answers = [StandingAnswer(each.question, each.pinned, each.model, rows) for each, rows in sure]
         unpinned = [row for each in answers if not each.pinned for row in each.rows]
         stated = await self._statement_ids(unpinned) if unpinned else ()
         answers = [replace(each, rows=_best(each, stated)) for each in answers]
@@ -171,7 +171,7 @@ class StandingQuestions(Profiles):
         meaning, most = self.scope.meaning, dict[str, float]()
         for hit in chain.from_iterable(found) if all_asked else ():
             most[hit.id] = max(hit.row.evidence, most.get(hit.id, 0.0))
-        least = _LEAST if meaning is not None and meaning.is_calibrated else 0.0
+        least = thresholds(1.0, _NEED, MANY)[0] if meaning is not None and meaning.is_calibrated else 0.0
         answers = []
         for hits in found:
             is_clear = any(hit.row.evidence >= least for hit in hits)
