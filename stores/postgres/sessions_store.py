@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import weakref
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
@@ -28,8 +27,6 @@ _MOST_AHEAD = 200
 """Fewest and most entries to read with a turn's lease; between them, as many as earlier turns used."""
 _MOST_TURNS = 1_000
 """Sessions whose reads are kept in memory."""
-_ESCAPES = {"\x10p": "\x10", "\x10n": "\0"}
-_ESCAPED = re.compile("\x10[pn]")
 
 
 class _TurnReads(Struct):
@@ -65,7 +62,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
             self._turns[session.id] = reads
 
         def keep_values(rows: list[Row]) -> None:
-            reads.values = {each.key: each.value for each in map(_key_value, rows)}
+            reads.values = {unescape_nul(key): unescape_nul(value) for key, value, _ in rows}
 
         read, where = partial(TurnRead, self._database, self._home.identity), {"session": session.id}
         return [
@@ -89,7 +86,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
 
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
         rows = await self._rows(session, statements.ALL_VALUES)
-        return [_key_value(row) for row in rows]
+        return [KeyValue(unescape_nul(key), unescape_nul(value), at.astimezone(UTC)) for key, value, at in rows]
 
     async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
         if entries:
@@ -185,14 +182,12 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
 
 def escape_nul(text: str) -> str:
     """Return the text with NUL escaped, which PostgreSQL cannot store."""
-    if "\0" not in text and "\x10" not in text:
-        return text
     return text.replace("\x10", "\x10p").replace("\0", "\x10n")
 
 
 def unescape_nul(text: str) -> str:
     """Undo `escape_nul`."""
-    return _ESCAPED.sub(lambda found: _ESCAPES[found[0]], text) if "\x10" in text else text
+    return text.replace("\x10n", "\0").replace("\x10p", "\x10")
 
 
 def _head(name: str, count: int) -> dict[str, Any]:
@@ -203,14 +198,5 @@ def _entries(rows: Sequence[Row]) -> list[TranscriptEntry]:
     return [_entry(*row) for row in reversed(rows)]
 
 
-def _key_value(row: Row) -> KeyValue:
-    key, value, at = row
-    return KeyValue(unescape_nul(key), unescape_nul(value), _utc(at))
-
-
 def _entry(role: str, content: str, at: datetime) -> TranscriptEntry:
-    return TranscriptEntry(role, unescape_nul(content), _utc(at))
-
-
-def _utc(at: datetime) -> datetime:
-    return at.astimezone(UTC)
+    return TranscriptEntry(role, unescape_nul(content), at.astimezone(UTC))
