@@ -102,9 +102,9 @@ async def _serve(server: Server[Any], setup: Setup, args: argparse.Namespace) ->
 
 async def listen(server: Server[Any], setup: Setup, args: argparse.Namespace, ready: Callable[[str], None]) -> None:
     """Serve over HTTP until it is cancelled; `ready` is called with the URL."""
-    from chatbot.server.mcp import serve_http
+    from chatbot.server.serve import serve_mcp
 
-    await serve_http(
+    await serve_mcp(
         server,
         setup,
         replace(setup.owners.server, host=args.host or HOST, port=PORT if args.port is None else args.port),

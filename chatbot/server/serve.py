@@ -1,4 +1,4 @@
-"""Serve the app: sockets, uvicorn, graceful shutdown."""
+"""Serve the app, or the MCP server, over HTTP: sockets, uvicorn, graceful shutdown."""
 
 from __future__ import annotations
 
@@ -8,21 +8,25 @@ import math
 import resource
 import signal
 import socket
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from starlette.types import ASGIApp
+from starlette.responses import Response
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from chatbot.allowed import is_loopback
 from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
 from chatbot.options import SERVER
-from chatbot.server.access_checks import LONGEST_HEAD
+from chatbot.server.access_checks import LONGEST_HEAD, AccessChecks, RateLimits, RequestBodies
 from chatbot.server.callers import TOKENS, Tokens
 
 if TYPE_CHECKING:
+    from mcp.server import Server
+
     from chatbot.options import Setup
     from chatbot.server.identities import Identities
 
@@ -56,9 +60,10 @@ def listen_on(host: str, port: int) -> socket.socket:
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         sock = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
+        why = getattr(error, "strerror", None) or "this cannot be the name of a host"
         raise ConfigError(
-            f"{host} port {port} is not available: {error.strerror or error}: choose another with --port"
+            f"{host} port {port} is not available: {why}; choose others with --host and --port"
         ) from error
     # Head and body are sent separately: without this, the body would wait 40 ms for an acknowledgement.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -158,3 +163,62 @@ def server_of(identities: Identities) -> uvicorn.Server:
     from chatbot.server.app import create_app  # needs the extra `web`, unlike MCP over HTTP
 
     return uvicorn.Server(uvicorn_config(create_app(identities), identities.settings, grace_s=_GRACE_S))
+
+
+_MCP_PATH = "/mcp"
+_MCP_GRACE_S = 2
+
+
+async def serve_mcp(
+    server: Server[Any], setup: Setup, settings: ServerSettings, announce: Callable[[str], None]
+) -> None:
+    """Serve MCP over streamable HTTP, with the access checks of `serve`: tokens, hosts, origins, limits.
+
+    Ends when the task is cancelled; `announce` gets the URL once it can be called. Raises `ConfigError`.
+    """
+    from mcp.server.transport_security import TransportSecuritySettings  # needs the extra `mcp`
+
+    tokens = Tokens(setup.server_home)
+    require_token(settings.host, tokens, setup)
+    most_bytes = settings.body_kb * 1024
+    app: ASGIApp = server.streamable_http_app(
+        streamable_http_path=_MCP_PATH,
+        stateless_http=True,  # no session that another caller could continue
+        max_request_body_size=most_bytes,
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),  # `AccessChecks` does it
+    )
+    app = RequestBodies(_NoServerStream(app), most_bytes=most_bytes, timeout_s=settings.request_timeout_s)
+    if setup.config.telemetry.endpoint:
+        from chatbot.telemetry.telemetry import TraceparentMiddleware  # needs the extra
+
+        app = TraceparentMiddleware(app)
+    app = AccessChecks(app, settings=settings, tokens=tokens, rates=RateLimits(), identity=setup.identity.name)
+    running = _Uvicorn(uvicorn_config(app, settings, grace_s=_MCP_GRACE_S))
+    with listen_on(settings.host, settings.port) as sock:
+        serving = asyncio.create_task(running.serve([sock]), name="MCP over HTTP")
+        try:
+            announce(f"{address_of(settings.host, sock)}{_MCP_PATH}")
+            await asyncio.shield(serving)
+        finally:
+            running.should_exit = True
+            await asyncio.wait([serving], timeout=2 * _MCP_GRACE_S)
+
+
+class _NoServerStream:
+    """Refuses the optional stream of messages from the server (GET) with 405: this server sends none."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "GET" and scope["path"] == _MCP_PATH:
+            return await Response(status_code=405, headers={"allow": "POST"})(scope, receive, send)
+        return await self._app(scope, receive, send)
+
+
+class _Uvicorn(uvicorn.Server):
+    """Leaves signals to the command line."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield

@@ -46,9 +46,11 @@ def test_a_database_without_the_tokens_of_the_folder_opens_to_nobody(tmp_path: P
         require_token("127.0.0.1", Tokens(tmp_path / "database"), Setup.resolve(Options()))
 
 
-def test_a_port_that_is_taken_is_told() -> None:
+def test_a_port_that_is_taken_is_told_and_so_is_a_host_that_cannot_be() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         command.fails(3, "is not available", "serve", "--port", str(taken.getsockname()[1]))
+    with pytest.raises(ConfigError, match="this cannot be the name of a host"):
+        listen_on("a..b", 0)
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
