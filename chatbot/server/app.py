@@ -22,12 +22,13 @@ from chatbot.errors import ChatbotError
 from chatbot.operation import NoSuchPage, Operation
 from chatbot.operations import OPERATIONS
 from chatbot.server.access_checks import OPEN_PATHS, AccessChecks, RequestBodies, shows_page
+from chatbot.server.bind import router_of
 from chatbot.server.dependencies import CallerHere, IdentitiesHere, known_parameters_only
 from chatbot.server.document import DocumentedApi, methods_of
 from chatbot.server.errors import EVERYWHERE, OPENAI_PATHS, UNSUPPORTED, Problem, invalid, problem_of
 from chatbot.server.idempotency import Idempotency
 from chatbot.server.identities import Identities, IdentityUse
-from chatbot.server.native import routers
+from chatbot.server.native import administration, agents, conversation
 from chatbot.server.openai import completions, models, responses
 from chatbot.server.page import OPEN_PATHS as PAGE_PATHS
 from chatbot.server.page import add_page
@@ -57,12 +58,16 @@ def create_app(identities: Identities) -> FastAPI:
         docs_url=None,  # those pages load scripts from other hosts
         redoc_url=None,
         redirect_slashes=False,  # it would redirect to http:, also behind TLS; `Envelope` drops the slash
+        exception_handlers={
+            **dict.fromkeys((ChatbotError, StoreError, NoSuchPage), _answer_known_error),
+            RequestValidationError: _answer_invalid_request,
+            HTTPException: _answer_http_error,
+        },
     )
     app.state.identities = identities
     app.router.routes.extend(_routes(tuple(OPERATIONS.values())))
     if identities.telemetry is not None and identities.telemetry.registry is not None:
         app.include_router(_metrics_router(identities.telemetry))
-    _add_error_handlers(app)
     # The last one added runs first.
     app.add_middleware(IdentityUse, runtimes=identities.runtimes)
     app.add_middleware(Idempotency, at_work=identities.at_work, requests=identities.requests)
@@ -95,7 +100,10 @@ def create_app(identities: Identities) -> FastAPI:
 @lru_cache(maxsize=2)  # making them takes longer than the rest of an app; they hold no state of it
 def _routes(operations: tuple[Operation, ...]) -> tuple[BaseRoute, ...]:
     every = APIRouter()
-    for router in (models.router, completions.router, responses.router, *routers(operations)):
+    openai = models.router, completions.router, responses.router
+    own = agents.router, router_of(operations), conversation.router
+    administering = administration.users_router, administration.usage_router, administration.machines_router
+    for router in (*openai, *own, *administering):
         every.include_router(router, dependencies=[Depends(known_parameters_only)])
     add_page(every)
     every.include_router(_health_router)
@@ -152,14 +160,6 @@ def _metrics_router(telemetry: Telemetry) -> APIRouter:
 async def _closing(app: FastAPI) -> AsyncIterator[None]:
     async with app.state.identities:
         yield
-
-
-def _add_error_handlers(app: FastAPI) -> None:
-    app.add_exception_handler(ChatbotError, _answer_known_error)
-    app.add_exception_handler(StoreError, _answer_known_error)
-    app.add_exception_handler(NoSuchPage, _answer_known_error)
-    app.add_exception_handler(RequestValidationError, _answer_invalid_request)
-    app.add_exception_handler(HTTPException, _answer_http_error)
 
 
 async def _answer_known_error(request: Request, error: Any) -> JSONResponse:
