@@ -7,7 +7,7 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from contextvars import Context, ContextVar
 from time import monotonic
 from typing import Any, Self
@@ -144,9 +144,9 @@ class OpenRuntimes(AsyncResource):
 
     async def aclose(self) -> None:
         """Close all runtimes."""
-        while self._all:
-            _, opened = self._all.popitem()
-            await opened.runtime.aclose()
+        async with AsyncExitStack() as stack:  # one that fails leaves no other open
+            while self._all:
+                stack.push_async_callback(self._all.popitem()[1].runtime.aclose)
 
     async def _open(self, identity: str) -> None:
         # The runtime outlives this request: it must not join its trace.
@@ -297,11 +297,13 @@ class Identities(AsyncResource):
         await cancel_all({*self.at_work, *filter(None, [self._tidying])})
         await self.turns.aclose()
         self._chats.clear()
-        await self.runtimes.aclose()
-        await self.storage.aclose()
-        self._backend.close()
-        if self._own_telemetry is not None:
-            await self._own_telemetry.aclose()
+        try:
+            await self.runtimes.aclose()
+        finally:
+            await self.storage.aclose()
+            self._backend.close()
+            if self._own_telemetry is not None:
+                await self._own_telemetry.aclose()
 
     def _served_names(self) -> list[str]:
         usual = self.setup.identity.name

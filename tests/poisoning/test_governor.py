@@ -28,7 +28,7 @@ from chatbot.chat.governor import (
 )
 from chatbot.chat.memory_block import build_block
 from chatbot.embed import AgentMemory, open_memory
-from chatbot.memory.orders import ORDER, STRUCTURE, form_in, is_invisible, plain_orders, without_invisible
+from chatbot.memory.orders import ORDER, STRUCTURE, form_in, is_invisible, without_invisible
 from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, View, may_see
 from chatbot.stores.observation import STATUSES, Observation, estimate_tokens
@@ -147,10 +147,6 @@ def test_no_text_takes_long(unit: str) -> None:
     if judge(row_with(("narrative",), (text,)), VIEW).reason:
         form_in((text,))  # which was judged as cleaned, and not as written
     assert time.process_time() - started < 2
-
-
-def test_the_plain_orders_are_few_and_different() -> None:
-    assert len(plain_orders()) == len(set(plain_orders())) <= 60
 
 
 PARTS = ("unseen", "later")

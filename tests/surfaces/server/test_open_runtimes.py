@@ -14,7 +14,7 @@ from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import OWNER
 from chatbot.server.identities import SPARED_S, Identities
 from chatbot.server.identity_access import IDLE_S, Chats
-from chatbot.stores.errors import ClosedResource
+from chatbot.stores.errors import ClosedResource, StoreFailed
 from tests.command import project
 from tests.servers.http_server import Serve, wait_until
 from tests.talk import begun
@@ -59,6 +59,21 @@ async def test_the_longest_unused_are_closed_and_no_other_one(identities: Identi
     clock.now += IDLE_S
     assert await identities.runtimes.close_unused() == 2
     assert not identities.runtimes._all
+
+
+async def test_an_identity_that_cannot_be_closed_leaves_no_other_one_open(
+    identities: Identities, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails() -> None:
+        raise StoreFailed("the disk is gone")
+
+    opened = [await identities.runtimes.get(name) for name in ("ada", "bea", "cleo")]
+    monkeypatch.setattr(opened[1].memory._catalog, "aclose", fails)
+    with pytest.raises(StoreFailed):
+        await identities.aclose()
+    for runtime in opened:
+        with pytest.raises(ClosedResource):
+            await runtime.memory.memory().search("heron")
 
 
 async def test_what_was_closed_goes_on_with_all_that_was_said(identities: Identities, clock: Clock) -> None:
