@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import fcntl
-import json
 import os
 import tomllib
 from collections.abc import Iterator, Mapping
@@ -61,13 +60,13 @@ def parse_key(key: str) -> SettingPath:
     return tuple(place)
 
 
-def set_values(path: Path, values: Mapping[SettingPath, Any]) -> str:
-    """Set values in the file, which is created if it is missing; return its new text. Raises `ConfigError`."""
+def set_values(path: Path, values: Mapping[SettingPath, Any]) -> None:
+    """Set values in the file, which is created if it is missing. Raises `ConfigError`."""
     with _alone(path):
         document = document_of(path)
         for place, value in values.items():
             _put(document, place, value)
-        return replace_text(path, tomlkit.dumps(document))
+        replace_text(path, tomlkit.dumps(document))
 
 
 @contextmanager
@@ -83,20 +82,21 @@ def _alone(path: Path) -> Iterator[None]:
         os.close(folder)
 
 
-def set_text(path: Path, key: str, text: str) -> str:
-    """Set one value as typed: a TOML value if that is valid for the setting, else text. Returns the new text."""
+def set_text(path: Path, key: str, text: str) -> None:
+    """Set one value as typed: a TOML value if that is valid for the setting, else text. Raises `ConfigError`."""
     place = parse_key(key)
     try:
-        return set_values(path, {place: tomllib.loads(f"value = {text}")["value"]})
+        set_values(path, {place: tomllib.loads(f"value = {text}")["value"]})
     except (tomllib.TOMLDecodeError, RecursionError):
-        return set_values(path, {place: text})
+        set_values(path, {place: text})
     except ConfigError:
         with suppress(ConfigError):  # the first error is about the value as typed
-            return set_values(path, {place: text})
+            set_values(path, {place: text})
+            return
         raise
 
 
-def unset(path: Path, key: str) -> str:
+def unset(path: Path, key: str) -> None:
     """Remove a setting to use its default. Raises `ConfigError` if the file does not set it."""
     place = parse_key(key)
     with _alone(path):
@@ -107,10 +107,10 @@ def unset(path: Path, key: str) -> str:
         if not isinstance(table, dict) or place[-1] not in table:
             raise ConfigError(f"{path} does not set {key}: nothing was changed", at=path)
         del table[place[-1]]
-        return replace_text(path, tomlkit.dumps(document))
+        replace_text(path, tomlkit.dumps(document))
 
 
-def replace_text(path: Path, text: str) -> str:
+def replace_text(path: Path, text: str) -> None:
     """Check the text and write it in place of the file. Raises `ConfigError` and writes nothing.
 
     The file keeps its mode; if it contains a key, from then on only its owner may read it.
@@ -122,7 +122,6 @@ def replace_text(path: Path, text: str) -> str:
     write_atomically(path, text, is_secret=_checked(path, text).holds_key)
     if trusted:
         trust(path, read_toml(path))  # the user's own change keeps the trust
-    return text
 
 
 def _checked(path: Path, text: str) -> Settings:
@@ -151,20 +150,15 @@ def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
             folder.put(target.name, text.encode(), mode)
 
 
-def toml_text(text: str) -> str:
-    """Return a TOML basic string, which has the form of a JSON string."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
-
-
-def current_text(path: Path, new: str | None = None) -> str:
-    """Return the text of the file, or that of a `new` one, by default of a configuration. Raises `ConfigError`."""
+def current_text(path: Path, new: str = HEADER) -> str:
+    """Return the text of the file, or that of a `new` one. Raises `ConfigError`."""
     with reading(path):
         if path.exists():
             return path.read_text(encoding="utf-8")
-    return HEADER if new is None else new
+    return new
 
 
-def document_of(path: Path, new: str | None = None) -> tomlkit.TOMLDocument:
+def document_of(path: Path, new: str = HEADER) -> tomlkit.TOMLDocument:
     """Return the file, or a `new` one, to be changed. Raises `ConfigError`."""
     try:
         return tomlkit.parse(current_text(path, new))
@@ -252,7 +246,7 @@ def _report_written(args: argparse.Namespace, path: Path, what: str) -> None:
 async def _trust(args: argparse.Namespace) -> None:
     """Trust `./config.toml`, or with `-i` an `identity.toml`, with the values that it has now."""
     file, allowed = _trust_file(args)
-    names = [f"  {name} = {_toml(value)}" for name, value in without_keys(allowed).items()]
+    names = [f"  {name} = {as_toml(value)}" for name, value in without_keys(allowed).items()]
     text = "\n".join([f"{file} may now set:", *names])
     message = text if names else f"{file} needs no trust: it sets nothing that requires it"
     say_result(args, {"file": str(file.resolve()), "allowed": without_keys(allowed)}, message)
@@ -280,15 +274,15 @@ def _lines(table: dict[str, Any], prefix: str = "") -> list[str]:
         if isinstance(value, dict) and value:
             lines += _lines(value, f"{name}.")
         else:
-            lines.append(f"# {name} is not set" if value is None else f"{name} = {_toml(value)}")
+            lines.append(f"# {name} is not set" if value is None else f"{name} = {as_toml(value)}")
     return lines
 
 
-def _toml(value: Any) -> str:
+def as_toml(value: Any) -> str:
     """Return the value as TOML on one line."""
     if isinstance(value, dict):
         given = {key: each for key, each in value.items() if each is not None}
         return f"{{{', '.join(_lines(given))}}}"
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(_toml, value))}]"
-    return toml_text(value) if isinstance(value, str) else str(value).lower()
+        return f"[{', '.join(map(as_toml, value))}]"
+    return str(tomlkit.item(value).as_string())

@@ -20,7 +20,7 @@ from msgspec import Struct, structs
 from platformdirs import user_config_path
 
 from chatbot.allowed import SettingPath
-from chatbot.cli.config import HEADER, document_of, own_file, set_values, toml_text, write_atomically
+from chatbot.cli.config import HEADER, as_toml, document_of, own_file, set_values, write_atomically
 from chatbot.cli.model_servers import ModelServer, ask_servers
 from chatbot.cli.models import cells, read_key
 from chatbot.cli.output import ask_line, ask_yes_or_no, say, say_json, say_result, say_table, warn
@@ -65,7 +65,7 @@ async def run_init(args: argparse.Namespace) -> None:
     check_name(name or Config().identity)
     wrote = []
     if not file.exists():
-        text = HEADER + _CONFIG.format(identity=toml_text(name), model=toml_text(model))
+        text = HEADER + _CONFIG.format(identity=as_toml(name), model=as_toml(model))
         await asyncio.to_thread(write_atomically, file, text)
         wrote.append(file)
     config = Settings.read(file, environ={})
@@ -73,7 +73,7 @@ async def run_init(args: argparse.Namespace) -> None:
     home = config.folder / outline.identities / (name or outline.identity)
     if not (home / IDENTITY_NAME).exists():
         persona = args.persona or _ask("persona, in one sentence", DEFAULT_PERSONA, may_ask)
-        await asyncio.to_thread(write_atomically, home / IDENTITY_NAME, _IDENTITY.format(persona=toml_text(persona)))
+        await asyncio.to_thread(write_atomically, home / IDENTITY_NAME, _IDENTITY.format(persona=as_toml(persona)))
         wrote.append(home / IDENTITY_NAME)
     await _report_files(args, wrote, (file, home / IDENTITY_NAME), outline=outline, model=model)
 
