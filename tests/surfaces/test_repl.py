@@ -71,6 +71,8 @@ def test_a_conversation_is_left_and_goes_on_where_it_was(start: Start) -> None:
     second = start(replies=["\n".join(["```", *rows, "```", "welcome back"])])
     second.see("continued · I am Sam.*user: I am Sam")
     second.say("me again", r"welcome back.*\$0\.00")
+    second.say("/save  out.txt  code", "wrote .*out.txt")
+    assert Path("out.txt").read_text(encoding="utf-8").split() == rows
     assert [role for role, _ in _said()] == ["user", "assistant"] * 2
     ok("sessions", "delete", session_id[1], "--yes", "--with-memory")
     second.say("and now?", "this session was deleted elsewhere.*a new session")

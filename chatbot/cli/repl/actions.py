@@ -217,7 +217,7 @@ class MemorySlash(Slash):
         Matches of a text are listed, to choose by number. `/memory restore ID` restores one; `/memory purge ID`
         deletes it permanently.
         """
-        which = resolve_number(require(text, "/forget TEXT or ID"), list(self._found))
+        which = resolve_number(require(text, "/forget TEXT or ID"), self._found)
         await self._run("forget_memory", ids=[which])
 
     async def do_people(self, text: str) -> None:
@@ -230,7 +230,7 @@ class MemorySlash(Slash):
         if verb == "add":
             await self._run("add_task", title=require(rest.strip(), "/tasks add TITLE"))
         elif verb == "done":
-            one = resolve_number(require(rest.strip(), "/tasks done NUMBER"), list(self._tasks))
+            one = resolve_number(require(rest.strip(), "/tasks done NUMBER"), self._tasks)
             await self._run("finish_task", task_id=one)
         elif verb:
             raise InvalidValue("usage: /tasks, /tasks add TITLE, or /tasks done NUMBER")
@@ -246,7 +246,7 @@ class MemorySlash(Slash):
 
     async def do_history(self, which: str) -> None:
         """Show the versions and events of a memory: /history ID, or a number in /recall."""
-        await self._run("get_history", observation_id=resolve_number(require(which, "/history ID"), list(self._found)))
+        await self._run("get_history", observation_id=resolve_number(require(which, "/history ID"), self._found))
 
     async def _run(self, operation: str, **asked: object) -> None:
         """Run an operation as `chatbot memory` does, and show its result."""
@@ -286,10 +286,9 @@ class ReplySlash(Slash):
 
     async def do_save(self, text: str) -> None:
         """Write the last reply to a new file: /save FILE, or /save FILE code for its last block of code."""
-        name, _, what = require("" if text == _CODE else text, "/save FILE, or /save FILE code").rpartition(" ")
-        only_code = bool(name) and what == _CODE
-        reply = await self._reply(only_code=only_code)
-        path = await asyncio.to_thread(_create, name if only_code else text, f"{reply}\n".encode())
+        name = require("" if text == _CODE else text, "/save FILE, or /save FILE code").removesuffix(f" {_CODE}")
+        reply = await self._reply(only_code=name != text)
+        path = await asyncio.to_thread(_create, name.rstrip(), f"{reply}\n".encode())
         self._screen.say(f"wrote {path}", "dim")
 
     async def _reply(self, *, only_code: bool) -> str:

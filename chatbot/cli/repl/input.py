@@ -78,7 +78,7 @@ class Slash:
         return self.session
 
 
-def resolve_number(text: str, listed: list[str]) -> str:
+def resolve_number(text: str, listed: Sequence[str]) -> str:
     """Return the id with that number in the list that was shown last; any other text unchanged."""
     return listed[int(text) - 1] if text.isdecimal() and 0 < int(text) <= len(listed) else text
 
