@@ -42,31 +42,25 @@ _DAYS_TO_GATHER = (7, 30)
 """Bounds of the days that rows are collected before erasing, which rewrites the journal."""
 
 Removal = Literal["archive", "delete"]
-RESTING: tuple[Status, ...] = ("archived", "superseded", "compressed", "expired")
 Part = Literal["", "consolidation", "compression"]
 """Part of maintenance: empty for all, only changes of strength, or only merging, retention and erasing."""
 
 
-def removals(rule: RetentionSettings) -> Iterator[tuple[Removal, float, tuple[Status, ...]]]:
+def _removals(rule: RetentionSettings) -> Iterator[tuple[Removal, float, tuple[Status, ...]]]:
     """Yield the removals that a rule asks for, each with the days before it and the statuses of its rows."""
     if rule.delete_after_days:
-        yield "delete", rule.delete_after_days, ("active", *RESTING)
+        yield "delete", rule.delete_after_days, ("active", "archived", "superseded", "compressed", "expired")
     if rule.archive_after_days:
         yield "archive", rule.archive_after_days, ("active",)
 
 
-def covered_types(rule: RetentionSettings) -> tuple[Type, ...]:
-    """Return the types of rows that a rule covers."""
+def _covered_types(rule: RetentionSettings) -> tuple[Type, ...]:
     return rule.types or tuple(each for each in TYPES if each not in PROTECTED_TYPES)
-
-
-def _covers_all(rule: RetentionSettings) -> bool:
-    return rule.agent is None and rule.namespace is None
 
 
 def _covers(rule: RetentionSettings, row: Observation) -> bool:
     is_theirs = rule.agent in {None, row.agent_id} and rule.namespace in {None, row.namespace}
-    return is_theirs and row.type in covered_types(rule)
+    return is_theirs and row.type in _covered_types(rule)
 
 
 def policy_of_part(policy: MaintenanceSettings, part: Part) -> MaintenanceSettings:
@@ -74,25 +68,6 @@ def policy_of_part(policy: MaintenanceSettings, part: Part) -> MaintenanceSettin
     if part == "consolidation":
         return replace(policy, similarity=0, summarize_after_days=0, max_per_session=0, erase_after_days=0, rules=())
     return replace(policy, decay_per_day=0) if part == "compression" else policy
-
-
-def types_of(policy: MaintenanceSettings, rule: RetentionSettings) -> tuple[Type, ...]:
-    """Return the types that a rule can apply to: those that no earlier rule covers completely."""
-    whole = filter(_covers_all, _before(policy, rule))
-    taken = {each for other in whole for each in covered_types(other)}
-    return tuple(each for each in covered_types(rule) if each not in taken)
-
-
-def exceptions(policy: MaintenanceSettings, rule: RetentionSettings) -> list[RetentionSettings]:
-    """Return the earlier rules that cover some of the rows of a rule's types."""
-    types = set(types_of(policy, rule))
-    return [
-        other for other in _before(policy, rule) if not (_covers_all(other) or types.isdisjoint(covered_types(other)))
-    ]
-
-
-def _before(policy: MaintenanceSettings, rule: RetentionSettings) -> Iterable[RetentionSettings]:
-    return takewhile(lambda other: other is not rule, policy.rules)
 
 
 Kind = Literal["consolidate", "archive", "delete", "compress", "summarize", "erase"]
@@ -111,7 +86,7 @@ class RowChange(Struct, frozen=True):
 PlannedChange = tuple[RowChange, Event]
 
 
-def overdue(rows: Iterable[RowState], removal: Removal, days: float) -> list[RowChange]:
+def _overdue(rows: Iterable[RowState], removal: Removal, days: float) -> list[RowChange]:
     """Return the changes that are due for rows that were untouched for `days`."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for row in rows:
@@ -119,7 +94,7 @@ def overdue(rows: Iterable[RowState], removal: Removal, days: float) -> list[Row
     return [RowChange(removal, tuple(ids), why) for why, ids in found.items()]
 
 
-def over_caps(rows: Sequence[Observation], policy: MaintenanceSettings) -> list[RowChange]:
+def _over_caps(rows: Sequence[Observation], policy: MaintenanceSettings) -> list[RowChange]:
     """Return the changes that archive the surplus of these active rows, by the caps of rules and of sessions.
 
     A rule's cap applies to each namespace separately: one user's rows never displace another's.
@@ -159,14 +134,14 @@ class MaintenanceReport(Struct, frozen=True, kw_only=True):
     seconds: float = 0.0
     changes: tuple[RowChange, ...] = ()
 
-    def counts(self) -> Mapping[str, int]:
+    def counts(self) -> dict[str, int]:
         """Return the number of rows by kind of change."""
         return {kind: sum(len(each.ids) for each in self.changes if each.kind == kind) for kind in KINDS}
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as JSON values."""
         changes = [asdict(each) | {"ids": list(each.ids), "count": len(each.ids)} for each in self.changes]
-        return asdict(self) | {"seconds": round(self.seconds, 4), "counts": dict(self.counts()), "changes": changes}
+        return asdict(self) | {"seconds": round(self.seconds, 4), "counts": self.counts(), "changes": changes}
 
 
 class Run:
@@ -279,26 +254,32 @@ class Run:
         )
 
     async def _retire(self, rule: RetentionSettings) -> None:
-        for removal, days, statuses in removals(rule):
+        for removal, days, statuses in _removals(rule):
             rows = await self._untouched_rows(days, rule, statuses)
-            await self._carry_out(removal, overdue([row for row in rows if row.id not in self._gone], removal, days))
+            await self._carry_out(removal, _overdue([row for row in rows if row.id not in self._gone], removal, days))
 
     async def _untouched_rows(
         self, days: float, rule: RetentionSettings, statuses: tuple[Status, ...]
     ) -> list[RowState]:
-        policy = self._policy
-        if not (types := types_of(policy, rule)):
+        """Return the rows that the rule applies to: of those that several rules cover, the first rule has all."""
+        earlier = list(takewhile(lambda other: other is not rule, self._policy.rules))
+        whole = [other for other in earlier if other.agent is None and other.namespace is None]
+        taken = {each for other in whole for each in _covered_types(other)}
+        types = tuple(each for each in _covered_types(rule) if each not in taken)
+        if not types:
             return []
         wanted = Filter(statuses=statuses, types=types, agent_id=rule.agent, quiet_since=self._days_ago(days))
         rows = {row.id: row for row in await self._states(wanted) if rule.namespace in {None, row.namespace}}
-        for other in exceptions(policy, rule) if rows else ():
-            for row in await self._states(replace(wanted, types=covered_types(other), agent_id=other.agent)):
+        for other in earlier if rows else ():
+            shared = tuple(each for each in _covered_types(other) if each in types)
+            others = replace(wanted, types=shared, agent_id=other.agent)
+            for row in await self._states(others) if shared else ():
                 if other.namespace in {None, row.namespace}:
                     rows.pop(row.id, None)
         return list(rows.values())
 
     async def _archive_surplus(self, rows: Sequence[Observation]) -> None:
-        await self._carry_out("archive", over_caps(rows, self._policy))
+        await self._carry_out("archive", _over_caps(rows, self._policy))
 
     async def _carry_out(self, removal: Removal, changes: Iterable[RowChange]) -> None:
         now = self._view.now
