@@ -286,10 +286,9 @@ def chain_of(
 
 
 def _check_whole(event: Event) -> None:
-    needs = {"add": event.row, "triple": event.triple, "supersede": event.by, "compress": event.by}
-    if event.kind in needs and needs[event.kind] is None:
-        missing = {"add": "row", "triple": "triple"}.get(event.kind, "by")
-        raise InvalidValue(f"event {event.kind!r}: missing field {missing!r}")
+    needed = {"add": "row", "triple": "triple", "supersede": "by", "compress": "by"}.get(event.kind)
+    if needed and getattr(event, needed) is None:
+        raise InvalidValue(f"event {event.kind!r}: missing field {needed!r}")
     if event.kind not in {"add", "triple"} and not event.ids:
         raise InvalidValue(f"event {event.kind!r}: missing ids")
 

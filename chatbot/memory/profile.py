@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct, structs
 
@@ -42,7 +42,6 @@ from chatbot.stores.text.redaction import redact
 LONGEST_KEY = 60
 PROPOSED = "proposed line"
 """Kind of a value that a tool proposes; it is valid once the person accepts it."""
-_BY_PERSON, _BY_MODEL = "person", "model"
 _SPOKEN = frozenset({"chat", "agent", "user"})
 """Sources of exchanges in which the person speaks; statements from others are only proposed."""
 ONLY_PROPOSED = "only proposed: it is valid once the person accepts it"
@@ -100,7 +99,7 @@ class Profiles(MemoryWrites):
         if kinds := stated.secrets:
             raise InvalidValue(f"{key!r:.80} would hold a secret ({', '.join(kinds)}): secrets are not kept")
         now = scope.clock()
-        return await _write_value(scope, stated, by=_BY_PERSON, said_at=now, since=since, sensitivity=sensitivity)
+        return await _write_value(scope, stated, by="person", said_at=now, since=since, sensitivity=sensitivity)
 
     async def profile_proposals(self) -> list[Observation]:
         """Return the open proposals of tools and imports, newest first."""
@@ -139,7 +138,7 @@ class Profiles(MemoryWrites):
         if not (lines := valid_lines(await self._rows_of(key), self.scope.clock())):
             raise UnknownObservation(f"the key {key!r:.80} has no value now")
         for line in lines:
-            await self.update(line.id, metadata={PINNED: True if pinned else None})
+            await self.update(line.id, metadata={PINNED: pinned or None})
         return [line.id for line in lines]
 
     async def profile_forget(self, key: str) -> list[str]:
@@ -184,7 +183,7 @@ class Profiles(MemoryWrites):
                     continue
                 named.add(each.key)
                 if is_in_words(each.value, said):
-                    done.append(await _write_value(scope, each, by=_BY_MODEL, said_at=said_at, source=source))
+                    done.append(await _write_value(scope, each, by="model", said_at=said_at, source=source))
                 else:
                     done.append(await _propose(scope, each))
         return done
@@ -238,7 +237,7 @@ async def _write_value(
     scope: Scope,
     stated: ProfileValue,
     *,
-    by: str,
+    by: Literal["person", "model"],
     said_at: datetime,
     since: datetime | None = None,
     source: str | None = None,
@@ -254,7 +253,7 @@ async def _write_value(
         return await _propose(scope, stated, since, sensitivity)
     lines = valid_lines(await line_rows(scope, SENSITIVITIES), now, key=stated.key)
     if same := next((line for line in lines if fold(line.value) == fold(stated.value)), None):
-        return await _repeat(scope, same, stated if by == _BY_PERSON else None, since, sensitivity)
+        return await _repeat(scope, same, stated if by == "person" else None, since, sensitivity)
     replaced = [] if stated.also else lines
     later = next((line for line in replaced if line.said_at > said_at), None)
     held = {"since": format_time(since or said_at), "known": format_time(now), "by": by}

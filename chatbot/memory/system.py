@@ -203,7 +203,8 @@ class MemorySystem(SessionOpening):
         is open to the caller is not checked.
         """
         own = self.caller
-        is_everywhere, within = own.may_cross or (not own.namespace and "curate" in own.rights), f"{own.namespace}/"
+        within = f"{own.namespace}/"
+        is_everywhere = own.may_cross or (not own.namespace and "curate" in own.rights)
         return await self._catalog.find(lambda record: is_everywhere or f"{record.namespace}/".startswith(within))
 
     async def expired_sessions(self) -> list[SessionRecord]:
@@ -292,8 +293,9 @@ class MemorySystem(SessionOpening):
         if not self._upkeep.may_be_due(options, self._clock()):
             return options.skipped("not due")
         report = await self._upkeep.run(self._scope(stores), options)
-        for kind, rows in () if report.dry_run else report.counts().items():
-            count("maintained", rows, change=kind)
+        if not report.dry_run:
+            for kind, rows in report.counts().items():
+                count("maintained", rows, change=kind)
         return report
 
     def unobserved(self) -> Memory | None:

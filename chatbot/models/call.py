@@ -216,9 +216,9 @@ def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> erro
     message = _message(original)
     if "Provider NOT provided" in message or "LiteLLMUnknownProvider" in message:
         return unknown_provider(model)
-    refused = next((each for each in chain if isinstance(each, OSError)), None)
-    if refused is not None:
-        message = f"no connection: {refused.strerror or refused}"
+    unreachable = next((each for each in chain if isinstance(each, OSError)), None)
+    if unreachable is not None:
+        message = f"no connection: {unreachable.strerror or unreachable}"
     if malformed := next((each for each in chain if type(each).__name__ == "ValidationError"), None):
         # Pydantic's message quotes the answer in pieces, in which a key would no longer be recognised.
         message = f"the answer is not a valid {getattr(malformed, 'title', '')}".rstrip()
@@ -226,7 +226,7 @@ def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> erro
     shown = line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}…"
     failure = _kind(original, message)(f"{model}: {shown}")
     failure.retry_after_s = _retry_after(original)
-    failure.status = 0 if refused is not None else getattr(original, "status_code", None)
+    failure.status = 0 if unreachable is not None else getattr(original, "status_code", None)
     codes = (str(getattr(each, "code", None) or "") for each in chain)
     failure.code = next((code for code in codes if code and not code.isdecimal()), "")
     return failure

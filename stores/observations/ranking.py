@@ -70,7 +70,7 @@ class Totals:
         self._norms: Numbers | None = None
         self.seen = [_visible_part(segment, visible, overlay) for segment in segments]
         self.count = sum(each.count for each in self.seen)
-        self.lengths = [sum(parts) for parts in zip([0] * len(FIELDS), *(each.lengths for each in self.seen))]  # noqa: B905
+        self.lengths = [sum(each.lengths[field] for each in self.seen) for field in range(len(FIELDS))]
         for row in overlay:
             self._count(row, visible, overlay)
 

@@ -24,20 +24,9 @@ from chatbot.stores.access import Guard, View
 from chatbot.stores.errors import ClosedResource, InvalidValue, ReadOnlyFolder, StoreError
 from chatbot.stores.log import LinePlace, Log, LogMark, Shelf
 from chatbot.stores.observation import Observation
-from chatbot.stores.observations import search
+from chatbot.stores.observations import lookups, search
 from chatbot.stores.observations.arrays import Arrays, Pieces, pack, put
 from chatbot.stores.observations.log import event_of
-from chatbot.stores.observations.lookups import (
-    COLUMNS,
-    Ids,
-    Labels,
-    LabelTexts,
-    column_names,
-    numbers_in,
-    sees_of,
-    without_hidden_ids,
-)
-from chatbot.stores.observations.search import TextSearch
 from chatbot.stores.observations.table import Table
 from chatbot.stores.query import Progress
 from chatbot.stores.row_events import STATUS_AFTER, Event, apply, check_fields, counts_in, implied_events, strength_in
@@ -59,14 +48,14 @@ def _snapshots(shelf: Shelf) -> Pieces[tuple[Table, LogMark]]:
 def dump(table: Table, mark: LogMark) -> tuple[bytes, str]:
     """Return the table and its position in the log as a file, and its digest."""
     about = {
-        "columns": column_names(),
+        "columns": lookups.column_names(),
         "classes": [[status, *guard] for status, guard in table.classes],
         "lines": [table.lines, table.use_lines],
         "position": [mark.inode, mark.size, mark.digest],
     }
     labels = table.labels.as_texts()
     parts = {
-        **{name: getattr(table, name).tobytes() for name in COLUMNS},
+        **{name: getattr(table, name).tobytes() for name in lookups.COLUMNS},
         "ids": "".join(table.ids).encode(),
         "gone": array("I", sorted(table.ids.gone)).tobytes(),
         "twin_keys": bytes(table.twin_keys),
@@ -86,15 +75,16 @@ def dump(table: Table, mark: LogMark) -> tuple[bytes, str]:
 
 def _table_of(arrays: Arrays) -> Table:
     about, parts = arrays
-    if about["columns"] != column_names():
+    if about["columns"] != lookups.column_names():
         raise ValueError("it has other columns")
     table = Table(parts)
-    table.ids = Ids(str(parts["ids"], "ascii"), numbers_in("I", parts["gone"]))
+    table.ids = lookups.Ids(str(parts["ids"], "ascii"), lookups.numbers_in("I", parts["gone"]))
     table.classes = [(status, Guard(*guard)) for status, *guard in about["classes"]]
     table.lines, table.use_lines = about["lines"]
     table.retracted = set(json.loads(bytes(parts["retracted"])))
-    ends, row_ends = numbers_in("I", parts["label_ends"]), numbers_in("I", parts["holder_ends"])
-    table.labels = Labels(LabelTexts(str(parts["labels"], "utf-8"), ends, parts["holders"], row_ends).all())
+    ends, row_ends = lookups.numbers_in("I", parts["label_ends"]), lookups.numbers_in("I", parts["holder_ends"])
+    texts = lookups.LabelTexts(str(parts["labels"], "utf-8"), ends, parts["holders"], row_ends)
+    table.labels = lookups.Labels(texts.all())
     return table
 
 
@@ -126,7 +116,7 @@ class Replica:
         self._is_closed = False
         self._snapshot_lines = 0
         self._known_vectors: Vectors | None = None
-        self.search = TextSearch(
+        self.search = search.TextSearch(
             shelf(search.NAME), self.lock, lambda: self.table.texts, self.each_row, log.is_replaced
         )
 
@@ -190,7 +180,7 @@ class Replica:
             return []
         sees = self.sees_of(view)
         self._fetch(numbers)
-        return [without_hidden_ids(self.row(number), sees) for number in numbers]
+        return [lookups.without_hidden_ids(self.row(number), sees) for number in numbers]
 
     def each_row(self, numbers: Sequence[int]) -> list[Observation]:
         """Return the observations as they are now, without keeping them: reading all would evict those in use."""
@@ -204,7 +194,7 @@ class Replica:
 
     def sees_of(self, view: View) -> Callable[[str], bool]:
         """Return a test for ids that the caller may know."""
-        return sees_of(view, self._guard_of)
+        return lookups.sees_of(view, self._guard_of)
 
     def row(self, number: int) -> Observation:
         """Return the observation as it is now."""

@@ -383,9 +383,8 @@ class Table:
 
     def fold_triple(self, event: Event) -> None:
         """Add or retract a fact."""
-        fact = event.triple
-        known = None if fact is None or fact.id in self.retracted else self.triples.get(fact.id)
-        if fact is not None:
+        if (fact := event.triple) is not None:
+            known = None if fact.id in self.retracted else self.triples.get(fact.id)
             if known is not None and fact.count < known.count:  # restated less often by another machine
                 fact = replace(known, project=fact.project)
             self.triples[fact.id] = fact
