@@ -86,9 +86,11 @@ def set_text(path: Path, key: str, text: str) -> None:
     """Set one value as typed: a TOML value if that is valid for the setting, else text. Raises `ConfigError`."""
     place = parse_key(key)
     try:
-        set_values(path, {place: tomllib.loads(f"value = {text}")["value"]})
-    except (tomllib.TOMLDecodeError, RecursionError):
-        set_values(path, {place: text})
+        [value] = tomllib.loads(f"value = {text}").values()
+    except (ValueError, RecursionError):  # no value, or more than one line
+        value = text
+    try:
+        set_values(path, {place: value})
     except ConfigError:
         with suppress(ConfigError):  # the first error is about the value as typed
             set_values(path, {place: text})

@@ -184,6 +184,7 @@ def test_a_setting_is_set_with_comments_kept_and_nothing_invalid_is_written() ->
     for key, value in (
         ("model.nam", "x"),
         ("model.temperature", "9"),
+        ("model.max_output_tokens", "78\nseed = 1"),
         ("agents.chat.memory", '["nowhere"]'),
         ("a b", "1"),
         ("#x", "1"),
