@@ -114,6 +114,7 @@ class SessionIndex:
 
     def fold_if_small(self) -> None:
         """Bring `sessions.json` up to date for people who read it, if that is cheap; called on closing."""
+        self.has_changed = False
         with locked(self._home) as folder:
             journal, index = folder.stamp(JOURNAL_NAME), folder.stamp(NAME)
             if journal and journal.size + (index.size if index else 0) < _LARGEST_FOLD_AT_CLOSE:

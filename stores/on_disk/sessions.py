@@ -181,7 +181,6 @@ class FolderSessions(Sessions):
         """Fold a small index into one file; a failure is logged, not raised."""
         if self.is_tidy:
             return
-        self.index.has_changed = False
         try:
             self.index.fold_if_small()
         except StoreError as error:
