@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from operator import attrgetter
@@ -209,7 +209,7 @@ class Observation(Content[tuple[str, ...]], Row):
         """Return all its texts, each on lines of its own."""
         return "\n".join(self.said())
 
-    def said(self) -> Iterable[str]:
+    def said(self) -> list[str]:
         """Return its texts that are not empty."""
         said: list[str] = []
         for value in _spoken(self):
@@ -225,7 +225,7 @@ class Observation(Content[tuple[str, ...]], Row):
 
     def as_note(self) -> tuple[str, str]:
         """Return the heading and the text of its section in a Markdown file."""
-        said = [*self.said()]
+        said = self.said()
         title = self.title or "".join(said[:1])[:_HEADING]
         about = ", ".join((self.type, format_time(self.created_at)[:10], *self.tags))
         body = "".join(f"\n{text}\n".replace("\n#", "\n\\#") for text in said if text != title)  # `#` starts a note

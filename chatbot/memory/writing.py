@@ -28,7 +28,7 @@ from chatbot.stores.errors import (
 )
 from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth, check_key
 from chatbot.stores.loops import to_its_end
-from chatbot.stores.observation import KIND, OF_SESSION, OWN_KEY, TYPES, Content, Observation, Triple, Type
+from chatbot.stores.observation import GUARDED, KIND, OF_SESSION, OWN_KEY, TYPES, Content, Observation, Triple, Type
 from chatbot.stores.query import EVERY, FactFilter, Filter, status_now
 from chatbot.stores.records import check_time, check_type, chunks, format_time, parse_time
 from chatbot.stores.row_events import Event, Kind
@@ -49,7 +49,6 @@ _BY_HAND = frozenset({"user", "tool"})
 """Sources of rows that are checked for a warning to the user."""
 _LOOKED_AT = 4_000
 """Characters of a memory that are checked for a warning."""
-_GUARDED = frozenset({"visibility", "sensitivity", "min_clearance"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False, eq=False)
@@ -144,7 +143,7 @@ class MemoryWrites(ScopedOperations):
             changes["expires_at"] = format_time(expires)
         event = Event(kind="update", at=scope.clock(), ids=(observation_id,), fields=changes, who=scope.agent_id)
         [outcome] = await scope.commit(event)
-        if not _GUARDED.isdisjoint(changes):
+        if not changes.keys().isdisjoint(GUARDED):
             rows = await scope.store.get(scope.write_view(SENSITIVITIES), [observation_id], current=False)
             if too_loose := [
                 fact.id for fact in await changes_of_topic(scope, rows) if not is_as_strict(fact, rows[0])
