@@ -93,11 +93,6 @@ def test_a_link_that_stays_inside_is_followed_one_that_leaves_is_not(folder: Pat
         path_inside(folder, "leaves")
 
 
-def test_a_missing_folder_is_named(tmp_path: Path) -> None:
-    with pytest.raises(MissingFolder, match="nowhere"), opened(tmp_path / "nowhere"):
-        pass
-
-
 def test_replacing_sweeps_what_a_killed_writer_left(folder: Path) -> None:
     stray = folder / ".kv.json.123-abcd.tmp"
     stray.write_bytes(b"half")
