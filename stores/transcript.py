@@ -35,11 +35,14 @@ logger = logging.getLogger(__name__)
 _TIME = rb"[1-9]\d{3}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])T(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d(?:\.\d{1,6})?Z"
 _ROLE = ROLE.pattern.encode()
 _MARK = b"### "
+_BOM = codecs.BOM_UTF8
 _REST = rb"(" + _ROLE + rb") \xe2\x80\x94 (" + _TIME + rb")"
 _LENGTH = rb"(?: \((\d{1,12}) bytes\))?"
-_BEGINNING = _MARK + _REST
-_HEADER = re.compile(_MARK + rb"(?<![^\n]" + _MARK + rb")" + _REST + _LENGTH + rb"[ \t]*(\r?)$", re.MULTILINE)
-"""A header at the beginning of a line. Starting with the mark, and not with ^, makes the search four times faster."""
+_BEGINNING = b"(?:" + _BOM + b")?" + _MARK + _REST
+_AT_LINE_START = rb"(?:(?<![^\n]" + _MARK + rb")|(?<=\A" + _BOM + _MARK + rb"))"
+_HEADER = re.compile(_MARK + _AT_LINE_START + _REST + _LENGTH + rb"[ \t]*(\r?)$", re.MULTILINE)
+"""A header at the beginning of a line, also after a byte order mark, which an editor may add at the beginning of the
+file. Starting with the mark, and not with ^, makes the search four times faster."""
 _LOOKALIKE = re.compile(rb"^\\*" + _BEGINNING, re.MULTILINE)
 _ESCAPED = re.compile(rb"^\\(\\*" + _BEGINNING + rb")", re.MULTILINE)
 _TORN_HEADER = re.compile(
@@ -266,7 +269,7 @@ class TranscriptFile:
                 if not may_wait:
                     return None
                 data = _read_steady(folder, offset)
-            part = data[data.find(b"\n") + 1 if offset else 0 :]  # the rest of a cut line could look like a header
+            part = data[data.find(b"\n") if offset else 0 :]  # the rest of a cut line could look like a header
             found = blocks(part, last=n)
             if len(found) < n and offset:
                 if reach >= LONGEST_ENTRY and not _HEADER.search(data[:LONGEST_ENTRY]):

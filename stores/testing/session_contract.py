@@ -59,6 +59,7 @@ HARD_TEXTS = [
     "\x0b \x0c \x1c \x85 \u2028 \u2029 are no line ends here",
     "東京タワー 🦜 é̂ \u202e right to left",
     "\ufeffbyte order mark",
+    "\ufeff### user — 2026-01-02T03:04:05Z",
     "nul \0 inside",
     '{"json": "looks like kv.json"}',
     "x" * 100_000,

@@ -164,6 +164,7 @@ def test_a_file_converted_to_dos_line_ends_reads_the_same() -> None:
         ("### user — 2026-01-02T03:04:05Z\nno blank line\n", ["no blank line"]),
         ("### user — 2026-01-02T03:04:05Z\n\nno end", ["no end"]),
         ("### user — 2026-01-02T03:04:05Z", [""]),
+        ("\ufeff### user — 2026-01-02T03:04:05Z\n\na byte order mark\n\n", ["a byte order mark"]),
         ("# My notes\n\n### user — 2026-01-02T03:04:05Z\n\nhi\n\n", ["hi"]),
         ("### user — 2026-02-30T03:04:05Z\n\nthe 30th of February\n\n", ["the 30th of February"]),
         ("### user — 2026-01-02T03:04:05.5Z  \n\nhalf a second, two spaces\n\n", ["half a second, two spaces"]),
