@@ -82,7 +82,7 @@ def persona_folder() -> Path:
 
 def _read_persona(path: Path) -> Persona:
     try:
-        with path.open(encoding="utf-8") as file:
+        with path.open(encoding="utf-8-sig") as file:
             whole = file.read(_LARGEST_PERSONA + 1)
     except OSError as error:
         why = f"it cannot be read: {error.strerror}"

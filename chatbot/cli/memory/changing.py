@@ -270,7 +270,7 @@ def _read_text(name: str) -> str:
                 data = file.read(_LONGEST + 1)
         if len(data) > _LONGEST:
             raise InvalidValue(f"{name} is longer than {_LONGEST:,} bytes: split it")
-        text = data.decode()
+        text = data.decode("utf-8-sig")
     except OSError as error:
         raise InvalidValue(f"{name} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -41,6 +41,6 @@ def _edit(text: str, suffix: str) -> str:
         if done.returncode:
             raise InvalidValue(f"the editor ended with {done.returncode}: nothing was changed")
         try:
-            return file.read_text(encoding="utf-8").removesuffix("\n")
+            return file.read_text(encoding="utf-8-sig").removesuffix("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidValue("the editor's text cannot be read as UTF-8: nothing was changed") from error
