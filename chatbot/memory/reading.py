@@ -136,7 +136,7 @@ class MemoryReads(ScopedOperations):
 
     @takes(Search, _NO_FILTER)
     async def search(self, asked: Search) -> list[Hit]:
-        """Return the memories about `text`, best first; without a text, or with stop words only, the newest.
+        """Return the memories about `text`, best first; without a text, or by words with stop words only, the newest.
 
         The other parameters are those of `Search` and of `Filter`. Hits count as used unless `count_use` is false or
         the search is as of a time.
@@ -160,11 +160,8 @@ class MemoryReads(ScopedOperations):
         view, texts = scope.view(asked.sensitivities), list_of(asked.texts, "the question")
         limit, offset = query.check_limit(asked.limit) or DEFAULT_LIMIT, query.check_limit(asked.offset)
         filtered, past = await recall.as_of(scope, view, await self._filter(asked), asked)
-        vectors = (
-            await meaning.vectors_of(scope.meaning, [[text] for text in texts])
-            if scope.meaning
-            else [[] for _ in texts]
-        )
+        lists = [[text] for text in texts]
+        vectors = await meaning.vectors_of(scope.meaning, lists) if scope.meaning else [[] for _ in texts]
         answers = []
         for text, vector in zip(texts, vectors, strict=True):
             found = await recall.rows_about(
@@ -177,6 +174,7 @@ class MemoryReads(ScopedOperations):
                 past=past,
                 reach=query.EVERY if asked.known_at else offset + limit,
                 vectors=vector,
+                literal=True,
             )
             # without rows that are only next to a matching one
             answering = [each for each in found if each.match.score > 0 or each.dated or (each.meaning or 0) >= _ALIKE]
@@ -243,8 +241,7 @@ class MemoryReads(ScopedOperations):
 
     async def row(self, observation_id: str, *, sensitivities: Sensitivities = PUBLIC) -> Observation:
         """Return an observation in full, whatever its status; not counted as use. Raises `UnknownObservation`."""
-        scope = self.scope
-        rows = await scope.store.get(scope.view(sensitivities), [observation_id], current=False)
+        rows = await self.scope.store.get(self.scope.view(sensitivities), [observation_id], current=False)
         if not rows:
             raise errors.UnknownObservation.of([observation_id])
         return rows[0]
@@ -303,13 +300,11 @@ class MemoryReads(ScopedOperations):
 
     async def stats(self, *, sensitivities: Sensitivities = PUBLIC) -> query.Stats:
         """Return the number of memories by status, type and visibility, and their size on disk."""
-        scope = self.scope
-        return await scope.store.stats(scope.view(sensitivities))
+        return await self.scope.store.stats(self.scope.view(sensitivities))
 
     async def vector_stats(self, *, sensitivities: Sensitivities = PUBLIC) -> query.VectorStats:
         """Return the vectors' model, and how many rows have one. Raises `UnsupportedOperation` without vectors."""
-        scope = self.scope
-        return await scope.store.vector_stats(scope.view(sensitivities))
+        return await self.scope.store.vector_stats(self.scope.view(sensitivities))
 
     async def reindex(self, progress: query.Progress | None = None) -> int:
         """Rebuild the store's caches; return how many observations the caller may see."""
@@ -332,8 +327,7 @@ class MemoryReads(ScopedOperations):
     @takes(ReadOptions, _NO_FILTER)
     async def every(self, asked: ReadOptions) -> list[Observation]:
         """Return all matching rows, newest first, without a limit; the parameters are those of `Filter`."""
-        scope = self.scope
-        return await scope.rows(await self._filter(asked), view=scope.view(asked.sensitivities))
+        return await self.scope.rows(await self._filter(asked), view=self.scope.view(asked.sensitivities))
 
     async def _filter(self, asked: query.RowFilter) -> query.Filter:
         """Return the plain `Filter`, with all names of the wanted people, and all known paths of the wanted files."""

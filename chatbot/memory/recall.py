@@ -17,6 +17,7 @@ from chatbot.memory.meaning import is_only_questions, split_questions, vectors_o
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
 from chatbot.memory.scoring import (
+    ALONE,
     ROOM,
     RowScore,
     ScoringProfile,
@@ -202,14 +203,18 @@ async def rows_about(
     reach: int = 0,
     vectors: Sequence[Vector] | None = None,
     asks: bool = False,
+    literal: bool = False,
 ) -> list[RowScore]:
-    """Return rows about the last of `texts` and, with less weight, the earlier ones; without words, the newest rows.
+    """Return rows about the last of `texts` and, with less weight, the earlier ones; without any, the newest rows.
 
     They include those of `past`, which no index has. `limit` is the number of newest rows, and `reach` the minimum of
     matching rows to consider. `vectors` are those of the last text, if they are known; for `asks` see `vectors_of`.
+    With `literal`, rows that hold the word of a text of one word come first.
     """
     last, dates, earlier = _question_terms(texts, view)
-    if not (last or dates or earlier):
+    if vectors is None and scope.meaning is not None:
+        (vectors,) = await vectors_of(scope.meaning, [texts], asks=asks)
+    if not (last or dates or earlier or vectors):
         rows = await scope.rows(wanted, view=view, order="updated", limit=max(limit, 1))
         newest = {row.id: Match.of(row) for row in (*rows, *past.values())}
         return score_rows(Candidates(newest), scope.environment.options.profiles["recent"], view.now)
@@ -221,11 +226,11 @@ async def rows_about(
         limit=max(reach, RESCORED),
         without=scope.asked_row(),
     )
-    if vectors is None and scope.meaning is not None:
-        (vectors,) = await vectors_of(scope.meaning, [texts], asks=asks)
     found = await _candidates(scope, view, question, wanted, vectors or ())
     has_gaps = scope.meaning is not None and scope.meaning.has_gaps
-    current = score_rows(found, profile, view.now, unknown=_unknown(found, question.limit, has_gaps=has_gaps))
+    unknown = _unknown(found, question.limit, has_gaps=has_gaps)
+    alone = ALONE if literal and len(last) + len(dates) + len(earlier) == 1 else 0.0
+    current = score_rows(found, profile, view.now, unknown=unknown, alone=alone)
     return sorted((*current, *_scored_past(past, texts[-1], profile, view.now)), key=lambda row: -row.score)
 
 
