@@ -48,8 +48,8 @@ _QUERY_TIMEOUT_S = 5.0
 """Longest wait for a remote embedder; a local one may take `_LOCAL_TIMEOUT_S`, as it is only slow while the machine is
 busy or the model is being loaded."""
 _LOCAL_TIMEOUT_S = 30.0
-_GAPS, _GAPS_S = 16, 5.0
-"""Rows without a vector that a search embeds first with a local embedder, and the most seconds for it."""
+_GAPS = 16
+"""Rows without a vector that a search embeds first with a local embedder."""
 
 _MOST_ASKED = 64
 _MOST_COMPARED = 250
@@ -78,6 +78,8 @@ class Meaning(AsyncResource):
 
     pause_s = 60.0
     """Seconds after a failure in which only words are searched."""
+    gaps_s = 5.0
+    """Most seconds that a search takes to embed missing rows first."""
     closing_s = 30.0
     """Seconds that closing may continue to embed what this process wrote."""
 
@@ -104,7 +106,8 @@ class Meaning(AsyncResource):
         self._asking = 0
         self._asked_before: dict[str, list[Vector]] = {}
         """Vectors of recent questions: standing questions are repeated often."""
-        self._has_gaps = True
+        self.has_gaps = True
+        """True if rows may have no vector yet."""
         self._has_written = False
         self._beginning = threading.Lock()
         self._filling = LoopsLock()
@@ -121,7 +124,7 @@ class Meaning(AsyncResource):
         while most is None or done < most:
             rows = await self._rows_without_vector(self._embedder.batch if most is None else most - done)
             if stuck.issuperset(row.id for row in rows):
-                self._has_gaps = False  # not before: a question must not miss what is being embedded
+                self.has_gaps = False  # not before: a question must not miss what is being embedded
                 break
             kept = await self._embed_rows(rows)
             done += kept
@@ -137,7 +140,7 @@ class Meaning(AsyncResource):
             with suppress(OtherEmbedder):
                 return await self._embed_gaps(progress)
         await self._store.forget_vectors()
-        self._has_gaps = True
+        self.has_gaps = True
         return await self._embed_gaps(progress)
 
     async def _embed_gaps(self, progress: Progress | None) -> int:
@@ -153,7 +156,7 @@ class Meaning(AsyncResource):
 
     def embed_soon(self) -> None:
         """Start embedding missing rows in the background, unless it is running. Never raises."""
-        self._has_gaps = self._has_written = True
+        self.has_gaps = self._has_written = True
         with self._beginning:
             if not self.is_under_way and not self._is_paused():
                 self._under_way = asyncio.create_task(self._embed_quietly())
@@ -217,11 +220,6 @@ class Meaning(AsyncResource):
     async def _judge_batch(self, texts: Sequence[str]) -> list[Judgement | None]:
         judged: list[Judgement | None] = [*await self._embedder.judge(texts)]
         return judged or [None for _ in texts]
-
-    @property
-    def has_gaps(self) -> bool:
-        """True if rows may have no vector yet."""
-        return self._has_gaps
 
     @property
     def scale(self) -> float:
@@ -336,11 +334,13 @@ class Meaning(AsyncResource):
         """Embed questions, after a few missing rows; the background waits meanwhile."""
         self._asking += 1
         try:
-            if self._has_gaps and not self._embedder.sends_away:
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_GAPS_S), self._filling:
-                        if self._has_gaps:  # no other question has filled them meanwhile
+            if self.has_gaps and not self._embedder.sends_away:
+                try:
+                    async with asyncio.timeout(self.gaps_s), self._filling:
+                        if self.has_gaps:  # no other question has filled them meanwhile
                             await self.embed_missing(most=_GAPS)
+                except TimeoutError:
+                    self._report("some memories are not embedded yet: for now only words find them")
             known = self._asked_before  # other questions may replace it meanwhile
             new = [text for text in texts if text not in known]
             work = self._in_batches(new, lambda some: self._bill_call(self._embedder.embed_questions(some), len(some)))

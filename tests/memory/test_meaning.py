@@ -200,6 +200,7 @@ async def test_a_question_waits_for_no_row_that_others_embed_and_finds_it(store:
     await store.commit(OWNER, adding(note(0, "aaa")))
     embedder.gate.clear()
     async with asyncio.timeout(PATIENCE_S), Meaning(embedder, store) as meaning:
+        meaning.closing_s = 0.01
         meaning.embed_soon()
         await embedder.asked.wait()
         embedder.gate = asyncio.Event()
@@ -271,10 +272,13 @@ async def test_a_vector_that_is_not_finite_is_refused_reported_and_asked_for_aga
 async def test_an_embedder_that_is_slow_does_not_hold_up_an_answer(store: ObservationStore) -> None:
     embedder, told = LetterEmbedder(), list[str]()
     embedder.gate.clear()
+    await store.commit(OWNER, adding(note(0, "aaa")))
     async with asyncio.timeout(PATIENCE_S), Meaning(embedder, store, notice=told.append) as meaning:
-        meaning.timeout_s = 0.01
+        meaning.timeout_s = meaning.gaps_s = 0.01
         assert await similar(meaning, OWNER, ["a"]) == {}
-    assert told == ["memory is searched only by words, and by meaning again in 60 s: letters: no answer for 0.01 s"]
+    gaps, slow = told
+    assert gaps == "some memories are not embedded yet: for now only words find them"
+    assert slow == "memory is searched only by words, and by meaning again in 60 s: letters: no answer for 0.01 s"
 
 
 async def test_what_an_embedder_loads_before_its_first_call_takes_no_time_of_that_call(store: ObservationStore) -> None:
