@@ -243,7 +243,7 @@ class Chat:
     ) -> None:
         """Append the chosen reply's receipt again, as the last one, and remember the exchange with that reply."""
         receipts = [each for each in await session.receipts_since(asked.at) if each["at"] == format_time(asked.at)]
-        receipt = next((each for each in receipts if each.get("reply_number", 1) == number), None)
+        receipt = next((each for each in reversed(receipts) if each.get("reply_number", 1) == number), None)
         memory, kept = self.memory, None
         if memory is not None and any(each.get("remembered") for each in receipts):
             said = "\n\n".join(content for role, content in reply if role == dialogue.ASSISTANT)

@@ -367,8 +367,8 @@ class ConversationMemory:
         self.earlier = PromptMemory()
         if session is None:
             return
-        receipts, began = await session.receipts_since(since), format_time(since)
-        # Only receipts after that of the turn: if the clock was set back, earlier turns have later times.
+        receipts, began = (await session.receipts_since(since))[::-1], format_time(since)  # newest first
+        # Only those from the turn's own back: if the clock was set back, earlier turns have later times.
         later = [each["at"] for each in dropwhile(lambda each: each["at"] != began, receipts) if each["at"] > began]
         end = min(map(parse_time, later), default=max(self._clock(), since) + timedelta.resolution)
         rows = await memory.every(

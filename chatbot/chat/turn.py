@@ -174,7 +174,7 @@ class Turn:
         self._client = replace(self._client, sent=())  # the transcript has the turn
         self._transcript.resume(entries)
         if self._session is not None:
-            earlier = await self._session.receipts_since(entries[0].at)
+            earlier = reversed(await self._session.receipts_since(entries[0].at))
             self.receipt.remembered = next((each["remembered"] for each in earlier if each.get("remembered")), None)
         answers = (dialogue.tool_result_line(str(each.tool_call_id), each.content) for each in self._client.answers)
         await self._transcript.write(*answers)

@@ -157,24 +157,19 @@ def _best_lines(lines: Iterable[str]) -> list[str]:
 
 
 async def without_forgotten(session: SessionHandle, entries: Sequence[TranscriptEntry]) -> list[TranscriptEntry]:
-    """Return the entries, from the first question on, without exchanges whose rows were forgotten or erased."""
+    """Return the entries, from the first question on, without exchanges whose rows were forgotten or erased.
+
+    Those of archived rows stay.
+    """
     if not entries or not session.supports(ObservationStore):
         return list(entries)
     asked = {format_time(entry.at) for entry in entries if entry.role == "user"}
     remembered = await session.remembered_since(min(entry.at for entry in entries))
-    kept = {each: at for each, at in remembered.items() if at in asked}
-    gone = {kept[each] for each in await _gone(session, kept)}
-    return list(_without(entries, gone))
-
-
-async def _gone(session: SessionHandle, ids: Collection[str]) -> list[str]:
-    """Return the ids whose observations were forgotten or erased; archived ones are kept."""
-    if not ids:
-        return []
+    kept = [(at, each) for at, each in remembered if at in asked]
     scope = session.memory.scope
-    rows = await scope.store.get(scope.view(SENSITIVITIES), list(ids), current=False)
+    rows = await scope.store.get(scope.view(SENSITIVITIES), [each for _, each in kept], current=False) if kept else []
     there = {row.id for row in rows if row.status != "deleted"}
-    return [each for each in ids if each not in there]
+    return list(_without(entries, {at for at, each in kept if each not in there}))
 
 
 def _without(entries: Sequence[TranscriptEntry], gone: Collection[str]) -> Iterator[TranscriptEntry]:

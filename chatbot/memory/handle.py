@@ -404,16 +404,16 @@ class SessionHandle:
         return await asyncio.to_thread(self._catalog.receipts(self._ref).all)
 
     async def receipts_since(self, moment: datetime) -> list[dict[str, Any]]:
-        """Return the record of every turn from `moment` on, newest first; reads no further back."""
+        """Return the record of every turn from `moment` on, oldest first; reads no further back."""
         self.check("read")
         return [record for record in await self._records_since(self._ref, moment) if "kind" not in record]
 
     async def _records_since(self, session: SessionRef, moment: datetime) -> list[dict[str, Any]]:
         receipts = self._catalog.receipts(session)
-        return await asyncio.to_thread(lambda: list(takewhile(is_since(moment), receipts.newest_first())))
+        return await asyncio.to_thread(lambda: list(takewhile(is_since(moment), receipts.newest_first()))[::-1])
 
-    async def remembered_since(self, moment: datetime) -> dict[str, str]:
-        """Return the times of remembered turns from `moment` on, by the id of their row.
+    async def remembered_since(self, moment: datetime) -> list[tuple[str, str]]:
+        """Return the times of remembered turns from `moment` on, each with the id of its row.
 
         For a fork also those of the sessions that it was made from, unless they were deleted.
         """
@@ -421,7 +421,7 @@ class SessionHandle:
         for ancestor, _ in await self._ancestors():
             with suppress(errors.MissingFolder):  # it was deleted
                 receipts += await self._records_since(self._catalog.ref(ancestor), moment)
-        return {str(each["remembered"]): str(each["at"]) for each in receipts if each.get("remembered")}
+        return [(str(each["at"]), str(each["remembered"])) for each in receipts if each.get("remembered")]
 
     async def list_files(self) -> list[SessionFile]:
         """Return the files in the session's folder, sorted by name; none for a session without a folder."""

@@ -231,8 +231,7 @@ class RemoteTurn:
 
     async def _ended_receipts(self) -> list[dict[str, Any]]:
         """Return the receipts of turns that have ended meanwhile, oldest first."""
-        receipts = await self._session.receipts_since(self._last)
-        return receipts[::-1][self._known :]
+        return (await self._session.receipts_since(self._last))[self._known :]
 
 
 class StopRequests:

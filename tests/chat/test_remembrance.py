@@ -7,7 +7,9 @@ import pytest
 
 from chatbot.chat.receipts import Receipt
 from chatbot.config import AgentSettings
+from chatbot.errors import ProviderFailed
 from chatbot.memory import MemorySystem
+from chatbot.memory.episode import without_forgotten
 from chatbot.models import ScriptedModel
 from chatbot.stores.access import Clearance
 from tests.clock import Clock
@@ -75,6 +77,18 @@ async def test_a_correction_is_told_in_place_of_what_was_said(memory: MemorySyst
     await chat_of(model, await memory.create_session(STORES, "chat"), clock=clock).turn("What car do I own?")
     assert "My car is a blue Volvo." in sent(model)
     assert "Saab" not in sent(model)
+
+
+async def test_what_is_forgotten_is_in_no_summary_also_if_it_was_said_twice(memory: MemorySystem, clock: Clock) -> None:
+    session = await memory.create_session(STORES, "chat")
+    chat = chat_of(ScriptedModel([ProviderFailed("overloaded"), "Noted."]), session, clock=clock)
+    with pytest.raises(ProviderFailed):
+        await chat.turn("My car is a green Saab.")
+    clock.move(seconds=1)
+    receipt = await chat.turn("My car is a green Saab.")
+    assert await session.receipts_since(session.record.created_at) == await session.receipts()
+    await session.memory.forget(str(receipt.remembered))
+    assert await without_forgotten(session, await session.transcript_read_last(9)) == []
 
 
 async def test_a_session_begins_with_the_titles_of_what_lasts_where_wanted(memory: MemorySystem, clock: Clock) -> None:

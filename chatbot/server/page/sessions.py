@@ -133,7 +133,7 @@ async def show_why(
 ) -> Response:
     """Show the turn for the message of that time, or the last turn."""
     session = await access.session(session_id)
-    receipts = (await session.receipts_since(parse_time(at)))[::-1] if at else await session.receipts()
+    receipts = await session.receipts_since(parse_time(at)) if at else await session.receipts()
     receipt = receipt_at(receipts, at)
     memory, tokens = receipt.get("memory") or {}, receipt.get("tokens", {})
     return render_page(
@@ -197,7 +197,7 @@ async def show_turn_memories(
 ) -> Response:
     """Show the memories that a turn recalled and created, each with its actions."""
     session = await access.session(session_id)
-    receipts = (await session.receipts_since(parse_time(at)))[::-1]
+    receipts = await session.receipts_since(parse_time(at))
     receipt = receipt_at(receipts, at)
     following = [str(each["at"]) for each in receipts if str(each["at"]) > str(receipt["at"])]
     memory = receipt.get("memory") or {}

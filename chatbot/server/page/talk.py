@@ -260,10 +260,10 @@ async def _exchanges_of(session: SessionHandle, entries: list[TranscriptEntry]) 
     found = exchanges(entries)
     if found:
         try:
-            receipts = await session.receipts_since(found[0].moment)  # newest first
+            receipts = await session.receipts_since(found[0].moment)
         except UnsupportedOperation:  # a session without receipts
             return found
-        by_time = {str(each["at"]): each for each in reversed(receipts)}
+        by_time = {str(each["at"]): each for each in receipts}
         for each in found:
             each.receipt = by_time.get(each.at)
     return found
