@@ -41,6 +41,7 @@ async def _ask(runtime: Runtime, args: argparse.Namespace, text: str, files: Seq
         for hint in hints_about_model(runtime, "chatbot setup", "chatbot memory"):
             warn(hint)
     session, is_new = await chosen_session(runtime, args)
+    copied = await session.transcript_read_last(1) if args.fork is not None and session else []
     if not args.json and (warning := runtime.warning(session)):
         warn(warning)
     streams = args.stream and not args.json
@@ -49,7 +50,7 @@ async def _ask(runtime: Runtime, args: argparse.Namespace, text: str, files: Seq
         receipt = await until_interrupted(runtime.chat(session).turn(text, printer, attachments=files))
     finally:
         if receipt is None and is_new:
-            await discard_empty(runtime, session)
+            await discard_empty(runtime, session, copied)
         printer.end()
     if printer.write_error is not None:
         raise printer.write_error

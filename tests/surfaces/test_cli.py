@@ -79,6 +79,9 @@ def test_asking_begins_a_session_unless_told_to_go_on() -> None:
     assert from_json("ask", "-r", "first", "third")["session"] == first
     assert from_json("ask", "-c", "fourth")["session"] == first
     assert from_json("ask", "-r", first[:23], "fifth")["session"] == first
+    Path("noise").write_bytes(b"\0\xff")
+    fails(2, "attach another file", "ask", "--fork", "Fir", "sixth", "--attach", "noise")
+    assert len(from_json("sessions", "list")) == 2
     fork = from_json("ask", "--fork", "Fir", "sixth")["session"]
     assert fork != first
     entries, former = (from_json("sessions", "show", each)["entries"] for each in (fork, first))
