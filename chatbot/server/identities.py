@@ -38,10 +38,14 @@ _LONGEST_WAIT_S = 1.0
 
 
 class StorageProbe(AsyncResource):
-    """Checks whether the storage answers. `look` may block; it has its own thread, as the shared ones may be busy."""
+    """Checks whether the storage answers. `look` may block; it has its own thread, as the shared ones may be busy.
+
+    `look` returns whether anything is stored.
+    """
 
     def __init__(self, look: Callable[[], object]) -> None:
         self._look = look
+        self._was_there = False
         self._thread = ThreadPoolExecutor(1, "storage probe")
         self._looking: asyncio.Future[object] | None = None
 
@@ -51,11 +55,14 @@ class StorageProbe(AsyncResource):
             self._looking = asyncio.get_running_loop().run_in_executor(self._thread, self._look)
         await asyncio.wait([self._looking], timeout=_LONGEST_WAIT_S)
         try:
-            self._looking.result()
+            is_there = bool(self._looking.result())
         except asyncio.InvalidStateError:
             return StoreAway(f"the storage did not answer within {_LONGEST_WAIT_S:g} s: it is away or overloaded")
         except StoreError as error:
             return error
+        if self._was_there and not is_there:
+            return StoreAway("everything that was stored is gone: its folder was moved or deleted, or its disk is away")
+        self._was_there = is_there
         return None
 
     async def aclose(self) -> None:
