@@ -17,7 +17,7 @@ from chatbot.cli.sessions.moving import new_file
 from chatbot.errors import ConfigError
 from chatbot.identity import load_identity
 from chatbot.memory import MemorySystem
-from chatbot.memory.scope import check_namespace, user_namespace, utc_now
+from chatbot.memory.scope import check_namespace, namespace_digest, user_namespace, utc_now
 from chatbot.memory.users_and_projects import User, erase_user, export_user, users_in
 from chatbot.options import Setup
 from chatbot.server.callers import Account, Accounts, Grant, Token, Tokens, forget_user
@@ -161,21 +161,27 @@ async def run(args: argparse.Namespace) -> None:
         await _ACTIONS[args.action](setup, memory, args)
 
 
-async def _list(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
+async def _list(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
     found = await users_in(memory)
     if args.json:
         say_json(found)
-    elif found:
+        return
+    quotas = dict(await asyncio.to_thread(Accounts(setup.server_home).quotas))
+    limit = {each.namespace: quotas.pop(namespace_digest(each.namespace), NO_QUOTA) for each in found}
+    if found:
         columns: Columns[User] = {
             "user": lambda each: each.user or "–",
             "namespace": lambda each: each.namespace,
             "memories": lambda each: f"{each.memories:,}",
             "sessions": lambda each: f"{each.sessions:,}",
+            "limit a day": lambda each: "–" if limit[each.namespace] == NO_QUOTA else _limits(limit[each.namespace]),
             "last used": lambda each: age(each.used_at) if each.used_at else "–",
         }
         say_columns(found, columns)
     else:
         say("No users yet")
+    if quotas:
+        say(f"limits are set for {how_many(len(quotas), 'user')} without data: `chatbot users limit NAME` shows them")
 
 
 async def _export(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:

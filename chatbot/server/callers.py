@@ -16,7 +16,7 @@ import hmac
 import json
 import re
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -285,8 +285,12 @@ class Accounts:
 
     def of_user(self, namespace: str, otherwise: Quota = NO_QUOTA) -> Payer:
         """Return the payer for the user of a namespace, with the quota `otherwise` if they have none. May block."""
-        digest, quotas = namespace_digest(namespace), self._parsed(self._document.read())
-        return Payer(self._ledger, f"user:{digest}", "this user", quotas.get(digest, otherwise))
+        digest = namespace_digest(namespace)
+        return Payer(self._ledger, f"user:{digest}", "this user", self.quotas().get(digest, otherwise))
+
+    def quotas(self) -> Mapping[str, Quota]:
+        """Return the quotas of users who have their own, by the digests of their namespaces. May block."""
+        return self._parsed(self._document.read())
 
     async def account(self, payer: Payer, now: datetime) -> Account:
         """Return today's account of a payer."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from socket import create_connection
@@ -315,7 +316,11 @@ def test_one_user_is_exported_and_erased_and_the_others_stay(http: Serve) -> Non
     assert len(exported["sessions"][0]["messages"]) == 2
     assert (len(exported["facts"]), len(exported["memories"]) >= 3) == (1, True)
     assert others_in(json.dumps(exported), 0) == []
-    assert "bob" in ok("users", "list")
+    for name in ("bob", "carol"):
+        ok("users", "limit", name, "--day-usd", "0.5")
+    listed = ok("users", "list")
+    assert re.search(r"alice .* –  .*\nbob .* \$0\.5000 ", listed)
+    assert "limits are set for 1 user without data" in listed
     printed = json.loads(ok("users", "export", "alice"))
     assert {row["id"] for row in printed["memories"]} == {row["id"] for row in exported["memories"]}
     fails(2, '{"error": {"type": "InvalidValue", "message": "this would delete', "users", "erase", "alice", "--json")
