@@ -23,7 +23,7 @@ from chatbot.allowed import SettingPath
 from chatbot.cli.config import HEADER, as_toml, document_of, own_file, set_values, write_atomically
 from chatbot.cli.model_servers import ModelServer, ask_servers
 from chatbot.cli.models import cells, read_key
-from chatbot.cli.output import ask_line, ask_yes_or_no, say, say_json, say_result, say_table, warn
+from chatbot.cli.output import ask_line, ask_yes_or_no, say, say_json, say_result, say_table, warn, wrapped
 from chatbot.config import Config, ModelSettings, ProviderSettings
 from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings
 from chatbot.errors import ConfigError, ModelError
@@ -226,7 +226,7 @@ def _choose(choices: Sequence[ModelChoice]) -> str:
     if choices:
         say_table(head, [[str(at), *cells(each.model), each.found] for at, each in enumerate(choices, 1)])
     else:
-        say(f"nothing was found; name any model, such as {', '.join(SUGGESTED.values())}")
+        say(wrapped(f"nothing was found; name any model, such as {', '.join(SUGGESTED.values())}"))
     default = choices[0].model.name if choices else ""
     typed = ask_line(f"number or name of a model [{default or 'none'}]: ")
     if typed.isdecimal():
