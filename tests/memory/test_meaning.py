@@ -386,15 +386,12 @@ async def test_a_row_without_a_vector_yet_is_found_among_those_that_have_one(tmp
     assert [hit.id for hit in found.hits] == [first]
 
 
-async def test_a_row_with_the_only_word_of_a_search_comes_first_and_function_words_are_searched_by_meaning(
-    tmp_path: Path,
-) -> None:
+async def test_the_only_word_of_a_search_counts_most_and_function_words_by_meaning(tmp_path: Path) -> None:
     async with MemorySystem(tmp_path, embedder=LetterEmbedder()) as memory:
         held = (await memory.memory().remember("On Mondays I practise the cello, and then I sing.")).id
         near = (await memory.memory().remember("Hello, cell")).id
         await memory.memory().remember("Summer")
-        found = [hit.observation.id for hit in await memory.memory().search("Cellos")]
-        assert found[:2] == [held, near]
+        assert [hit.observation.id for hit in await memory.memory().search("Cellos")][:2] == [held, near]
         assert (await memory.memory().search("he'll"))[0].observation.id == near
 
 

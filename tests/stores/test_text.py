@@ -16,8 +16,6 @@ from whoosh.fields import TEXT, Schema
 from whoosh.filedb.filestore import RamStorage
 from whoosh.query.compound import Or
 from whoosh.query.terms import Term
-from whoosh.util.numeric import byte_to_length as whoosh_length
-from whoosh.util.numeric import length_to_byte as whoosh_byte
 
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations.search import document_of
@@ -31,7 +29,6 @@ from chatbot.stores.text.bm25 import (
     MAX_FREQUENCY,
     Document,
     frequencies,
-    length_to_byte,
     rank,
 )
 from chatbot.stores.text.dates import date_terms
@@ -241,12 +238,6 @@ def test_no_text_takes_long(piece: str) -> None:
     started = time.process_time()
     date_terms(piece * 5_000, TUESDAY)
     assert time.process_time() - started < 2
-
-
-def test_lengths_are_quantised_as_whoosh_does() -> None:
-    assert list(LENGTHS) == [whoosh_length(code) for code in range(256)]
-    lengths = [*range(2000), 106_373, 106_374, 106_375, 10**9]
-    assert [length_to_byte(length) for length in lengths] == [whoosh_byte(length) for length in lengths]
 
 
 def test_terms_count_once_in_a_question_and_as_often_as_the_bound_in_a_text_and_nothing_matches_nothing() -> None:

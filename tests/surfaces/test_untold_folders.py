@@ -49,11 +49,6 @@ def test_receipts_bills_exports_and_telemetry_have_no_folder_of_it(model: str) -
     assert FOLDER not in told
 
 
-def test_who_sits_at_the_terminal_is_told_where_it_was_looked_for(model: str) -> None:
-    project("")
-    assert FOLDER in run("ask", "-m", model.replace("mine", "away"), "hello").stderr
-
-
 def test_guests_are_not_told(model: str) -> None:
     away = model.replace("mine", "away")
     config = f'[model]\nname = "{away}"\n[agents.chat]\nmemory = ["basic_session"]\n'
