@@ -5,7 +5,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from pathlib import Path
 
 import pytest
@@ -86,8 +85,3 @@ def test_the_two_commands_are_the_ones_that_ci_runs() -> None:
     setup, tests = _blocks("sh")
     assert setup.strip() == "pip install uv && uv run --compile-bytecode chatbot"
     assert tests.strip() in (ROOT / ".ci" / "run").read_text(encoding="utf-8").splitlines()
-
-
-def test_the_first_command_installs_nothing_that_only_tests_need() -> None:
-    told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert "dev" not in told["tool"]["uv"]["default-groups"]

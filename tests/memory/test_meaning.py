@@ -276,9 +276,8 @@ async def test_an_embedder_that_is_slow_does_not_hold_up_an_answer(store: Observ
     async with asyncio.timeout(PATIENCE_S), Meaning(embedder, store, notice=told.append) as meaning:
         meaning.timeout_s = meaning.gaps_s = 0.01
         assert await similar(meaning, OWNER, ["a"]) == {}
-    gaps, slow = told
-    assert gaps == "some memories are not embedded yet: for now only words find them"
-    assert slow == "memory is searched only by words, and by meaning again in 60 s: letters: no answer for 0.01 s"
+    assert told.pop(0) == "some memories are not embedded yet: for now only words find them"
+    assert told == ["memory is searched only by words, and by meaning again in 60 s: letters: no answer for 0.01 s"]
 
 
 async def test_what_an_embedder_loads_before_its_first_call_takes_no_time_of_that_call(store: ObservationStore) -> None:
