@@ -303,9 +303,6 @@ class _SealedFolder(FolderPlace):
         self._age = _age()
         self._identity = self._age.x25519.Identity.from_str(secret)
 
-    def names(self) -> list[str]:
-        return [name for name in super().names() if name != KEY]
-
     def read(self, name: str) -> bytes:
         data = super().read(name)
         try:
