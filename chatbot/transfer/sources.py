@@ -49,16 +49,12 @@ class Source(Struct, frozen=True):
 def open_source(path: Path) -> Source:
     """Open the source at `path` and detect its kind. Raises `InvalidValue` or `DamagedFile`."""
     with translated(path):
-        return _open(path)
-
-
-def _open(path: Path) -> Source:
-    if not path.exists():
-        raise InvalidValue(f"file not found: {path}")
-    if not (path.is_dir() or path.is_file()):
-        raise UnsafePath(f"{path} is not a regular file")
-    is_zip = path.is_file() and _is_zip(path)
-    members = _exports(path, is_zip=is_zip)
+        if not path.exists():
+            raise InvalidValue(f"file not found: {path}")
+        if not (path.is_dir() or path.is_file()):
+            raise UnsafePath(f"{path} is not a regular file")
+        is_zip = path.is_file() and _is_zip(path)
+        members = _exports(path, is_zip=is_zip)
     if not (is_zip or members) and (path.is_dir() or path.suffix.lower() in MARKDOWN_SUFFIXES):
         return Source(path, MARKDOWN, _notes(path))
     if is_zip and not members:
