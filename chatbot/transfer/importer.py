@@ -348,12 +348,6 @@ class Importer:
             created_at=row.created_at,
         )
 
-    async def _remember(self, memories: Memory, items: Sequence[MemoryItem]) -> None:
-        """Remember the items unless they exist."""
-        if items:
-            known = await self._known_rows()
-            await self._add(memories, known, [each for each in items if await self._is_new(known, each)])
-
     async def _known_rows(self) -> KnownRows:
         """Return the rows of earlier imports of this kind, of all projects, without those made by users."""
         if self._known is None:
@@ -404,13 +398,16 @@ class Importer:
             return True
         return False
 
-    async def _add(self, memories: Memory, known: KnownRows, items: Sequence[MemoryItem]) -> None:
-        drafts = [self._with_origin(item) for item in items]
+    async def _remember(self, memories: Memory, items: Sequence[MemoryItem]) -> None:
+        """Remember the items unless they exist."""
+        known = await self._known_rows()
+        new = [each for each in items if await self._is_new(known, each)]
+        drafts = [self._with_origin(item) for item in new]
         if self.dry_run:
             results = [self._foreseen_of(memories, known, draft) for draft in drafts]
         else:
             results = await memories.remember_all(drafts, keep_going=True)
-        for item, result in zip(items, results, strict=True):
+        for item, result in zip(new, results, strict=True):
             self._report.redacted.update(result.redacted)
             if result.outcome == "skipped":
                 self._report.skip(item.key, result.reason)
