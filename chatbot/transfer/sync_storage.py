@@ -330,8 +330,7 @@ class SessionUnion:
 
         def change(record: SessionRecord) -> SessionRecord:
             kept = {name: value for name, value in record.as_json().items() if name not in later}
-            taken = parse_record(kept | {name: theirs[name] for name in later if name in theirs})
-            return replace(taken, store_types=record.store_types, used_at=record.used_at)
+            return parse_record(kept | {name: theirs[name] for name in later if name in theirs})
 
         if any(here.get(name) != theirs.get(name) for name in later):
             state.record = union.portable(await asyncio.to_thread(self._sessions.change, session_id, change))
@@ -412,13 +411,9 @@ class SessionUnion:
     async def _take_values(self, ref: SessionRef, given: SessionLine) -> None:
         """Set the values that were set later elsewhere, and delete those that were deleted later."""
         state, store = self.state.sessions[ref.id], self.storage.store
-        ours: dict[str, Any] = {each.key: [each.value, format_time(each.at)] for each in await store.kv_entries(ref)}
-        ours |= {key: [None, at] for key, at in state.dead.items()}
-        later = {
-            key: (value, at)
-            for key, (value, at) in given.values.items()
-            if union.is_newer((at, [value, at]), (ours[key][1], ours[key]) if key in ours else None)
-        }
+        ours: dict[str, tuple[str, str | None]] = {key: (at, None) for key, at in state.dead.items()}
+        ours |= {each.key: (format_time(each.at), each.value) for each in await store.kv_entries(ref)}
+        later = {key: each for key, each in given.values.items() if union.is_newer(each[::-1], ours.get(key))}
         if dead := {key: at for key, (value, at) in later.items() if value is None}:
             state.dead |= dead
             state.keys = [key for key in state.keys if key not in dead]
