@@ -206,7 +206,7 @@ class _OtelSpan(Span):
     _histogram: Histogram
     _labels: dict[str, AttributeValue] = field(default_factory=dict)
     _began: float = field(default_factory=time.perf_counter)
-    _token: Token[Context] | None = None
+    _token: Token[Context] = field(init=False)
 
     def note(self, **details: Any) -> None:
         """Add labels and details under their attributes."""
@@ -239,8 +239,7 @@ class _OtelSpan(Span):
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is not None:
             self.fail(kind.__name__, is_fault=issubclass(kind, Exception))
-        if self._token is not None:
-            detach(self._token)
+        detach(self._token)
         self.end()
 
 

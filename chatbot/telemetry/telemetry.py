@@ -46,7 +46,8 @@ _REASON = re.compile(r"\[Errno -?\d+\] ([^\"')]+)|code: (\d+), reason: (.+)")
 class Telemetry(AsyncResource):
     """Spans and metrics of any number of runtimes, sent through providers that may be the caller's own.
 
-    `registry` is the source of metrics in the format of Prometheus. At the end `shut_down` sends the rest, on a thread.
+    `registry` is the source of metrics in the format of Prometheus. At the end `shut_down` sends the rest, on a thread;
+    it may be called twice.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Telemetry(AsyncResource):
         self.registry = registry
         """None if no metrics can be `read`."""
         self._reading = threading.Lock()
-        self._shut_down: Callable[[], None] | None = shut_down
+        self._shut_down = shut_down
 
     @classmethod
     def of(cls, settings: TelemetrySettings, *, serves: bool) -> Telemetry:
@@ -119,13 +120,10 @@ class Telemetry(AsyncResource):
 
     async def aclose(self) -> None:
         """Send remaining data within 2 s. May be called twice."""
-        shut_down, self._shut_down = self._shut_down, None
-        if shut_down is None:
-            return
 
         def end() -> None:
             try:
-                shut_down()
+                self._shut_down()
             except Exception as error:  # noqa: BLE001 - the library must not keep the program from ending
                 logger.info("telemetry did not end cleanly: %s", type(error).__name__)
 
