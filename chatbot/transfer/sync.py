@@ -181,9 +181,7 @@ class Sync:
         self._save()
         self.report.is_new = not found
         if not found and self.gives:
-            self.place.write(
-                sync_place.NAME, msgspec.json.encode(sync_place.PlaceHead(state.identity, untrusted.VERSION))
-            )
+            self.place.write(sync_place.NAME, msgspec.json.encode(sync_place.PlaceHead(state.identity)))
 
     def _check_backup(self, batch: untrusted.Delivery) -> None:
         """Raise `DamagedFile` if a backup is invalid, and `ConfigError` if it lacks something that is here."""

@@ -27,7 +27,7 @@ from chatbot.stores.backend import Backend
 from chatbot.stores.errors import MISFITS, DamagedFile, MissingFolder, StoreFailed
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import FOLDER_MODE, opened, translated
-from chatbot.transfer.untrusted import content_of, open_zip
+from chatbot.transfer.untrusted import VERSION, content_of, open_zip
 
 NAME, KEY = "chatbot-sync.json", "key.age"
 IdentityMark = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{0,40}$")]
@@ -53,7 +53,7 @@ class PlaceHead(msgspec.Struct):
     """Contents of `chatbot-sync.json`."""
 
     identity: IdentityMark
-    version: int
+    version: int = VERSION
 
 
 class RefusedFile(msgspec.Struct):
@@ -224,7 +224,7 @@ class ParcelPlace(SyncPlace):
     def _receive(self, identity: str, files: Mapping[str, bytes], taken: Sequence[str]) -> None:
         self.identity, self._files, self._taken = identity, dict(files), taken
         if identity:
-            self._files[NAME] = msgspec.json.encode(PlaceHead(identity, 1))
+            self._files[NAME] = msgspec.json.encode(PlaceHead(identity))
 
     def names(self) -> list[str]:
         """List the files from the other machine, and our files that it has taken in."""
@@ -261,14 +261,15 @@ class ServerPlace(ParcelPlace):
     def meet(self, visitor: Visitor) -> None:
         """Ask for the server's new files."""
         self._visitor = visitor
-        answer = self._ask({}, visitor.identity)
+        answer = self._ask({})
         self._receive(answer.identity, answer.files, answer.taken)
 
     def write(self, name: str, data: bytes) -> None:
         """Send a file. Raises `StoreFailed` if it is refused."""
-        self._ask({name: data}, self._visitor.identity or self.identity)
+        self._ask({name: data})
 
-    def _ask(self, files: Mapping[str, bytes], identity: str) -> ServerAnswer:
+    def _ask(self, files: Mapping[str, bytes]) -> ServerAnswer:
+        identity = self._visitor.identity or self.identity
         answer = self._answer(asdict(self._visitor) | {"identity": identity, "files": files})
         if answer.aside:
             raise StoreFailed(f"{self.key} refused a file of ours: {answer.aside[0].why}")
