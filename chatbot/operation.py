@@ -52,10 +52,6 @@ Metadata = Annotated[dict[str, Any], "Metadata"]
 ItemT = TypeVar("ItemT")
 
 
-class NoSuchPage(LookupError):
-    """No page of a list begins at that cursor. Each door that has cursors reports it in its own way."""
-
-
 class ListPage(Struct, Generic[ItemT], frozen=True):
     """One page of a list."""
 

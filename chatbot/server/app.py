@@ -19,7 +19,7 @@ from starlette.routing import BaseRoute
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chatbot.errors import ChatbotError
-from chatbot.operation import NoSuchPage, Operation
+from chatbot.operation import Operation
 from chatbot.operations import OPERATIONS
 from chatbot.server.access_checks import OPEN_PATHS, AccessChecks, RequestBodies, shows_page
 from chatbot.server.bind import router_of
@@ -59,7 +59,7 @@ def create_app(identities: Identities) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,  # it would redirect to http:, also behind TLS; `Envelope` drops the slash
         exception_handlers={
-            **dict.fromkeys((ChatbotError, StoreError, NoSuchPage), _answer_known_error),
+            **dict.fromkeys((ChatbotError, StoreError), _answer_known_error),
             RequestValidationError: _answer_invalid_request,
             HTTPException: _answer_http_error,
         },

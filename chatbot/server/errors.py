@@ -12,7 +12,6 @@ from starlette.responses import JSONResponse
 
 from chatbot import errors
 from chatbot.models.call import pause_before
-from chatbot.operation import NoSuchPage
 from chatbot.server.callers import ServerCaller
 from chatbot.stores import errors as store_errors
 
@@ -151,6 +150,12 @@ _LONGEST_WAIT_S = 60
 """Longest wait of OpenAI's clients."""
 
 
+def no_such_page(cursor: str) -> Problem:
+    """Return the problem for a cursor at which no page of a list begins."""
+    why = f"no page begins at the cursor {cursor!r:.80}: start again with the first page"
+    return Problem(404, "page_not_found", why, "cursor")
+
+
 def problem_of(error: BaseException, caller: ServerCaller | None = None) -> Problem:
     """Return the problem for an error, by its nearest class. An unexpected error is logged.
 
@@ -158,9 +163,6 @@ def problem_of(error: BaseException, caller: ServerCaller | None = None) -> Prob
     """
     if isinstance(error, Problem):
         return error
-    if isinstance(error, NoSuchPage):
-        why = f"no page begins at the cursor {error.args[0]!r:.80}: start again with the first page"
-        return Problem(404, "page_not_found", why, "cursor")
     if not isinstance(error, errors.ChatbotError | store_errors.StoreError):
         logger.error("a request failed", exc_info=error)
         return Problem(500, "internal", "the server failed: see its log")

@@ -14,11 +14,11 @@ from chatbot.attachments import media_of
 from chatbot.attachments.read import MOST, upload_of
 from chatbot.chat.events import event_as_json
 from chatbot.chat.ledger import bill_of, calls_in
-from chatbot.operation import ListPage, NoSuchPage
+from chatbot.operation import ListPage
 from chatbot.server import sse
 from chatbot.server.callers import ServerCaller
 from chatbot.server.dependencies import AccessHere, EntryCursor, Limit, Page, RankCursor, SessionId, entries_between
-from chatbot.server.errors import OF_IDENTITY, OF_MODELS, Problem, problem_of
+from chatbot.server.errors import OF_IDENTITY, OF_MODELS, Problem, no_such_page, problem_of
 from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.request_values import VISIBLE, Flag, Tokens
 from chatbot.server.shapes import Entry, RequestBody, Shape
@@ -99,7 +99,7 @@ async def list_messages(
 
     entries, begin, total = await entries_between(session, place)
     if cursor is not None and int(cursor) > total:
-        raise NoSuchPage(cursor)
+        raise no_such_page(cursor)
     return Page(data=[Entry.model_validate(entry) for entry in entries], next_cursor=str(begin) if begin else None)
 
 

@@ -17,9 +17,9 @@ from chatbot.memory.reading import Hit
 from chatbot.memory.scope import utc_now
 from chatbot.memory.scoring import WEIGHTS
 from chatbot.messages import TaskStatus
-from chatbot.operation import NoSuchPage
 from chatbot.operations import get_profile_history, list_people, show_profile
 from chatbot.server.dependencies import RANK
+from chatbot.server.errors import no_such_page
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.rendering import AccessHere, Fields, PageRoute, base, day, goto, render_page
 from chatbot.stores.access import SENSITIVITIES
@@ -137,7 +137,7 @@ async def _find_page(access: IdentityAccess, asked: MemoryQuery) -> tuple[list[H
     """Return a page of hits, the cursor of the next page (empty at the end), and the number of hits before this one."""
     if asked.is_search:
         if asked.after and not re.fullmatch(RANK, asked.after):
-            raise NoSuchPage(asked.after)
+            raise no_such_page(asked.after)
         begin = int(asked.after or 0)
         hits = await access.memories.search(
             asked.q, limit=_ON_A_PAGE + 1, offset=begin, sensitivities=SENSITIVITIES, count_use=False, **asked.wanted()

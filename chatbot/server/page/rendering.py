@@ -28,7 +28,6 @@ from chatbot.chat.ledger import usd_text
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionRecord
 from chatbot.memory.scope import utc_now
-from chatbot.operation import NoSuchPage
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.errors import Problem, problem_of
 from chatbot.server.identity_access import IdentityAccess
@@ -230,7 +229,7 @@ class PageRoute(APIRoute):
         async def handle_or_show(request: Request) -> Response:
             try:
                 return await handle(request)
-            except (ChatbotError, StoreError, NoSuchPage) as error:
+            except (ChatbotError, StoreError) as error:
                 return problem_page(request, problem_of(error, getattr(request.state, "caller", None)))
             except RequestValidationError:
                 return problem_page(request, Problem(422, "", "invalid address"))
