@@ -120,11 +120,6 @@ class Runtime(AsyncResource):
         """True if the agent has a memory beyond a session."""
         return self._ephemeral or self.setup.observations is not None
 
-    def check_memories(self) -> None:
-        """Raise `ConfigError` if the agent keeps no memories."""
-        if not self._ephemeral:
-            self.setup.observation_store()
-
     async def new_session(self, *, for_dry_run: bool = False) -> SessionHandle | None:
         """Create a session of the agent; return None for an agent without stores, which chats without a memory."""
         if not self.store_types:

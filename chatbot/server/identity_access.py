@@ -123,7 +123,8 @@ class IdentityAccess(Struct, frozen=True):
     def memories(self) -> Memory:
         """The memories that the caller sees. Raises `UnsupportedOperation` if the agent keeps none."""
         try:
-            self.runtime.check_memories()
+            if not self.runtime.remembers:
+                self.runtime.setup.observation_store()  # says why
         except ConfigError as error:
             raise UnsupportedOperation(str(error)) from error
         return self.memory.memory(self.runtime.agent)
