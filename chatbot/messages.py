@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from msgspec import Struct
+from msgspec import Meta, Struct
 from msgspec.structs import asdict, replace
 
 INTRODUCTION = (
@@ -169,6 +169,11 @@ class CallOptions(Struct, frozen=True, kw_only=True):
         return {name: value for name, value in asked.items() if value is not None}
 
 
+Tokens = Annotated[int, Meta(ge=0, le=10**12)]
+Amount = Annotated[float, Meta(ge=0, le=1e12)]
+"""Dollars or seconds of one call: a negative value would raise a budget, a huge one exceed any."""
+
+
 class Usage(Struct, frozen=True):
     """Tokens and cost of one model call.
 
@@ -176,10 +181,10 @@ class Usage(Struct, frozen=True):
     is unknown. `estimated` is true if the provider reported no usage and we counted ourselves.
     """
 
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_tokens: int = 0
-    cost_usd: float | None = None
+    input_tokens: Tokens = 0
+    output_tokens: Tokens = 0
+    cached_tokens: Tokens = 0
+    cost_usd: Amount | None = None
     estimated: bool = False
 
 

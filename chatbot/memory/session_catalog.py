@@ -207,7 +207,7 @@ class SessionCatalog(Closable):
             with suppress(errors.MissingFolder):
                 receipts += self.receipts(session).all()
                 kept.append(session)
-        those = [receipt for receipt in receipts if receipt.get("remembered") in ids]
+        those = [receipt for receipt in receipts if str(receipt.get("remembered")) in ids]
         quoted = QuotedTexts(
             frozenset(text for receipt in those for text in _queries(receipt)[-1:]),
             frozenset(str(receipt["title"]) for receipt in those if receipt.get("title")),
@@ -276,7 +276,7 @@ class QuotedTexts(Struct, frozen=True):
 
     def removed_from(self, receipt: Record) -> Record:
         """Return a receipt without these texts; receipts of later turns may quote them too."""
-        if receipt.get("title") in self.titles:
+        if str(receipt.get("title", "")) in self.titles:
             receipt = {**receipt, "title": ""}
         asked = _queries(receipt)
         if self.said.isdisjoint(asked):

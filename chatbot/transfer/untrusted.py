@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from hashlib import sha256
 from io import BytesIO
-from typing import Annotated, Any, BinaryIO, TypedDict, cast
+from typing import Any, BinaryIO, Required, TypedDict, cast
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import msgspec
@@ -16,6 +16,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from chatbot.memory.handle import CHOICES
+from chatbot.messages import Amount, Usage
 from chatbot.stores.backend import checked_blob, checked_blob_name
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat
 from chatbot.stores.observations.log_union import Counts, OtherRows, digest_of, identity, parse_parts
@@ -36,24 +37,16 @@ AHEAD = timedelta(days=2)
 _LARGEST_UNPACKED = 256 << 20
 _LARGEST_DIRECTORY = 16 << 20
 """Maximum bytes of an archive's directory, which lists some 300,000 members."""
-_Tokens = Annotated[int, msgspec.Meta(ge=0, le=10**12)]
-_Amount = Annotated[float, msgspec.Meta(ge=0, le=1e12)]
-"""Dollars or seconds of one call: a negative value would raise a budget, a huge one exceed any."""
 
 
-class _Call(TypedDict, total=False):
+class _Call(Usage, frozen=True):
     """A call. On a bill it has all of these fields."""
 
-    at: str
-    session: str
-    purpose: str
-    model: str
-    input_tokens: _Tokens
-    output_tokens: _Tokens
-    cached_tokens: _Tokens
-    cost_usd: _Amount | None
-    estimated: bool
-    seconds: _Amount
+    at: str = ""
+    session: str = ""
+    purpose: str = ""
+    model: str = ""
+    seconds: Amount = 0
 
 
 class _Considered(TypedDict):
@@ -68,12 +61,27 @@ class _LeftOut(TypedDict):
     why: str
 
 
+class _Withheld(TypedDict, total=False):
+    provider: Required[str]
+    rule: str
+    rows: list[str]
+
+
 class _Memory(TypedDict, total=False):
     query: list[str]
     looked_back: int
+    judged: dict[str, Any]
     considered: list[_Considered]
     left_out: list[_LeftOut]
+    withheld: _Withheld
+    profile: list[str]
     injected: list[str]
+    excerpts: list[str]
+    standing: list[str]
+    quoted: list[str]
+    listed: list[str]
+    before: list[str]
+    in_window: list[str]
 
 
 class _Receipt(TypedDict, total=False):
@@ -88,6 +96,8 @@ class _Receipt(TypedDict, total=False):
     tokens: dict[str, int]
     window: dict[str, Any]
     memory: _Memory
+    remembered: str | None
+    title: str
     notices: list[str]
 
 
@@ -102,7 +112,7 @@ def checked_time(at: datetime | str, until: datetime) -> datetime:
 def check_call(call: Mapping[str, Any], until: datetime) -> None:
     """Raise `ValueError` for a call that cannot be billed."""
     msgspec.convert(call, _Call)
-    if missing := _Call.__annotations__.keys() - call.keys():
+    if missing := {*_Call.__struct_fields__} - call.keys():
         raise InvalidValue(f"a call lacks {missing.pop()}")
     checked_time(call["at"], until)
 
