@@ -94,7 +94,7 @@ def verify(file: BinaryIO, key: str) -> Backup:
         place = ArchivePlace(file, key)
         head = msgspec.json.decode(place.read(_HEAD), type=Backup)
         parse_time(head.made_at)
-    except (ValueError, RecursionError) as error:
+    except (LookupError, ValueError, RecursionError) as error:
         raise DamagedFile(f"{key} is not a complete backup of chatbot: {error}") from error
     if head.version > VERSION:
         raise LaterFormat(f"{key} was written by a later release: upgrade chatbot to restore it")

@@ -192,11 +192,8 @@ class ArchivePlace(SyncPlace):
         return self._zip.namelist()
 
     def read(self, name: str) -> bytes:
-        """Read a member. Raises `DamagedFile`, also for one that is too large, compressed or encrypted."""
-        try:
-            member = self._zip.getinfo(name)
-        except KeyError as error:
-            raise DamagedFile(f"{name} is not in {self.key}") from error
+        """Read a member. Raises `KeyError`, or `DamagedFile` for one that is too large, compressed or encrypted."""
+        member = self._zip.getinfo(name)
         if member.file_size > _LARGEST_FILE or member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1:
             raise DamagedFile(f"{name} is larger than {_LARGEST_FILE >> 20} MiB, compressed or encrypted")
         return content_of(self._zip, member)
