@@ -28,17 +28,16 @@ if TYPE_CHECKING:
 class MemorySession:
     """The SDK's `Session` over one of ours: it keeps every item in order, and remembers each exchange."""
 
-    def __init__(self, memory: AgentMemory, session_id: str, *, settings: SessionSettings | None = None) -> None:
+    session_settings: SessionSettings | None = None
+
+    def __init__(self, memory: AgentMemory, session_id: str) -> None:
         self.session_id = check_text(session_id, "session_id")
-        self.session_settings = settings
         self._memory = checked(memory)
         self._open: SessionHandle | None = None
 
     async def get_items(self, limit: int | None = None) -> list[TResponseInputItem]:
         """Return the last `limit` items, oldest first; all of them for None."""
         session = await self._session()
-        if limit is None and self.session_settings is not None:
-            limit = self.session_settings.limit
         entries = await (session.transcript_read_all() if limit is None else session.transcript_read_last(limit))
         return [cast("TResponseInputItem", item_of(entry)) for entry in entries]
 
