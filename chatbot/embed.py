@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from chatbot.chat.conversation_memory import RECENT_QUESTIONS, ConversationMemory, PromptMemory
 from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_line
-from chatbot.chat.memory_tools import agent_context, memory_tools, offered_to_models
+from chatbot.chat.memory_tools import agent_context, offered_to_models
 from chatbot.config_layers import FILE_NAME, Settings, is_there
 from chatbot.errors import ConfigError
 from chatbot.hooks.capture import ToolRun, exchange_measure, keep_run
@@ -236,16 +236,12 @@ class AgentMemory(Memory, AsyncResource):
             kept.append(await turn.remember(each.at, each.text, each.reply, memorability=measure))
         return [each.id for each in kept if each is not None]
 
-    def tools(self, *, session: SessionHandle | None = None) -> list[MemoryTool]:
+    def tools(self) -> list[MemoryTool]:
         """Return the memory tools for a model; they see only the `public` rows that this caller sees."""
         project = self._sessionless.caller.project
         rights = self.caller.rights & TOOL_RIGHTS
         system = self.system.cleared_for(self.caller.clearance, rights=rights, project=project)
-        if session is not None:
-            found = memory_tools(self._own_session(session).for_tools(), self.system)
-        else:
-            found = offered_to_models(agent_context(system, self._setup.agent))
-        box = Toolbox(found)
+        box = Toolbox(offered_to_models(agent_context(system, self._setup.agent)))
         return [MemoryTool(each, box) for each in box.specs]
 
     async def session(self, key: str | None = None, *, title: str = "") -> SessionHandle:
