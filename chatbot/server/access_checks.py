@@ -14,11 +14,11 @@ import time
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from contextlib import suppress
-from http.cookies import CookieError, SimpleCookie
 from urllib.parse import quote, urlsplit
 
 from msgspec.structs import replace
 from starlette.datastructures import Headers
+from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -90,7 +90,7 @@ class AccessChecks:
         self._open_paths = open_paths
         self._identity = identity
         self._rates = rates
-        self._hosts = _LOOPBACK | {settings.host} | set(settings.allowed_hosts)
+        self._hosts = _LOOPBACK | {each.lower() for each in (settings.host, *settings.allowed_hosts)}
         self._allows_any_address = not is_loopback(settings.host)
         self._owner_may_enter = is_loopback(settings.host) and not tokens.all()
 
@@ -185,11 +185,7 @@ def token_in(headers: Mapping[str, str]) -> str:
     scheme, _, text = headers.get("authorization", "").partition(" ")
     if scheme:
         return text.strip() if scheme.lower() == "bearer" else ""
-    try:
-        morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return ""
-    return morsel.value if morsel else ""
+    return cookie_parser(headers.get("cookie", "")).get(COOKIE, "")  # as browsers do, whatever others set beside it
 
 
 def _host_name(host: str) -> str | None:

@@ -436,7 +436,8 @@ def test_the_cookie_is_kept_to_tls_where_a_proxy_has_it(world: World, headers: d
 
 def test_the_cookie_of_the_page_is_a_token_too(world: World) -> None:
     for name, status in ((world.tokens["ada"], 200), ("cbt_wrong", 401)):
-        assert world.ask(("GET", "/v1/models"), {}, headers={"Cookie": f"chatbot_token={name}"}).status_code == status
+        sent = {"Cookie": f'of_another_server={{"a b": 1}}; chatbot_token={name}'}
+        assert world.ask(("GET", "/v1/models"), {}, headers=sent).status_code == status
 
 
 def test_a_familiar_caller_has_sessions_and_memories_of_their_own(world: World) -> None:
@@ -540,7 +541,7 @@ def test_who_guesses_tokens_is_slowed_down(served: Served) -> None:
 @pytest.mark.usefixtures("config_is_asked_for")
 def test_other_sites_and_names_may_be_allowed(http: Serve) -> None:
     served = http(
-        config='[server]\nallowed_hosts = ["bot.example.org"]\nallowed_origins = ["https://chat.example.org"]\n'
+        config='[server]\nallowed_hosts = ["Bot.example.org"]\nallowed_origins = ["https://chat.example.org"]\n'
     )
     origin = {"Origin": "https://chat.example.org"}
     with served.client(None, Host="bot.example.org") as client:
