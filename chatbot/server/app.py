@@ -195,7 +195,7 @@ async def _answer_http_error(request: Request, error: Any) -> Response:
         return invalid("the body is not valid JSON").for_path(request.url.path).response()
     headers = {name.lower(): value for name, value in (error.headers or {}).items()}
     route = request.scope.get("route")  # static files have none
-    if error.status_code == 405 and route and (methods := await methods_of(request.app, route.path)):
+    if error.status_code == 405 and route and (methods := await methods_of(request.app, route.path_format)):
         headers["allow"] = ", ".join(methods)  # each route knows only its own method
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
     message = str(error.detail).lower()

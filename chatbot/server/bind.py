@@ -27,6 +27,8 @@ from chatbot.stores.observation import version_of
 from chatbot.stores.records import is_id
 
 _ANY = "*"
+_OWN_NAME = re.compile(r"{(key|project)}")
+"""A name of the caller's own in a path: it may have slashes, so it is tried after longer paths."""
 _TAG = re.compile(r'(W/)?"([^"*]*)"')
 
 
@@ -123,12 +125,12 @@ def router_of(operations: Iterable[Operation]) -> APIRouter:
     """Return the routes of all operations that have one."""
     router = APIRouter()
     routed = (operation for operation in operations if operation.http)
-    for operation in sorted(routed, key=lambda each: "{" in each.http):
+    for operation in sorted(routed, key=lambda each: ("{" in each.http, each.http.endswith("{key}"))):
         method, path = operation.http.split()
         is_of_sessions = path.startswith(_SESSIONS)
         form = _AnswerForm.of(operation)
         router.add_api_route(
-            path,
+            _OWN_NAME.sub(r"{\1:path}", path),
             _endpoint(operation, form),
             methods=[method],
             name=operation.name,

@@ -170,7 +170,7 @@ async def remember_many(drafts: Annotated[Drafts, Body()], access: AccessHere, w
 
 
 @router.get(
-    "/memories/by-key/{key}",
+    "/memories/by-key/{key:path}",
     summary="Get the memory under a key",
     tags=["memory"],
     responses=OF_MEMORY,

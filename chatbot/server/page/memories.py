@@ -254,7 +254,7 @@ async def show_profile_page(request: Request, access: AccessHere, hidden: Hidden
     return render_page(request, "profile.html", access, here="profile", known=known, key="", undo=_ids_in(hidden))
 
 
-@router.get("/profile/{key}")
+@router.get("/profile/{key:path}")
 async def show_profile_history(
     request: Request, access: AccessHere, key: Annotated[str, Path(max_length=100)]
 ) -> Response:

@@ -274,8 +274,8 @@ def nowhere(name: str) -> dict[str, str]:
     """Ids of nothing that is there, but for the name."""
     return {
         **{name: str(uuid.uuid4()) for name in ("session_id", "memory_id", "other_id", "task_id", "fact_id")},
-        "key": f"key {uuid.uuid4()}",
-        "project": f"project {uuid.uuid4()}",
+        "key": f"key/{uuid.uuid4()}",
+        "project": f"project/{uuid.uuid4()}",
         "response": f"resp_{uuid.uuid4().hex}{uuid.uuid4().hex}",
         "name": name,
         "identity": name,
@@ -316,7 +316,7 @@ def routes_of(routes: Any) -> Iterator[tuple[str, str]]:
             yield from routes_of(inner)
         else:
             for method in getattr(route, "methods", None) or {"WEBSOCKET"}:
-                yield method, route.path
+                yield method, route.path_format
 
 
 def test_every_route_of_the_app_is_tried_here_and_only_these_paths_are_open(world: World) -> None:
