@@ -35,6 +35,7 @@ router = APIRouter(prefix="/v1")
 _MOST_MESSAGES = 500
 _MOST_DRAFTS = 500
 _Draft = body_of(OPERATIONS["remember"])
+Sensitivities = Annotated[Sequence[Sensitivity], Query(description="Also include these sensitivities.")]
 
 
 class AppendedMessage(RequestBody):
@@ -177,10 +178,13 @@ async def remember_many(drafts: Annotated[Drafts, Body()], access: AccessHere, w
     response_model=MemoryRecord,
 )
 async def get_by_key(
-    key: Annotated[str, Path(max_length=100, description="Your key.")], access: AccessHere, version: AnyVersionHere
+    key: Annotated[str, Path(max_length=100, description="Your key.")],
+    access: AccessHere,
+    version: AnyVersionHere,
+    sensitivity: Sensitivities = (),
 ) -> Shape:
     """Return the current version; `/history` of its id lists the earlier ones."""
-    rows = await access.memories.every(metadata={"key": key})
+    rows = await access.memories.every(metadata={"key": key}, sensitivities=("public", *sensitivity))
     if not rows:
         raise UnknownObservation(f"no memory has the key {key!r:.80}")
     version.send(version_of(rows[0]))
@@ -199,7 +203,7 @@ async def export(
     access: AccessHere,
     after: Annotated[Moment | None, Query(description="Created at or after this time.")] = None,
     before: Annotated[Moment | None, Query(description="Created before this time.")] = None,
-    sensitivity: Annotated[Sequence[Sensitivity], Query(description="Also include these sensitivities.")] = (),
+    sensitivity: Sensitivities = (),
 ) -> PlainTextResponse:
     """Export current memories and facts in the format of `chatbot memory export` and `chatbot memory import`.
 

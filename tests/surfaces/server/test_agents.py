@@ -107,6 +107,9 @@ def test_a_key_of_ones_own_holds_one_memory_with_its_history(client: httpx.Clien
     assert client.get(path).json()["metadata"]["stage"] == "customer"
     client.put("/v1/memories/by-key/other", json={"title": "Anna lives in Rome"})
     assert len(client.get("/v1/memories").json()["data"]) == 2
+    client.put(path, json={"title": "Anna is ill", "sensitivity": "private"})
+    titles = [client.get(path + more).json().get("title") for more in ("", "?sensitivity=private")]
+    assert titles == [None, "Anna is ill"]
 
 
 def test_memories_move_from_one_identity_to_another(client: httpx.Client) -> None:
