@@ -33,7 +33,7 @@ from chatbot.memory.profile_lines import ProfileLine
 from chatbot.messages import FENCE
 from chatbot.stores.access import View
 from chatbot.stores.observation import Observation, replace_unchecked
-from chatbot.stores.text.analysis import terms
+from chatbot.stores.text.analysis import is_list, terms
 
 BUDGET = "budget"
 LIMIT = "limit"
@@ -41,7 +41,8 @@ REPEATED = "repeated"
 PROFILE_TOKENS = 200
 """Maximum tokens of the profile's lines, and of answers to pinned questions; pinned lines may use the whole budget."""
 NOTE_TOKENS = 150
-"""Maximum tokens of a note: of a longer text the best passages are shown."""
+"""Maximum tokens of a note: of a longer text the best passages are shown. A list may have twice as many, as a part of a
+recipe is worth little."""
 _SHORT_ANSWER = 3
 """Number of terms up to which an answer is shown with the question that it answers."""
 _ROLES = ("person said", "bot asked", "bot replied")
@@ -162,11 +163,11 @@ class _Notes:
         """Add a row as a note, or record why it is dropped."""
         level, size = self.order_levels.get(row.id, 0), min(self.room, NOTE_TOKENS)
         texts = _texts_of(row, asks_the_bot=self.asks_the_bot)
-        if row.id in self.closest:
-            texts = [(label, self.closest[row.id] if label == "person said" else text) for label, text in texts]
+        texts = [(label, self.closest.get(row.id, text) if label == "person said" else text) for label, text in texts]
         verdict = judge(row, self.view, texts, order_level=level)
         note = _note(row, verdict)
-        is_long = verdict.reason == TOO_LONG or (verdict.ok and self.count(f"{note}\n") > size)
+        most = min(self.room, 2 * NOTE_TOKENS) if is_list(row.user_text or row.narrative) else size
+        is_long = verdict.reason == TOO_LONG or (verdict.ok and self.count(f"{note}\n") > most)
         if is_long:
             found = _excerpt(row, self.view, texts, words=self.words, size=size, count=self.count, order_level=level)
             verdict, note = found or (Verdict(verdict.reason or BUDGET), "")
@@ -244,8 +245,7 @@ def _oldest_first(notes: Mapping[str, str], rows: Mapping[str, Observation]) -> 
 
 def _profile(profile: Sequence[ProfileLine], view: View, room: int, count: Callable[[str], int]) -> dict[str, str]:
     """Return the lines of the profile that the governor passes: pinned ones, and others while they fit."""
-    notes: dict[str, str] = {}
-    left = PROFILE_TOKENS
+    notes, left = dict[str, str](), PROFILE_TOKENS
     for line in profile:
         row = line.row if line.valid_to is None else replace_unchecked(line.row, status="active")  # shown with its end
         verdict = judge(row, view, [("title", row.title)])

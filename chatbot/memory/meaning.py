@@ -40,7 +40,7 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Progress, best_cosines
 from chatbot.stores.records import Vector, chunks, unit
 from chatbot.stores.span import span
-from chatbot.stores.text.analysis import is_question, sentences_of, terms, with_neighbours
+from chatbot.stores.text.analysis import is_list, is_question, sentences_of, terms, with_neighbours
 
 logger = logging.getLogger(__name__)
 
@@ -436,7 +436,8 @@ _LEANING = 3.0
 
 
 def _is_long(row: Observation) -> bool:
-    return _SHORT < len(row.user_text) <= _LONG and not (row.title or row.narrative)  # else it was corrected
+    is_whole = row.title or row.narrative or is_list(row.user_text)  # corrected, or worth little in parts
+    return _SHORT < len(row.user_text) <= _LONG and not is_whole
 
 
 def _closest(sentences: Sequence[str], closeness: Sequence[float], room: int) -> set[int]:

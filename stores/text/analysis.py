@@ -202,11 +202,18 @@ _SENTENCE_END = re.compile(
     r"|(?<=[^\W_A-Z]{2}\.)(?!(?<=\bno\.)\s\d)(?<!\bvs\.)(?<!\b(?:Mrs|etc|Ave|Sgt|Col)\.)(?<!\bProf\.)(?<!\bapprox\.)\s+"
 )
 """A full stop after a capital and at most one more letter may belong to an abbreviation."""
+_LEAST_LINES, _SHORT_LINE = 4, 80
 
 
 def sentences_of(text: str) -> list[str]:
     """Split a text into sentences, also at line ends, but not after an abbreviation such as "Dr."."""
     return [each.strip() for each in _SENTENCE_END.split(text) if each.strip()]
+
+
+def is_list(text: str) -> bool:
+    """Return whether a text has four lines or more, short ones on average, as lists and recipes have."""
+    lines = text.strip().count("\n") + 1
+    return lines >= _LEAST_LINES and len(text) <= lines * _SHORT_LINE
 
 
 def is_question(text: str) -> bool:

@@ -78,6 +78,13 @@ def test_several_answers_stand_in_their_order_and_leave_room_for_other_rows() ->
     assert second == "A short row."
 
 
+def test_a_list_is_shown_whole_up_to_twice_the_tokens_of_a_note() -> None:
+    for lines in (40, 80):
+        said = "\n".join(f"{number} spoons of padlock oil" for number in range(lines))
+        block = block_of(row_with(("user_text",), (said,), type="exchange"))
+        assert (block.text.count("spoons") == lines, not block.excerpts) == (lines == 40, lines == 40)
+
+
 @pytest.mark.parametrize(("characters", "why"), [(6_000, BUDGET), (2 * LONGEST_JUDGED, TOO_LONG)])
 def test_without_a_question_a_long_row_is_left_out(characters: int, why: str) -> None:
     row = row_with(("narrative",), (long_text(NEEDLE, 0.5, characters),))

@@ -208,13 +208,6 @@ async def test_a_question_waits_for_no_row_that_others_embed_and_finds_it(store:
         assert list(await similar(meaning, OWNER, ["a"])) == [IDS[0]]
 
 
-async def test_texts_of_a_caller_are_embedded_in_batches_too(tmp_path: Path) -> None:
-    embedder = LetterEmbedder()
-    async with MemorySystem(tmp_path, embedder=embedder) as memory:
-        _, found = await memory.embed(["a", "b", "c", "d"])
-    assert (embedder.calls, len(found.vectors), found.usage.input_tokens) == ([["a", "b", "c"], ["d"]], 4, 4)
-
-
 async def test_what_is_delicate_is_not_sent_away(store: ObservationStore) -> None:
     rows = [note(0, "open"), note(1, "shy", sensitivity="private"), note(2, "hidden", sensitivity="secret")]
     rows.append(note(3, "unknown", sensitivity="unknown"))
@@ -410,6 +403,7 @@ LONG = "It is so cold here. " * 6
         (f"xx. {LONG}yyy. xx. It was. {LONG}", ["… yyy. xx. …"]),
         (f"xx xx yyy {LONG.replace('.', '')}", []),
         (f"xx xx. yyy. {LONG * 20}", []),
+        (f"xx xx. yyy. {LONG}".replace(". ", ".\n"), []),
     ],
 )
 async def test_of_a_long_text_the_sentences_closest_to_a_question_are_shown(
