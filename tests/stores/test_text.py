@@ -123,7 +123,6 @@ ASKED = [
     ("on 3 April", ["day:2024-04-03"]),
     ("in 2022", ["year:2022"]),
     ("2023-02-11", ["day:2023-02-11"]),
-    ("in 2023-02-11", ["day:2023-02-11"]),
     ("2023/09/11", ["day:2023-09-11"]),
     ("2023.9.1", ["day:2023-09-01"]),
     ("am 11.09.2023", ["day:2023-09-11"]),
@@ -135,7 +134,6 @@ ASKED = [
     ("Friday, May 5, 2023", ["day:2023-05-05"]),
     ("May 3-5, 2023", ["day:2023-05-03"]),
     ("the day after tomorrow", ["day:2024-03-07"]),
-    ("yesterday evening", ["day:2024-03-04"]),
     ("two weekends ago", ["day:2024-02-24", "day:2024-02-25"]),
     ("in the summer of 2023", ["month:2023-06", "month:2023-07", "month:2023-08"]),
     ("last winter", ["month:2023-12", "month:2024-01", "month:2024-02"]),
@@ -149,15 +147,11 @@ ASKED = [
     ("el 3 de mayo de 2023", ["day:2023-05-03"]),
     ("2023年6月1日", ["day:2023-06-01"]),
     ("在2023-02-11那天", ["day:2023-02-11"]),
-    ("May I come?", []),
-    ("Is it a good day?", []),
-    ("on 31 February 2024", []),
-    ("13月40日", []),
-    ("999999 years ago, 0000-00-00", []),
     *[(text, []) for text in ("version 2.1.3", "10.0.0.12", "24/7", "1/2 cup", "on the 3rd floor", "I fall down")],
     *[(text, []) for text in ("the fall of Rome", "on Mars", "ich bin hier", "guten Morgen", "por la mañana")],
     *[(text, []) for text in ("j'ai été malade", "chat a little", "second nature", "it takes 3-4 days", "you may go")],
-    *[(text, []) for text in ("", "the march of time")],
+    *[(text, []) for text in ("", "the march of time", "May I come?", "Is it a good day?", "on 31 February 2024")],
+    *[(text, []) for text in ("13月40日", "999999 years ago, 0000-00-00")],
 ]
 
 
