@@ -62,7 +62,7 @@ _VARYING = (
     (re.compile(r"^(persona +\S+ +)\d+  \d\.\d%", re.MULTILINE), r"\g<1>76  0.9%"),  # the name of the day varies
     (re.compile(r"^(free +\S+ +)[\d,]+ \d+\.\d%", re.MULTILINE), r"\g<1>6,104 74.5%"),
     (re.compile(r"[\d,]+( tokens are sent)"), r"1,064\g<1>"),
-    (re.compile(r"\bpersona \d+ · "), "persona 92 · "),
+    (re.compile(r"\bpersona \d+ · "), "persona 76 · "),
     (re.compile(r"(caches +)[\d,]+"), r"\g<1>27,200"),
     (re.compile(r"(\.cache/chatbot/)[0-9a-f]+"), r"\g<1>5ec77d91708c7eaf"),
 )
