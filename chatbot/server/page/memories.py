@@ -169,9 +169,9 @@ def _start_of_day(text: str, *, days: int = 0) -> datetime:
     """Return when a day, or the day `days` after it, begins. Raises `InvalidValue`."""
     try:
         first = date.fromisoformat(text) + timedelta(days=days)
-    except (ValueError, OverflowError):
+        return datetime.combine(first, datetime.min.time()).astimezone(UTC)
+    except (ValueError, OverflowError):  # also for the first day of the year 1
         raise InvalidValue(f"invalid date {text!r:.40}: write it as 2026-01-31") from None
-    return datetime.combine(first, datetime.min.time()).astimezone(UTC)
 
 
 _MOST_PEOPLE = 200
