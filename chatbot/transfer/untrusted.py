@@ -87,7 +87,8 @@ class _Memory(TypedDict, total=False):
 class _Receipt(TypedDict, total=False):
     """The fields of a receipt that are shown and billed."""
 
-    at: str
+    at: Required[str]
+    resumed_at: str
     turn: str
     model: str
     finish: str
@@ -120,8 +121,10 @@ def check_call(call: Mapping[str, Any], until: datetime) -> None:
 def checked_receipt(receipt: Mapping[str, Any], until: datetime) -> dict[str, Any]:
     """Return a receipt that can be shown and billed. Raises `ValueError`."""
     msgspec.convert(receipt, _Receipt)
-    if "at" in receipt:
-        checked_time(receipt["at"], until)
+    if receipt.keys().isdisjoint({"turn", "kind"}):
+        raise InvalidValue("a receipt lacks its turn")
+    for name in {"at", "resumed_at"} & receipt.keys():
+        checked_time(receipt[name], until)
     return dict(receipt)
 
 

@@ -51,7 +51,8 @@ async def session(memory: MemorySystem) -> SessionHandle:
     [name] = await made.attach([(b"\x89PNG photo", ".png")])
     await made.transcript_append("user", f"look\n\n[photo.png](attachments/{name})")
     await made.kv_set("working_memory", "tea")
-    await made.receipt_append({"turn": "t1", "session": made.id, "calls": [{"cost_usd": 0.5}], "memory": {"x": 1}})
+    receipt = {"turn": "t1", "at": "2026-01-01T00:00:00Z", "session": made.id, "calls": [{"cost_usd": 0.5}]}
+    await made.receipt_append(receipt | {"memory": {"x": 1}})
     await made.memory.remember("Sam likes tea", type="preference", tags=["drinks"])
     await made.memory.remember("a private matter", sensitivity="private")
     await made.memory.remember("a secret matter", sensitivity="secret")
@@ -225,18 +226,20 @@ async def test_what_a_bundle_says_opens_no_gate(memory: MemorySystem, session: S
         for number, word in enumerate(SENSITIVITIES)
     ]
     receipts = [
-        '{"turn": "t", "calls": [{"cost_usd": -1e9}]}',
-        '{"turn": "t", "calls": [{"cost_usd": Infinity}]}',
-        f'{{"turn": "t", "calls": [{{"output_tokens": {10**400}}}]}}',
-        '{"turn": 7, "calls": []}',
-        '{"turn": "t", "calls": [7]}',
-        '{"turn": "t", "title": []}',
-        '{"turn": "t", "memory": {"profile": 5}}',
-        '{"turn": "t", "memory": {"withheld": {"rows": ["0"]}}}',
-        '{"turn": "t", "at": "soon"}',
-        '{"turn": "t", "at": "2100-01-01T00:00:00Z"}',
-        '{"turn": "t", "calls": [{"cost_usd": 0.1}], "session": "another"}',
+        '"calls": [{"cost_usd": -1e9}]',
+        '"calls": [{"cost_usd": Infinity}]',
+        f'"calls": [{{"output_tokens": {10**400}}}]',
+        '"turn": 7',
+        '"calls": [7]',
+        '"title": []',
+        '"resumed_at": "soon"',
+        '"memory": {"profile": 5}',
+        '"memory": {"withheld": {"rows": ["0"]}}',
+        '"at": "soon"',
+        '"at": "2100-01-01T00:00:00Z"',
+        '"calls": [{"cost_usd": 0.1}], "session": "another"',
     ]
+    receipts = [f'{{"turn": "t", "at": "2026-01-01T00:00:00Z", {each}}}' for each in receipts] + ['{"turn": "t"}']
     claims = {"store_types": ["evil:Store"], "agent_id": "root", "clearance": "full", "origin": "chatgpt:x"}
     hostile = _write(
         tmp_path / "h.jsonl",
