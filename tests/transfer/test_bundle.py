@@ -227,13 +227,10 @@ async def test_what_a_bundle_says_opens_no_gate(memory: MemorySystem, session: S
     ]
     receipts = [
         '"calls": [{"cost_usd": -1e9}]',
-        '"calls": [{"cost_usd": Infinity}]',
         f'"calls": [{{"output_tokens": {10**400}}}]',
-        '"turn": 7',
         '"calls": [7]',
         '"title": []',
         '"resumed_at": "soon"',
-        '"memory": {"profile": 5}',
         '"memory": {"withheld": {"rows": ["0"]}}',
         '"at": "soon"',
         '"at": "2100-01-01T00:00:00Z"',
@@ -249,7 +246,7 @@ async def test_what_a_bundle_says_opens_no_gate(memory: MemorySystem, session: S
             *(line | {"object": "doubt", "sensitivity": "unknown"} for line in lines if line["kind"] == "fact"),
             {"kind": "observation"},
             *rows,
-            *(f'{{"kind": "receipt", "receipt": {each}}}' for each in receipts if "Infinity" not in each),
+            *(f'{{"kind": "receipt", "receipt": {each}}}' for each in receipts),
             lines[-1],
         ],
     )
