@@ -166,7 +166,7 @@ class _Notes:
         texts = [(label, self.closest.get(row.id, text) if label == "person said" else text) for label, text in texts]
         verdict = judge(row, self.view, texts, order_level=level)
         note = _note(row, verdict)
-        most = min(self.room, 2 * NOTE_TOKENS) if is_list(row.user_text or row.narrative) else size
+        most = min(self.room, 2 * NOTE_TOKENS) if any(is_list(text) for _, text in texts) else size
         is_long = verdict.reason == TOO_LONG or (verdict.ok and self.count(f"{note}\n") > most)
         if is_long:
             found = _excerpt(row, self.view, texts, words=self.words, size=size, count=self.count, order_level=level)

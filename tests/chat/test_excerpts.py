@@ -79,9 +79,9 @@ def test_several_answers_stand_in_their_order_and_leave_room_for_other_rows() ->
 
 
 def test_a_list_is_shown_whole_up_to_twice_the_tokens_of_a_note() -> None:
-    for lines in (40, 80):
+    for lines, place in product((40, 80), ("user_text", "assistant_text", "narrative")):
         said = "\n".join(f"{number} spoons of padlock oil" for number in range(lines))
-        block = block_of(row_with(("user_text",), (said,), type="exchange"))
+        block = block_of(row_with((place,), (said,), type="exchange"))
         assert (block.text.count("spoons") == lines, not block.excerpts) == (lines == 40, lines == 40)
 
 
