@@ -29,6 +29,7 @@ from chatbot.server.turns import Turns, cancel_all
 from chatbot.stores.backend import Backend
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import ConflictingChange, StoreAway, StoreError, did_you_mean
+from chatbot.stores.home import Address
 from chatbot.stores.plugins import open_backend
 from chatbot.telemetry import open_telemetry
 
@@ -40,7 +41,7 @@ _LONGEST_WAIT_S = 1.0
 class StorageProbe(AsyncResource):
     """Checks whether the storage answers. `look` may block; it has its own thread, as the shared ones may be busy.
 
-    `look` returns whether anything is stored.
+    `look` returns whether there is a place for what is stored.
     """
 
     def __init__(self, look: Callable[[], object]) -> None:
@@ -61,7 +62,7 @@ class StorageProbe(AsyncResource):
         except StoreError as error:
             return error
         if self._was_there and not is_there:
-            return StoreAway("everything that was stored is gone: its folder was moved or deleted, or its disk is away")
+            return StoreAway("the folder of identities is gone: it was moved or deleted, or its disk is away")
         self._was_there = is_there
         return None
 
@@ -233,12 +234,17 @@ class Identities(AsyncResource):
         self.at_work: set[asyncio.Task[None]] = set()
         """Requests that continue after their client has left."""
         self._backend = open_backend(self.setup.home)
-        self.storage = StorageProbe(self._backend.is_there)
+        self.storage = StorageProbe(self._has_place)
         self.runtimes = OpenRuntimes(
             self._open, is_busy=lambda identity: bool(self.turns.of_identity(identity)), on_close=self._drop
         )
         self._chats = Chats()
         self._tidying: asyncio.Task[None] | None = None
+
+    def _has_place(self) -> bool:
+        """Return whether the folder of identities is there, or a database answers, be it empty. Raises `StoreError`."""
+        self._backend.is_there()
+        return isinstance(self.setup.home, Address) or self.setup.identities.is_dir()
 
     def names_for(self, caller: ServerCaller) -> list[str]:
         """Return the names that the caller may know, the default one first."""
