@@ -114,7 +114,10 @@ def is_own_address(provider: str, address: str) -> bool:
 def ollama_address() -> str:
     """Return the address in `$OLLAMA_HOST`; Ollama's usual one if that is not set."""
     given = os.environ.get("OLLAMA_HOST", "").strip().rstrip("/")
-    parts = urlsplit(given if "://" in given else f"http://{given}")
+    try:
+        parts = urlsplit(given if "://" in given else f"http://{given}")
+    except ValueError:  # a bracket that is not closed
+        parts = urlsplit("http://")
     host = parts.hostname or ""
     host = "127.0.0.1" if host in {"", "0.0.0.0", "::"} else f"[{host}]" if ":" in host else host  # noqa: S104
     try:

@@ -212,6 +212,7 @@ async def test_a_server_that_is_not_there_is_named_with_what_starts_it(
     [
         ("ollama_chat/x", "OLLAMA_HOST", "127.0.0.1:{port}", "http://127.0.0.1:{port}"),
         ("ollama_chat/x", "OLLAMA_HOST", "0.0.0.0", "http://127.0.0.1:11434"),
+        ("ollama_chat/x", "OLLAMA_HOST", "[::1", "http://127.0.0.1:11434"),
         ("ollama_chat/x", "OLLAMA_HOST", "http://[::1]:{port}/", "http://[::1]:{port}"),
         ("ollama_chat/x", "", "", ""),
         ("lm_studio/x", "", "", "http://127.0.0.1:1234/v1"),
