@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from shutil import rmtree
-from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
@@ -46,7 +45,7 @@ from chatbot.stores.plugins import create_tables
 from chatbot.stores.records import expand_home
 from chatbot.transfer.backups import BACKUP_NAME, INTERRUPTIONS, backup, copy_storage, restore, verify
 from chatbot.transfer.sync import sync
-from chatbot.transfer.sync_place import FolderPlace, ServerPlace, SyncPlace, SyncReport, counts_text, open_sealed
+from chatbot.transfer.sync_place import FolderPlace, ServerPlace, SyncReport, counts_text, open_sealed, parse_server
 
 
 async def run(args: argparse.Namespace) -> Exit:
@@ -204,9 +203,10 @@ def _configured_places(setup: Setup) -> list[str]:
     return [each if is_address(each) else str(folder / expand_home(each)) for each in setup.config.sync.places]
 
 
-def _place(text: str, setup: Setup, memory: MemorySystem, *, asks: bool) -> SyncPlace:
+def _place(text: str, setup: Setup, memory: MemorySystem, *, asks: bool) -> FolderPlace | ServerPlace:
     if is_address(text):
-        is_listed = urlsplit(text)[:2] in {urlsplit(each)[:2] for each in setup.config.sync.places}  # http is not https
+        servers = map(parse_server, filter(is_address, setup.config.sync.places))
+        is_listed = parse_server(text)[:2] in {each[:2] for each in servers}  # http is not https
         return ServerPlace(text, from_variable(setup.config.sync.token, "token in [sync]") if is_listed else "")
     ask = partial(ask_unseen, "passphrase of the place (not shown): ")
     return open_sealed(FolderPlace(expand_home(text)), memory.backend, ask if asks else None)

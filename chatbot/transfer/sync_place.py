@@ -11,11 +11,12 @@ import re
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from http.client import HTTPException
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 from urllib.error import HTTPError
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import msgspec
@@ -241,15 +242,20 @@ class _NoRedirect(HTTPRedirectHandler):
         return None
 
 
+def parse_server(url: str) -> SplitResult:
+    """Return the parts of a server's address. Raises `ConfigError`."""
+    with suppress(ValueError):  # such as a bracket that is not closed
+        split = urlsplit(url)
+        if split.scheme in {"http", "https"} and split.hostname:
+            return split
+    raise ConfigError(f"{url} is neither a folder nor the address of a server, such as https://chat.example.org")
+
+
 class ServerPlace(ParcelPlace):
     """Another `chatbot serve`, which returns its new files and takes in those that it gets."""
 
     def __init__(self, url: str, token: str = "") -> None:
-        split = urlsplit(url)
-        if split.scheme not in {"http", "https"} or not split.hostname:
-            raise ConfigError(
-                f"{url} is neither a folder nor the address of a server, such as https://chat.example.org"
-            )
+        split = parse_server(url)
         super().__init__(Visitor(), {})
         self.key = url
         self._address = split._replace(path=split.path.rstrip("/") + "/v1/sync", fragment="").geturl()

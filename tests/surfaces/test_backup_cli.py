@@ -222,7 +222,8 @@ def test_the_token_is_sent_to_servers_of_the_configuration_alone(monkeypatch: py
 
 def test_a_place_that_is_none_or_empty_is_refused() -> None:
     assert "is not there" in run("sync", "nowhere").stderr
-    assert "neither a folder nor the address of a server" in run("sync", "ftp://example.org").stderr
+    for url in ("ftp://example.org", "http://[::1"):
+        assert "neither a folder nor the address of a server" in run("sync", url).stderr
     assert "identity=ada: Connection refused\n" in run("sync", "http://127.0.0.1:9?identity=ada").stderr
     assert "toml is not a complete backup of chatbot: config.toml is not a" in run("restore", "config.toml").stderr
     assert "holds no memory" in run("storage", "copy", "place", "copy").stderr
