@@ -70,6 +70,8 @@ _APART, _CLEAR = 0.12, 0.35
 """Minimum lead of the best cosine over the mean of the ranks `_REST`, which is similarity by chance. Checked
 if the best is below `_CLEAR` and only meaning found rows."""
 _REST = (5, 50)
+_MOST_LITERAL = 5
+"""Maximum number of rows that come first as they hold the only word of a search: more would crowd out all others."""
 _EARLIER = 0.4
 """Weight of a word outside the last question, of earlier messages too, relative to one in it."""
 
@@ -209,7 +211,7 @@ async def rows_about(
 
     They include those of `past`, which no index has. `limit` is the number of newest rows, and `reach` the minimum of
     matching rows to consider. `vectors` are those of the last text, if they are known; for `asks` see `vectors_of`.
-    With `literal`, rows that hold the word of a text of one word come first.
+    With `literal`, rows that hold the word of a text of one word come first, unless they are many.
     """
     last, dates, earlier = _question_terms(texts, view)
     if vectors is None and scope.meaning is not None:
@@ -229,7 +231,8 @@ async def rows_about(
     found = await _candidates(scope, view, question, wanted, vectors or ())
     has_gaps = scope.meaning is not None and scope.meaning.has_gaps
     unknown = _unknown(found, question.limit, has_gaps=has_gaps)
-    alone = ALONE if literal and len(last) + len(dates) + len(earlier) == 1 else 0.0
+    is_rare = sum(match.score > 0 for match in found.rows.values()) <= _MOST_LITERAL
+    alone = ALONE if literal and is_rare and len(last) + len(dates) + len(earlier) == 1 else 0.0
     current = score_rows(found, profile, view.now, unknown=unknown, alone=alone)
     return sorted((*current, *_scored_past(past, texts[-1], profile, view.now)), key=lambda row: -row.score)
 
