@@ -335,11 +335,11 @@ class Meaning(AsyncResource):
         self._asking += 1
         try:
             if self.has_gaps and not self._embedder.sends_away:
-                made = _GAPS
+                filled = _GAPS
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.gaps_s), self._filling:
-                        made = await self.embed_missing(most=_GAPS)  # none if another question has filled them
-                if made >= _GAPS and await self.missing():
+                        filled = await self.embed_missing(most=_GAPS)  # none if another question has filled them
+                if filled >= _GAPS and await self.missing():
                     self._report("some memories are not embedded yet: for now only words find them")
             known = self._asked_before  # other questions may replace it meanwhile
             new = [text for text in texts if text not in known]
