@@ -97,9 +97,7 @@ class Sync:
         self._until = self.now() + (_OWN_AHEAD if self.is_own else untrusted.AHEAD)
         """Latest time of a valid record."""
         self.state = await asyncio.to_thread(union.SyncState.read, self.storage.document)
-        self.known = (
-            union.PlaceState() if self.is_own else deepcopy(self.state.places.get(self.place.key, union.PlaceState()))
-        )
+        self.known = deepcopy(self.state.places.get(self.place.key, union.PlaceState()))
         """Changed during the sync; saved only once the place has the content that it lists."""
         names = await run_apart(self._arrive)
         await run_apart(self._check_identity, names)
@@ -252,9 +250,9 @@ class Sync:
         facts = journal.facts() & fresh
         state.erased |= fresh
         await self.storage.save(self.state)
-        there = {each: is_alone for each, is_alone in batch.rows.erased.items() if journal.has(each)}
-        alone = [each for each, is_alone in there.items() if is_alone]
-        whole = [each for each, is_alone in there.items() if not is_alone] + [*facts]
+        there = [*filter(journal.has, batch.rows.erased)]
+        alone = [each for each in there if batch.rows.erased[each]]
+        whole = [each for each in there if not batch.rows.erased[each]] + [*facts]
         memories = self.memory.memory().everywhere()
         for some in chunks(whole, _AT_ONCE):
             with suppress(UnknownObservation):

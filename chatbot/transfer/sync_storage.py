@@ -284,7 +284,7 @@ class SessionUnion:
         if is_new:
             if await self._complete_transcript(machine, given, given.entries) is None:
                 return None
-            await self._make(parse_record(given.session))
+            await SessionCatalog(self.storage.backend).make(parse_record(given.session))
         async with self._turn_lock(given.id):
             is_complete = await self._take_parts(machine, given, saves=saves)
             state = self.state.sessions[given.id]
@@ -350,9 +350,6 @@ class SessionUnion:
     async def _record(self, session_id: str) -> SessionRecord:
         return await asyncio.to_thread(self._sessions.get, session_id)
 
-    async def _make(self, record: SessionRecord) -> None:
-        await SessionCatalog(self.storage.backend).make(record.used(record.created_at))
-
     async def _unite_transcript(self, session_id: str, ours: union.Transcript, theirs: union.Transcript) -> None:
         """Give a session the transcript of both sides; if both have continued it, one continuation becomes a fork."""
         cut = {*self.state.sessions[session_id].cut}
@@ -369,7 +366,8 @@ class SessionUnion:
         title = f"{parent.title or first.content[:60]} (continued on another machine)"
         if not await self.memory.is_taken(fork_id):
             record = replace(parent, id=fork_id, parent=session_id, created_at=first.at, used_at=first.at, history="")
-            await self._make(replace(record, origin="", pinned_at=None, archived_at=None).renamed(title))
+            record = replace(record, origin="", pinned_at=None, archived_at=None)
+            await SessionCatalog(self.storage.backend).make(record.renamed(title))
             self.report.forks.append(fork_id)
         async with self._turn_lock(fork_id):
             await self._note(await self._record(fork_id))

@@ -63,7 +63,6 @@ class _LeftOut(TypedDict):
 
 class _Withheld(TypedDict, total=False):
     provider: Required[str]
-    rule: str
     rows: list[str]
 
 
