@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -281,15 +282,10 @@ class Runtime(AsyncResource):
 
     async def aclose(self) -> None:
         """End the sessions that were used, close memory and model, end the servers of tools. May be called twice."""
-        try:
-            await self.hooks.aclose()
-            await self._servers.aclose()
-        finally:
-            await self.memory.aclose()
-            for model in self._models:
-                await model.aclose()
-            if self._telemetry is not None:
-                await self._telemetry.aclose()
+        async with AsyncExitStack() as closing:  # the last one first; one that fails leaves no other open
+            for each in (self._telemetry, *self._models, self.memory, self._servers, self.hooks):
+                if each is not None:
+                    closing.push_async_callback(each.aclose)
 
     @property
     def uses_tools(self) -> bool:

@@ -1,8 +1,9 @@
 """The composition root: what the configuration says is what runs."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,10 +11,15 @@ from chatbot.config import ModelSettings
 from chatbot.embedding import EmbeddingResult
 from chatbot.errors import BudgetExceeded, UnknownModel
 from chatbot.memory import MemorySystem
+from chatbot.memory.meaning import Meaning
 from chatbot.messages import Usage
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server import model_calls
+from chatbot.stores.basic_session import BasicSessionStore
+from chatbot.stores.errors import StoreFailed
+from chatbot.stores.observations.store import ObservationFileStore
+from chatbot.tools.mcp.server import McpServers
 from tests.clock import Clock
 from tests.command import project
 from tests.patience import PATIENCE_S
@@ -90,6 +96,31 @@ async def test_a_session_may_choose_what_the_owner_set_and_nothing_elsewhere(mon
         for name in ("box/https://evil.example", "vertex_ai/x", "a\nb", *MODELS_WITH_A_PLACE):
             with pytest.raises(UnknownModel, match="may not choose"):
                 await runtime.model_named(name)
+
+
+async def test_what_cannot_be_closed_leaves_nothing_else_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts: list[Any] = [McpServers, Meaning, BasicSessionStore, ObservationFileStore, ScriptedModel]
+    closed: list[object] = []
+
+    def failing(part: Any) -> Callable[[Any], Awaitable[None]]:
+        close = part.aclose
+
+        async def aclose(self: Any) -> None:
+            await close(self)
+            closed.append(part)
+            raise StoreFailed("the disk is gone")
+
+        return aclose
+
+    for part in parts:
+        monkeypatch.setattr(part, "aclose", failing(part))
+    monkeypatch.setenv("CHATBOT_EMBEDDING__MODEL", "openai/stub")
+    runtime = Runtime()
+    await runtime.memory.memory("chat").remember("tea")
+    await runtime.new_session()
+    with pytest.raises(StoreFailed):
+        await runtime.aclose()
+    assert closed == parts
 
 
 async def test_embeddings_under_way_count_towards_the_limit_of_the_day(monkeypatch: pytest.MonkeyPatch) -> None:

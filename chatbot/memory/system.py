@@ -315,19 +315,21 @@ class MemorySystem(SessionOpening):
         self._catalog.is_closed = True
         if self.caller.observer is not None:
             self.caller.observer.closed(self)
-        while self._meanings:
-            _, meaning = self._meanings.popitem()
-            with observed(self.caller.observer):
-                await meaning.aclose()
+        with self._opening_stores:
+            stores = list(self._stores.values())
+            self._stores.clear()
+        async with AsyncExitStack() as closing:  # one that fails leaves no other open
+            for each in (self._catalog, *stores):
+                closing.push_async_callback(each.aclose)
+            closing.push_async_callback(self._close_embedder)
+            while self._meanings:
+                _, meaning = self._meanings.popitem()
+                with observed(self.caller.observer):
+                    await meaning.aclose()
+
+    async def _close_embedder(self) -> None:
         try:
             if self._embedder is not None:
                 await self._embedder.aclose()
         except ChatbotError as error:
             logger.warning("the embedding model could not be closed: %s", error)
-        with self._opening_stores:
-            stores = list(self._stores.values())
-            self._stores.clear()
-        async with AsyncExitStack() as closing:  # one that fails leaves no other open
-            closing.push_async_callback(self._catalog.aclose)
-            for store in stores:
-                closing.push_async_callback(store.aclose)

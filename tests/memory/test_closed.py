@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from inspect import getmembers, isasyncgenfunction, iscoroutinefunction, signature
 from pathlib import Path
 from shutil import rmtree
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 
@@ -158,29 +158,6 @@ async def test_what_a_plug_in_raises_of_its_own_is_a_store_error_that_names_it()
         await session.kv_delete("key")
     await memory.aclose()
     assert await _raises_closed(session) > 20
-
-
-class Unclosed(Faulty):
-    """A plug-in that cannot be closed."""
-
-    tried: ClassVar[list[str]] = []
-
-    async def aclose(self) -> None:
-        self.tried.append(type(self).__name__)
-        raise OSError(5, "Input/output error")
-
-
-class AlsoUnclosed(Unclosed):
-    """Another one."""
-
-
-async def test_a_store_that_cannot_be_closed_leaves_no_other_open() -> None:
-    memory = MemorySystem(Path("memory"))
-    for name in ("Unclosed", "AlsoUnclosed"):
-        await memory.create_session([f"{__name__}:{name}"], "chat")
-    with pytest.raises(StoreFailed, match=r"the store \w*Unclosed failed in aclose: .*Input/output error"):
-        await memory.aclose()
-    assert sorted(Unclosed.tried) == ["AlsoUnclosed", "Unclosed"]
 
 
 class Unopened(Faulty):

@@ -362,6 +362,7 @@ async def test_closing_one_model_leaves_the_connections_of_the_other(openai_url:
         ({"name": "openai/gpt-4o-mini"}, {}, 128_000, Price(0.15e-6, 0.6e-6)),
         ({"name": "openai/never-heard-of"}, {}, 8192, None),
         ({"name": "dashscope/qwen3-max"}, {}, 258_048, None),
+        ({"name": "fireworks_ai/accounts/fireworks/routers/auto"}, {}, 8192, None),
         (
             {"name": "openai/gpt-4o-mini", "context_window": 1000},
             {"input_usd_per_million": 3, "output_usd_per_million": 4},
@@ -380,12 +381,6 @@ async def test_window_and_price_come_from_the_settings_or_the_table_of_litellm(
 async def test_a_known_model_is_billed_by_the_table_and_caching_saves(openai_url: str) -> None:
     usage = end_of(await reply_of(model_at(openai_url, "gpt-4o-mini"))).usage
     assert usage.cost_usd == pytest.approx(20 * 0.15e-6 + 100 * 0.075e-6 + 8 * 0.6e-6)
-
-
-async def test_a_known_model_without_a_price_in_the_table_has_no_known_cost(openai_url: str) -> None:
-    settings = ModelSettings(name="fireworks_ai/accounts/fireworks/routers/auto")
-    model = LiteLLMModel(settings, {"fireworks_ai": providers_at(openai_url)["openai"]})
-    assert end_of(await reply_of(model)).usage.cost_usd is None
 
 
 async def test_a_model_that_was_not_found_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
