@@ -216,7 +216,8 @@ def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> erro
     message = _message(original)
     if "Provider NOT provided" in message or "LiteLLMUnknownProvider" in message:
         return unknown_provider(model)
-    unreachable = next((each for each in chain if isinstance(each, OSError)), None)
+    is_silent = any(type(each).__name__ == "ReadTimeout" for each in chain)  # it is connected
+    unreachable = None if is_silent else next((each for each in chain if isinstance(each, OSError)), None)
     if unreachable is not None:
         message = f"no connection: {unreachable.strerror or unreachable}"
     if malformed := next((each for each in chain if type(each).__name__ == "ValidationError"), None):

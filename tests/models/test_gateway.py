@@ -33,7 +33,7 @@ from chatbot.messages import (
     ToolSpec,
     Usage,
 )
-from chatbot.models import Price, litellm_import, open_model
+from chatbot.models import Price, call, litellm_import, open_model
 from chatbot.models.call import TRANSIENT, translate
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.provider import Provider
@@ -321,6 +321,14 @@ async def test_silence_at_the_start_is_a_timeout_and_tried_again(openai_url: str
     with pytest.raises(ModelTimeout, match="no answer for 2 s"):
         await reply_of(model_at(openai_url, behaviour, timeout_s=2, retries=1))  # a busy machine takes long to ask
     assert len(await requests_at(openai_url)) == 2
+
+
+async def test_silence_that_litellm_notices_first_is_no_lost_connection(
+    openai_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(call, "MARGIN_S", -1.7)
+    with pytest.raises(ModelTimeout, match="still loads the model"):
+        await reply_of(model_at(openai_url, "never-answers", timeout_s=2, retries=0))
 
 
 async def test_silence_midway_is_a_timeout_and_final(openai_url: str) -> None:
