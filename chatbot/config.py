@@ -22,6 +22,9 @@ Seconds = Annotated[float, Meta(gt=0, le=1_000_000_000)]
 Count = Annotated[int, Meta(ge=0, le=GREATEST)]
 AtLeastOne = Annotated[int, Meta(ge=1, le=GREATEST)]
 Text = Annotated[str, Meta(min_length=1, description="text that is not empty")]
+Host = Annotated[str, Meta(pattern="^([^*:/]+|[0-9A-Fa-f:.]+)$", description="the name of one host, without a port")]
+_ORIGIN = "an origin in lower case without a path, such as https://chat.example.org"
+Origin = Annotated[str, Meta(pattern="^(null|[a-z][a-z0-9+.-]*://[^/A-Z]+)$", description=_ORIGIN)]
 _ADDRESS = "an address that begins with http:// or https://"
 
 
@@ -231,8 +234,8 @@ class ServerSettings(Section, frozen=True):
 
     host: Text = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
-    allowed_hosts: tuple[str, ...] = ()
-    allowed_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[Host, ...] = ()
+    allowed_origins: tuple[Origin, ...] = ()
     body_kb: AtLeastOne = 1024
     attachments_kb: AtLeastOne = 28 * 1024
     request_timeout_s: Seconds = 20.0

@@ -87,6 +87,8 @@ def test_the_file_is_the_one_asked_for_then_the_variable_then_the_folder_then_th
         ("[files]\nfolder = '~nobody-63/x'", "'folder' in .*nobody-63/x' names an unknown user"),
         ("[mcp.servers.a]\ncommand = '~nobody-63/x'", "'command' in .*nobody-63/x' names an unknown user"),
         ("identities = '~nobody-63/x'", r"config\.toml: 'identities' = '~nobody-63/x' names an unknown user"),
+        ("[server]\nallowed_hosts = ['bot.example.org', 'x:80']", "entry 2 .*'x:80': expected the name of one host"),
+        ("[server]\nallowed_origins = ['https://x.org/']", "entry 1 .*expected an origin .* without a path"),
         ("[model]\nretries = 99", "expected a whole number <= 10"),
         ("[server]\nmemory = true", r"'memory' in \[server\] = True: it must be one of 'on', 'off'"),
         ("model = 'x'", "'model' = 'x': expected a table, got text"),
