@@ -76,7 +76,7 @@ _ID: Any = Annotated[str, Field(max_length=100)]
 _ANYWHERE: dict[Any, Any] = {
     **dict.fromkeys((kinds.Id, kinds.FactId, kinds.SessionId), _ID),
     **dict.fromkeys((kinds.Past, kinds.Future), request_values.Moment),
-    **dict.fromkeys((kinds.Line, kinds.Kind, kinds.Title), request_values.Line),
+    **dict.fromkeys((kinds.Line, kinds.LineKey, kinds.Kind, kinds.Title), request_values.Line),
     kinds.Query: Annotated[str, Field(max_length=10_000)],
     kinds.Name: request_values.Named,
     kinds.Text: request_values.Text,
@@ -231,8 +231,8 @@ def _endpoint(operation: Operation, form: _AnswerForm) -> Callable[..., Any]:
     elif form.model in {AddResult, MemoryRecord}:
         parameters.append(_parameter("expected", AnyVersionHere))
     for name, each in in_path.items():
-        described = Path(max_length=100, description=_sentence(each.about.words))
-        parameters.append(_parameter(name, Annotated[str, described]))
+        described = Path(description=_sentence(each.about.words))
+        parameters.append(_parameter(name, Annotated[_ANYWHERE[each.item], described]))
     if in_body:
         model = body_of(operation)
         needed = any(each.default_at("http") in {REQUIRED, LEFT_OUT} for each in in_body.values())

@@ -20,7 +20,7 @@ from chatbot.server.dependencies import AccessHere, Page, SessionId
 from chatbot.server.errors import OF_MEMORY
 from chatbot.server.idempotency import WritingHere
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.request_values import MOST, Moment, Text, Tokens
+from chatbot.server.request_values import MOST, Moment, Named, Text, Tokens
 from chatbot.server.shapes import AddResult, MemoryRecord, RequestBody, Shape
 from chatbot.stores.access import Sensitivity
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat, UnknownObservation
@@ -178,7 +178,7 @@ async def remember_many(drafts: Annotated[Drafts, Body()], access: AccessHere, w
     response_model=MemoryRecord,
 )
 async def get_by_key(
-    key: Annotated[str, Path(max_length=100, description="Your key.")],
+    key: Annotated[Named, Path(description="Your key.")],
     access: AccessHere,
     version: AnyVersionHere,
     sensitivity: Sensitivities = (),

@@ -40,6 +40,7 @@ from chatbot.server.page.rendering import (
     sidebar,
 )
 from chatbot.server.page.settings import choose, menu_context, menus_for, prepare_turn
+from chatbot.server.request_values import Line
 from chatbot.server.turns import RemoteTurn, RunningTurn
 from chatbot.stores.access import may
 from chatbot.stores.errors import ConflictingChange, InvalidValue, StoreError
@@ -57,9 +58,7 @@ Time = Annotated[str, Query(max_length=100)]
 
 
 @router.get("")
-async def show_empty(
-    request: Request, access: AccessHere, project: Annotated[str | None, Query(max_length=100)] = None
-) -> Response:
+async def show_empty(request: Request, access: AccessHere, project: Annotated[Line | None, Query()] = None) -> Response:
     """Show an empty conversation, in a project if one is given; its first message begins it."""
     return render_page(
         request,

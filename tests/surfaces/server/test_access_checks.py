@@ -275,7 +275,7 @@ def nowhere(name: str) -> dict[str, str]:
     return {
         **{name: str(uuid.uuid4()) for name in ("session_id", "memory_id", "other_id", "task_id", "fact_id")},
         "key": f"key/{uuid.uuid4()}",
-        "project": f"project/{uuid.uuid4()}",
+        "project": f"{'project' * 20}/{uuid.uuid4()}",
         "response": f"resp_{uuid.uuid4().hex}{uuid.uuid4().hex}",
         "name": name,
         "identity": name,
