@@ -34,26 +34,26 @@ _CHUNK = 5_000
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """Rows and facts to erase: by id, of a session, of a project, about a person, from a source, or all.
+    """Rows and facts to erase: by id, of sessions, of a project, about a person, from a source, or all.
 
     `person` is any name of a person: the rows that list them, and the facts about them. `source` is the field `source`
     of a row, such as `import:chatgpt`, or the key, file or folder of an import; a folder by its absolute path.
     """
 
     ids: tuple[str, ...] = ()
-    session: str | None = None
+    sessions: tuple[str, ...] = ()
     person: str | None = None
     source: str | None = None
     project: str | None = None
     everything: bool = False
 
     def __post_init__(self) -> None:
-        named = [name for name in ("session", "person", "source", "project") if getattr(self, name) is not None]
-        if len(named) + bool(self.ids) + self.everything != 1:
+        named = [name for name in ("person", "source", "project") if getattr(self, name) is not None]
+        if len(named) + bool(self.sessions) + bool(self.ids) + self.everything != 1:
             raise InvalidValue("select what to purge in one way: ids, a session, a person or a source")
-        for name in named:
-            if not check_text(getattr(self, name), f"the {name}").strip():
-                raise InvalidValue(f"the {name} to purge is empty")
+        for text in (*self.sessions, *(getattr(self, name) for name in named)):
+            if not check_text(text, "what to purge").strip():
+                raise InvalidValue("the name of what to purge is empty")
 
 
 class Erasure(Struct, frozen=True, kw_only=True):
@@ -64,9 +64,11 @@ class Erasure(Struct, frozen=True, kw_only=True):
     derived: frozenset[str] = frozenset()
     facts: tuple[Triple, ...] = ()
     forks: tuple[str, ...] = ()
-    """Forks of a deleted session, which keep their copy of the transcript."""
+    """Forks of the deleted sessions, which keep their copy of the transcript."""
+    sessions: tuple[str, ...] = ()
+    """Deleted sessions; empty for a preview."""
     kept: bool = False
-    """True if the memories of a deleted session stay."""
+    """True if the memories of the deleted sessions stay."""
     erased: tuple[str, ...] = ()
     """Erased ids; empty for a preview."""
 
@@ -93,8 +95,9 @@ class Purges(ScopedOperations):
         Transcripts are not changed: they belong to their sessions. Texts of a purged exchange are removed from receipts
         and titles of the session and its forks, and its summaries are made again.
         """
-        scope = self.scope
-        return list((await erase(scope, Target(ids=ids, session=session, person=person, source=source))).erased)
+        sessions = () if session is None else (session,)
+        target = Target(ids=ids, sessions=sessions, person=person, source=source)
+        return list((await erase(self.scope, target)).erased)
 
     async def preview_purge(
         self, *ids: str, session: str | None = None, person: str | None = None, source: str | None = None
@@ -105,7 +108,8 @@ class Purges(ScopedOperations):
         """
         scope = self.scope
         scope.caller.check("erase")
-        return await preview(scope, Target(ids=ids, session=session, person=person, source=source))
+        sessions = () if session is None else (session,)
+        return await preview(scope, Target(ids=ids, sessions=sessions, person=person, source=source))
 
     async def purge_fact(self, fact_id: str) -> None:
         """Erase a fact permanently from every file, even if it is retracted.
@@ -123,7 +127,9 @@ class Purges(ScopedOperations):
             raise unknown from None
 
 
-def join_erasures(parts: Iterable[Erasure], *, forks: Iterable[str] = (), kept: bool = False) -> Erasure:
+def join_erasures(
+    parts: Iterable[Erasure], *, forks: Iterable[str], sessions: Iterable[str] = (), kept: bool = False
+) -> Erasure:
     """Return the erasures of several stores as one."""
     parts = list(parts)
     return Erasure(
@@ -131,6 +137,7 @@ def join_erasures(parts: Iterable[Erasure], *, forks: Iterable[str] = (), kept: 
         derived=frozenset[str]().union(*(each.derived for each in parts)),
         facts=tuple(fact for each in parts for fact in each.facts),
         forks=tuple(forks),
+        sessions=tuple(sessions),
         kept=kept,
         erased=tuple(gone for each in parts for gone in each.erased),
     )
@@ -224,18 +231,18 @@ async def _rows_of_target(scope: Scope, target: Target) -> list[Observation]:
 
 
 async def _filters(scope: Scope, target: Target) -> list[Filter]:
-    if target.session is not None:
-        summary = Filter(types=("session_summary",), subject=target.session, statuses=STATUSES)
-        return [Filter(session_id=target.session, statuses=STATUSES), summary]
+    if target.sessions:
+        of_them = [Filter(session_id=each, statuses=STATUSES) for each in target.sessions]
+        about = Filter(types=("session_summary",), statuses=STATUSES)
+        return [*of_them, *(replace(about, subject=each) for each in target.sessions)]
     if target.person is not None:
         return [Filter(people=await other_names(scope, [target.person], SENSITIVITIES), statuses=STATUSES)]
     return [] if target.ids else [Filter(project=target.project, statuses=STATUSES)]  # without a project, all rows
 
 
 async def _facts(scope: Scope, target: Target, rows: Sequence[Observation]) -> AsyncIterator[Triple]:
-    filters = []
-    if target.session is not None:
-        filters = [FactFilter(session_id=target.session), FactFilter(subject=f"{OF_SESSION}{target.session}")]
+    filters = [FactFilter(session_id=each) for each in target.sessions]
+    filters += [FactFilter(subject=f"{OF_SESSION}{each}") for each in target.sessions]
     if target.project is not None or target.everything:
         filters = [FactFilter(project=target.project)]
     for name in await other_names(scope, [target.person], SENSITIVITIES) if target.person is not None else ():

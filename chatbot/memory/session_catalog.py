@@ -108,7 +108,7 @@ class SessionCatalog(Closable):
         try:
             await to_its_end(self._make(record, is_begun=is_begun))
         except asyncio.CancelledError:
-            await to_its_end(self.delete(record))  # nobody knows its id
+            await to_its_end(self.delete(record.id))  # nobody knows its id
             raise
 
     @in_thread
@@ -161,12 +161,15 @@ class SessionCatalog(Closable):
             logger.warning("the use of session %s was not noted: %s", session_id, error)
 
     @in_thread
-    def delete(self, record: SessionRecord) -> None:
-        """Erase a session. Raises `SessionNotFound`."""
+    def delete(self, *session_ids: str) -> list[str]:
+        """Erase sessions and return those that were there. Raises `SessionNotFound` if none was."""
         with _translated():
-            self.sessions.delete(record.id)
+            gone = self.sessions.delete_all(session_ids)
+        if not gone:
+            raise SessionNotFound.of(session_ids[0])
         failures = self.backend.lines(FAILURES)
-        failures.rewrite(lambda line: None if line.get("session") == record.id else line, holding=[record.id])
+        failures.rewrite(lambda line: None if line.get("session") in gone else line, holding=gone)
+        return gone
 
     @in_thread
     def take_back(self, session: SessionRef, at: datetime) -> None:

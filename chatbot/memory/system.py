@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from copy import copy
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -164,37 +164,46 @@ class MemorySystem(SessionOpening):
         """Bring adopted sessions into the order of their last use."""
         await asyncio.to_thread(self._catalog.sessions.reorder)
 
-    async def delete_session(self, session_id: str, *, keep_memory: bool = False) -> Erasure:
-        """Erase a session with its files and, unless `keep_memory`, its memories.
+    async def delete_session(self, *session_ids: str, keep_memory: bool = False) -> Erasure:
+        """Erase sessions with their files and, unless `keep_memory`, their memories; several at once take less time.
 
-        Those are all observations and facts of the session that the caller may see, with everything derived from them.
-        An import does not bring them back. Forks keep their copy and their memories: the result lists them. The session
-        goes last: after a kill midway it can be deleted again. Raises `SessionNotFound`, or `MissingRight` without
-        `erase`.
+        Those are all observations and facts of the sessions that the caller may see, with everything derived from them.
+        An import does not bring them back. Forks keep their copy and their memories: the result lists them. A session
+        goes last: after a kill midway it can be deleted again. Raises `SessionNotFound` if none of them exists, or
+        `MissingRight` without `erase`.
         """
-        record = await self._open_record(session_id)
-        self.caller.check("erase", record)
-        return await self._erase(record, self.caller, keep_memory=keep_memory)
+        return await self._erase(await self._to_delete(session_ids), self.caller, keep_memory=keep_memory)
 
-    async def preview_delete(self, session_id: str) -> Erasure:
+    async def preview_delete(self, *session_ids: str) -> Erasure:
         """Return what `delete_session` would erase; nothing is changed. Needs `read` and `erase`.
 
-        Raises `SessionNotFound`, or `MissingRight`.
+        Raises `SessionNotFound` if none of them exists, or `MissingRight`.
         """
-        record = await self._open_record(session_id)
-        self.caller.check("erase", record)
-        found = [await preview(scope, Target(session=record.id)) for scope in self._scopes_of(record, self.caller)]
-        return join_erasures(found, forks=await self._forks_of(record.id))
+        records = await self._to_delete(session_ids)
+        target = Target(sessions=tuple(record.id for record in records))
+        found = [await preview(scope, target) for scope in self._scopes_of(records, self.caller)]
+        return join_erasures(found, forks=await self._forks_of(target.sessions))
 
-    async def erase_session(self, record: SessionRecord) -> Erasure:
-        """Delete a session of this namespace with its memory, whatever clearance it needs. Needs `erase`.
+    async def _to_delete(self, session_ids: Sequence[str]) -> list[SessionRecord]:
+        """Return the records of those that exist. Raises `SessionNotFound` if none does, or `MissingRight`."""
+        records: list[SessionRecord] = []
+        for each in session_ids:
+            with suppress(SessionNotFound):
+                records.append(await self._open_record(each))
+                self.caller.check("erase", records[-1])
+        if not records:
+            raise SessionNotFound.of(session_ids[0])
+        return records
 
-        Raises `SessionNotFound` for one of another namespace, or if another process was faster.
+    async def erase_session(self, *records: SessionRecord) -> Erasure:
+        """Delete sessions of this namespace with their memory, whatever clearance they need. Needs `erase`.
+
+        Raises `SessionNotFound` for one of another namespace, or if another process was faster with all of them.
         """
         self.caller.check("erase")
-        if record.namespace != self.caller.namespace:
-            raise SessionNotFound.of(record.id)
-        return await self._erase(record, self.caller.elevated(clearance="full"), keep_memory=False)
+        if foreign := [record for record in records if record.namespace != self.caller.namespace]:
+            raise SessionNotFound.of(foreign[0].id)
+        return await self._erase(records, self.caller.elevated(clearance="full"), keep_memory=False)
 
     async def sessions_anywhere(self) -> list[SessionRecord]:
         """Return the sessions of this namespace and of those inside it, expired ones too.
@@ -225,7 +234,7 @@ class MemorySystem(SessionOpening):
         for record in await self._catalog.find(lambda record: record.is_expired(now)):
             try:
                 if (await self._catalog.get(record.id)).is_expired(now):  # the index can lag behind
-                    await self._erase(record, self._owner_in(record.namespace), keep_memory=keep_memory)
+                    await self._erase([record], self._owner_in(record.namespace), keep_memory=keep_memory)
                     erased.append(record)
             except SessionNotFound:
                 continue  # another process was faster
@@ -233,35 +242,43 @@ class MemorySystem(SessionOpening):
                 logger.warning("session %s is expired and could not be erased: %s", record.id, error)
         return [record.id for record in erased if self._may_know(record)]
 
-    async def _erase(self, record: SessionRecord, caller: Caller, *, keep_memory: bool) -> Erasure:
-        """Erase a session, and its memories that the caller may see."""
-        forks = await self._forks_of(record.id)
-        scopes = [] if keep_memory else self._scopes_of(record, caller)
-        marks = [] if keep_memory else marks_of_session(record.id, record.origin)
-        await self.tombstones.bar([mark_of_deleted(record.id), *marks], self._clock())
-        erased = [await erase(scope, Target(session=record.id)) for scope in scopes]
-        ref = self._catalog.ref(record.id)
-        for store in self._stores_of(record).values():
-            if isinstance(store, SessionStore):
-                await store.forget_session(ref)
-        await self._catalog.delete(record)
-        await asyncio.to_thread(self._terms.forget, record.id.__eq__)
-        # a hook of its last turn may have remembered something meanwhile
-        erased += [await erase(scope, Target(session=record.id)) for scope in scopes]
-        return join_erasures(erased, forks=forks, kept=keep_memory)
+    async def _erase(self, records: Sequence[SessionRecord], caller: Caller, *, keep_memory: bool) -> Erasure:
+        """Erase sessions, and their memories that the caller may see; those that another process deletes are skipped.
 
-    def _scopes_of(self, record: SessionRecord, caller: Caller) -> list[Scope]:
-        """Return the scopes that may hold memories of a session, for the owner across all namespaces."""
-        stores = self._stores_of(record) | self._open_stores([self._default_store])
+        Raises `SessionNotFound` if another process deleted all of them.
+        """
+        target = Target(sessions=tuple(record.id for record in records))
+        forks = await self._forks_of(target.sessions)
+        scopes = [] if keep_memory else self._scopes_of(records, caller)
+        stores = [(record.id, store) for record in records for store in self._stores_of(record).values()]
+        marks = [mark_of_deleted(record.id) for record in records]
+        for record in records if not keep_memory else ():
+            marks += marks_of_session(record.id, record.origin)
+        await self.tombstones.bar(marks, self._clock())
+        erased = [await erase(scope, target) for scope in scopes]
+        for session_id, store in stores:
+            if isinstance(store, SessionStore):
+                await store.forget_session(self._catalog.ref(session_id))
+        gone = await self._catalog.delete(*target.sessions)
+        await asyncio.to_thread(self._terms.forget, target.sessions.__contains__)
+        # a hook of their last turns may have remembered something meanwhile
+        erased += [await erase(scope, target) for scope in scopes]
+        return join_erasures(erased, forks=forks, sessions=gone, kept=keep_memory)
+
+    def _scopes_of(self, records: Iterable[SessionRecord], caller: Caller) -> list[Scope]:
+        """Return the scopes that may hold memories of sessions, for the owner across all namespaces."""
+        stores = self._open_stores([self._default_store])
+        for record in records:
+            stores |= self._stores_of(record)
         return [
             Scope(store, caller, self._environment).everywhere()
             for store in stores.values()
             if isinstance(store, ObservationStore)
         ]
 
-    async def _forks_of(self, session_id: str) -> list[str]:
-        """Return the direct and indirect forks of a session that are open to the caller."""
-        forks = (await self._with_forks([session_id]))[1:]
+    async def _forks_of(self, sessions: Sequence[str]) -> list[str]:
+        """Return the other sessions that are direct or indirect forks of these and open to the caller."""
+        forks = (await self._with_forks(sessions))[len({*sessions}) :]
         found = await self._find_open(lambda record: record.id in forks, None) if forks else []
         return sorted((record.id for record in found), key=forks.index)
 

@@ -26,7 +26,10 @@ from chatbot.stores.errors import AccessDenied, InvalidValue, MissingFolder, Unk
 from chatbot.stores.fields import one_line
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.query import EVERY, FactFilter, Filter
-from chatbot.stores.records import SessionRecord, format_time
+from chatbot.stores.records import SessionRecord, chunks, format_time
+
+_AT_ONCE = 100
+"""Number of sessions that are deleted together."""
 
 
 class User(Struct, frozen=True):
@@ -96,9 +99,9 @@ async def erase_user(memory: MemorySystem) -> UserErasure:
     check_erases(memory.caller)
     records = [record for record in await memory.sessions_anywhere() if record.namespace == memory.caller.namespace]
     erased: set[str] = set()
-    for record in records:
-        with suppress(SessionNotFound):  # another process deleted it
-            erased.update((await memory.erase_session(record)).erased)
+    for some in chunks(records, _AT_ONCE):
+        with suppress(SessionNotFound):  # another process deleted them
+            erased.update((await memory.erase_session(*some)).erased)
     with suppress(UnsupportedOperation):  # the agent remembers nothing
         scope = memory.memory().scope
         everything = replace(scope, caller=scope.caller.elevated(clearance="full"))
@@ -214,9 +217,9 @@ async def erase_project(memory: MemorySystem, name: str, *, dry_run: bool = Fals
         scope = memory.memory().scope
         erased.update((await preview(replace(scope, caller=scope.caller.elevated("read")), target)).ids)
     if not dry_run:
-        for record in records:
-            with suppress(SessionNotFound):  # another process deleted it
-                erased.update((await memory.delete_session(record.id)).erased)
+        for some in chunks([record.id for record in records], _AT_ONCE):
+            with suppress(SessionNotFound):  # another process deleted them
+                erased.update((await memory.delete_session(*some)).erased)
         with suppress(UnsupportedOperation):
             erased.update((await erase(memory.memory().scope, target)).erased)
     return _check_found(name, ProjectContent(len(erased), len(records)))

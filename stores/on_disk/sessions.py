@@ -13,7 +13,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -148,6 +148,21 @@ class FolderSessions(Sessions):
         return aside
 
     def delete(self, session_id: str) -> None:
+        self._erase(session_id)
+        self.drop_former()  # or the journal of the index would still hold the title
+
+    def delete_all(self, session_ids: Sequence[str]) -> list[str]:
+        gone = []
+        try:
+            for each in session_ids:
+                with suppress(MissingFolder):
+                    self._erase(each)
+                    gone.append(each)
+        finally:
+            self.drop_former()
+        return gone
+
+    def _erase(self, session_id: str) -> None:
         """Move the folder to the trash, drop it from the index, then erase it."""
         self._make_ready()
         folder = self._folder(session_id)
@@ -159,7 +174,6 @@ class FolderSessions(Sessions):
                 self.index.note_deleted(home, session_id)
             files.sync_folder(self._sessions)
             files.erase(grave)  # other processes may still be at work in it
-            self.drop_former()  # or the journal of the index would still hold the title
 
     def reorder(self) -> None:
         """Rebuild the index from the folders, which orders it by last use."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
@@ -90,13 +91,21 @@ async def test_no_byte_of_a_deleted_conversation_is_left_in_any_file(memory: Mem
     assert [record.id for record in await memory.list_sessions()] == [other.id]
 
 
-async def test_memory_can_be_kept_and_purged_later(memory: MemorySystem, tmp_path: Path) -> None:
-    session = await talk(memory)
+async def test_sessions_deleted_together_rewrite_each_file_once_and_memory_can_be_kept(
+    memory: MemorySystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = (await talk(memory)).id
     before = await left(memory)
-    assert (await memory.delete_session(session.id, keep_memory=True)).kept
+    assert (await memory.delete_session(kept, keep_memory=True)).kept
     assert await left(memory) == before
-    await memory.memory().purge(session=session.id)
-    assert await left(memory) == (0, 0)
+    await memory.memory().purge(session=kept)
+    sessions, renamed, rename = [(await talk(memory)).id for _ in range(3)], list[str](), os.rename
+    fork = await memory.fork_session(sessions[0])
+    monkeypatch.setattr(os, "rename", lambda old, new, **at: (renamed.append(str(new)), rename(old, new, **at)))
+    assert (await memory.preview_delete(*sessions)).forks == (fork.id,)
+    gone = await memory.delete_session(*sessions[:2], new_id(), sessions[2], fork.id)
+    assert (gone.sessions, gone.forks, await left(memory)) == ((*sessions, fork.id), (), (0, 0))
+    assert [renamed.count(name) for name in ("observations.jsonl", "sessions.json")] == [1, 1]
     assert files_with(tmp_path, CANARY) == []
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from msgspec.structs import asdict
 
@@ -19,6 +19,11 @@ from chatbot.memory.erasure import Erasure
 from chatbot.memory.users_and_projects import ProjectContent
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
+from chatbot.stores.records import chunks
+
+_AT_ONCE = 100
+"""Number of sessions that are deleted together: each part rewrites files once."""
+_ALREADY_DELETED = "{} was already deleted by another process"
 
 
 async def archive(run: VerbRun) -> None:
@@ -30,13 +35,13 @@ async def archive(run: VerbRun) -> None:
     what = "restore" if args.undo else "archive"
     if len(records) > 1:
         _confirm(records, args, f"{what.removesuffix('e')}ing", f"{what} these?")
-    done: list[SessionRecord] = []
+    done: list[str] = []
     with reporting(done, lambda: _report("restored" if args.undo else "archived", done, args)):
         for record in records:
             with _unless_deleted(record):
                 if not args.dry_run:
                     await memory.archive_session(record.id, undo=args.undo)
-                done.append(record)
+                done.append(record.id)
 
 
 @contextmanager
@@ -45,7 +50,7 @@ def _unless_deleted(record: SessionRecord) -> Iterator[None]:
     try:
         yield
     except SessionNotFound:
-        warn(f"{record.id} was already deleted by another process")
+        warn(_ALREADY_DELETED.format(record.id))
 
 
 async def prune(run: VerbRun) -> None:
@@ -55,7 +60,7 @@ async def prune(run: VerbRun) -> None:
     if not args.dry_run:
         gone = set(await memory.expire_sessions(keep_memory=run.setup.config.sessions.ttl_keeps_memory))
         expired = [record for record in expired if record.id in gone]
-    _report("deleted", expired, args)
+    _report("deleted", [record.id for record in expired], args)
 
 
 async def erase_project(run: VerbRun) -> None:
@@ -81,26 +86,31 @@ async def delete(run: VerbRun) -> None:
     records = await chosen_sessions(memory, args)
     keep_memory = bool(records) and _keeps_memory(args)
     is_asked = not (args.yes or args.dry_run)
-    previews = [await memory.preview_delete(record.id) for record in records if is_asked or args.dry_run]
+    parts = list(chunks([record.id for record in records], _AT_ONCE))
+    previews = [await memory.preview_delete(*part) for part in parts if is_asked or args.dry_run]
     if records:
         if is_asked and sys.stdin.isatty():
             _warn_of(previews, keep_memory=keep_memory)
         _confirm(records, args, "deleting", "delete permanently?")
     erased = previews if args.dry_run else []
-    gone: list[SessionRecord] = []
+    gone = [record.id for record in records] if args.dry_run else []
     with reporting(gone, lambda: _report_deleted(gone, erased, args, keep_memory=keep_memory)):
-        for record in records:
-            with _unless_deleted(record):
-                if not args.dry_run:
-                    erased.append(await memory.delete_session(record.id, keep_memory=keep_memory))
-                gone.append(record)
+        for part in parts if not args.dry_run else ():
+            try:
+                with suppress(SessionNotFound):
+                    erased.append(await memory.delete_session(*part, keep_memory=keep_memory))
+            finally:
+                gone += [each for each in part if not await memory.is_taken(each)]
+        for each in set(gone).difference(*(some.sessions for some in erased)) if not args.dry_run else ():
+            warn(_ALREADY_DELETED.format(each))
 
 
 def _report_deleted(
-    gone: Sequence[SessionRecord], erased: Sequence[Erasure], args: argparse.Namespace, *, keep_memory: bool
+    gone: Sequence[str], erased: Sequence[Erasure], args: argparse.Namespace, *, keep_memory: bool
 ) -> None:
     """Report the deleted sessions, what happened to their memories, and what remains elsewhere."""
     memories, facts, forks = _count(erased, keep_memory=keep_memory)
+    forks = [fork for fork in forks if fork not in gone]
     _report("deleted", gone, args, memories=memories, facts=facts, keep_memory=keep_memory, forks=forks)
     if args.json or not gone:
         return
@@ -152,12 +162,12 @@ def _confirm(records: Sequence[SessionRecord], args: argparse.Namespace, doing: 
         confirm(what, question, "nothing was changed", lambda: say_table(SESSION_HEAD, shown, aside=True))
 
 
-def _report(what: str, records: Sequence[SessionRecord], args: argparse.Namespace, **more: object) -> None:
+def _report(what: str, sessions: Sequence[str], args: argparse.Namespace, **more: object) -> None:
     if args.json:
-        say_json({what: [record.id for record in records], "dry_run": args.dry_run, **more})
+        say_json({what: list(sessions), "dry_run": args.dry_run, **more})
         return
     would = "would be " if args.dry_run else ""
-    for record in records:
-        say(f"{would}{what} {record.id}")
-    if not records:
+    for each in sessions:
+        say(f"{would}{what} {each}")
+    if not sessions:
         say("nothing to delete" if what == "deleted" else "nothing to change")
