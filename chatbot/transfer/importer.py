@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
+from asyncio import CancelledError
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -51,6 +53,8 @@ from chatbot.stores.records import KeyValue, TranscriptEntry, chunks, format_tim
 from chatbot.transfer.exports import MemoryExport, SessionExport, render_note
 from chatbot.transfer.formats import EDITED, MARKDOWN, Conversation, MemoryItem, Skip, read_markdown
 from chatbot.transfer.sources import BUNDLE, Source
+
+logger = logging.getLogger(__name__)
 
 DELETED = "deleted here together with its memories; import it with --include-purged"
 PURGED = "deleted permanently here; import it with --include-purged"
@@ -141,9 +145,12 @@ class Importer:
                 await self._take(item)
                 if self.progress:
                     self.progress(done, len(work))
-        except (SessionError, StoreError) as error:
+        except (SessionError, StoreError, CancelledError) as error:
             if not self.dry_run and (counts := self._report.summary()):
-                error.args = (f"{error}. {counts} had been imported: import it again to continue",)
+                done = f"{counts} had been imported: import it again to continue"
+                if isinstance(error, CancelledError):
+                    logger.warning("%s", done)
+                error.args = (f"{error}. {done}",)
             raise
         if self._report.sessions and not self.dry_run:
             await self.memory.reorder_sessions()

@@ -63,13 +63,14 @@ class FolderSessions(Sessions):
     def publish(self, record: SessionRecord) -> None:
         """Move the draft folder to its place and add it to the index."""
         draft = self._begun[record.id]
-        if time.time() - record.used_at.timestamp() > _OLD_AFTER_S:
+        is_old = time.time() - record.used_at.timestamp() > _OLD_AFTER_S
+        if is_old:
             _backdate(draft, record.used_at)
         files.sync_folder(draft)
         with files.locked(self._home) as home:
             self.index.freshen(home)
             draft.rename(self._folder(record.id))
-            self.index.note_put(home, record)
+            self.index.note_put(home, record, is_use=not is_old)  # of an import that is killed none is the last used
         del self._begun[record.id]
         files.sync_folder(self._sessions)
 

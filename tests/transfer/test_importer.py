@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from asyncio import CancelledError
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,21 @@ async def test_notes_of_an_import_that_fails_midway_are_counted(
 
     with pytest.raises(UnsafePath, match=r"\. 500 memories had been imported: import it again to continue"):
         await imported(memory, path, progress=replace_by_link)
+
+
+async def test_an_import_that_is_stopped_says_so_and_none_of_its_sessions_is_the_last_used(
+    memory: MemorySystem, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    own = await memory.create_session(AGENTS["chat"], "chat")
+
+    def stop(done: int, _: int) -> None:
+        if done == 2:
+            raise CancelledError
+
+    with pytest.raises(CancelledError):
+        await imported(memory, _file(tmp_path / "c.json", _conversations(3)), progress=stop)
+    assert "2 sessions had been imported: import it again to continue" in caplog.text
+    assert [record.id == own.id for record in await memory.list_sessions()] == [True, False, False]
 
 
 async def test_a_dry_run_writes_none_and_says_the_same(memory: MemorySystem, memory_home: Path, tmp_path: Path) -> None:
