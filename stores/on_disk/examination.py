@@ -186,8 +186,11 @@ def _modes(found: _Found) -> Iterator[Flaw]:
     for path, status in found.items():
         if stat.S_ISLNK(status.st_mode):
             continue
+        needed = stat.S_IRUSR | (stat.S_IXUSR if stat.S_ISDIR(status.st_mode) else 0)
         if status.st_uid != os.geteuid():
             yield _flaw("permissions", path, "belongs to another user", "sudo chown $USER")
+        elif needed & ~status.st_mode:
+            yield _flaw("permissions", path, "cannot be read by you, its owner", "chmod u+rwX")
         elif status.st_mode & files.OTHERS and not _is_hard_link(status):
             flaw = _flaw("permissions", path, "is readable by other users", "chmod go=")
             yield replace(flaw, mend=partial(close_to_others, path))
