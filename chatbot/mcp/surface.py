@@ -28,7 +28,7 @@ from chatbot.errors import ChatbotError, DamagedSession, SessionError, ToolError
 from chatbot.memory import MemorySystem
 from chatbot.operation import Operation
 from chatbot.stores import errors
-from chatbot.stores.access import TOOL_RIGHTS
+from chatbot.stores.access import TOOL_RIGHTS, fold
 from chatbot.stores.records import is_id
 
 logger = logging.getLogger(__name__)
@@ -140,7 +140,7 @@ class _CallerSurface:
 
     async def complete(self, asked: types.CompleteRequestParams) -> types.CompleteResult:
         """Return values that begin with the typed text; ids are also found by titles."""
-        typed, context = asked.argument.value.strip().casefold(), self._context
+        typed, context = fold(asked.argument.value), self._context
         about = asked.ref.name if isinstance(asked.ref, types.PromptReference) else asked.ref.uri
         match about, asked.argument.name:
             case "recall", "topic":  # people, who are most often asked about
@@ -153,7 +153,7 @@ class _CallerSurface:
                 named = [(row.id, str(row.brief()["title"])) for row in page.rows]
             case _:
                 raise ToolError("this argument has no completions")
-        values = [value for value, title in named if value.casefold().startswith(typed) or typed in title.casefold()]
+        values = [value for value, title in named if fold(value).startswith(typed) or typed in fold(title)]
         has_more = len(values) > _MOST_VALUES
         found = types.Completion(values=values[:_MOST_VALUES], total=len(values), has_more=has_more)
         return types.CompleteResult(completion=found)

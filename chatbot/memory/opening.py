@@ -22,7 +22,7 @@ from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller, Environment, Observable, Scope, SystemOptions, new_id, utc_now
 from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter, TurnOrder
 from chatbot.memory.session_search import SessionHit, search
-from chatbot.stores.access import OWNER
+from chatbot.stores.access import OWNER, fold
 from chatbot.stores.backend import Backend
 from chatbot.stores.base import AsyncResource, KeyValueStore, ObservationStore, Store
 from chatbot.stores.errors import StoreError, UnknownStore, UnsupportedOperation
@@ -239,11 +239,11 @@ class SessionOpening(AsyncResource, Observable):
         self.caller.check("read")
         if is_id(text):
             return await self._open_record(text)
-        wanted = check_text(text, "the session").casefold()
+        wanted = fold(check_text(text, "the session"))
         sessions = await self.list_sessions(agent_id)
-        matches = [record for record in sessions if record.title.casefold() == wanted]
+        matches = [record for record in sessions if fold(record.title) == wanted]
         matches = matches or [record for record in sessions if record.id.startswith(wanted)]
-        matches = matches or [each for each in sessions if cut_title and each.title.casefold().startswith(wanted)]
+        matches = matches or [each for each in sessions if cut_title and fold(each.title).startswith(wanted)]
         if not wanted or not matches:
             raise SessionNotFound(f"no session matches {text!r:.80}: see `chatbot sessions list --all`")
         if len(matches) > 1:

@@ -23,6 +23,7 @@ from chatbot.memory.profile_lines import (
     all_lines,
     held_value,
     is_proposal,
+    key_of,
     line_rows,
     prompt_lines,
     valid_lines,
@@ -68,7 +69,7 @@ class Profiles(MemoryWrites):
         """
         scope = self.scope
         scope.moment(as_of, known_at)
-        key = key and check_text(key, "the key").casefold()
+        key = key and fold(check_text(key, "the key"))
         rows = await line_rows(scope, sensitivities)
         return valid_lines(rows, scope.clock(), key=key, as_of=as_of, known_at=known_at)
 
@@ -156,8 +157,8 @@ class Profiles(MemoryWrites):
 
     async def _rows_of(self, key: str) -> list[Observation]:
         """Return all values of a key, or the line of that id. Raises `UnknownObservation` if there is none."""
-        key = check_text(key, "the key").casefold()
-        rows = [row for row in await line_rows(self.scope, SENSITIVITIES) if key in (row.metadata.get(LINE), row.id)]
+        key = fold(check_text(key, "the key"))
+        rows = [row for row in await line_rows(self.scope, SENSITIVITIES) if key in (key_of(row), row.id)]
         if not rows:
             raise UnknownObservation(f"the profile has no key {key!r:.80}")
         return rows
@@ -178,7 +179,7 @@ class Profiles(MemoryWrites):
         named: set[str] = set()
         for key, value in stated:
             with suppress(InvalidValue):
-                each = ProfileValue(key, value, key.casefold() in named)
+                each = ProfileValue(key, value, fold(key) in named)
                 if said_at > scope.clock() or each.secrets:
                     continue
                 named.add(each.key)
@@ -203,7 +204,7 @@ class ProfileValue(Struct, frozen=True):
     also: bool = False
 
     def __post_init__(self) -> None:
-        key, value = one_line(self.key, "the key").casefold(), one_line(self.value, "the value")
+        key, value = fold(one_line(self.key, "the key")), one_line(self.value, "the value")
         if not key or len(key) > LONGEST_KEY:
             raise InvalidValue(f"the key {self.key!r:.80} must have 1 to {LONGEST_KEY} characters")
         if not value:

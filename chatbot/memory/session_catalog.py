@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from chatbot.errors import DamagedSession, SessionError, SessionNotFound
 from chatbot.stores import errors
-from chatbot.stores.access import NO_PROJECT, is_same_project
+from chatbot.stores.access import NO_PROJECT, fold, is_same_project
 from chatbot.stores.backend import Backend, Lease, Lines, Place, Record
 from chatbot.stores.base import Closable
 from chatbot.stores.loops import LoopsLock, in_thread, to_its_end
@@ -56,7 +56,7 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
             and (self.before is None or record.used_at < self.before)
             and self.agent_id in {None, record.agent_id}
             and (self.project is None or is_same_project(self.project, record.project or NO_PROJECT))
-            and self.title.casefold() in record.title.casefold()
+            and fold(self.title) in fold(record.title)
             and self.is_archived in {None, record.archived_at is not None}
         )
 

@@ -73,7 +73,7 @@ async def test_what_is_set_also_stands_by_others_until_one_replaces_all(session:
     clock.now = day_of(2)
     assert [line.value for line in await session.memory.profile("favourite tea")] == ["oolong", "sencha"]
     assert (await session.memory.profile_set("Favourite Tea", "sencha")).outcome == "exact_dup"
-    await session.memory.profile_set("favourite tea", "genmaicha")
+    await session.memory.profile_set("ｆavourite  tea", "genmaicha")
     assert [line.value for line in await session.memory.profile("Favourite tea")] == ["genmaicha"]
     assert told(await session.memory.profile(as_of=day_of(0.5))) == {"favourite tea": "sencha"}
     assert [line.value for line in await session.memory.profile(as_of=day_of(1.5))] == ["oolong", "sencha"]

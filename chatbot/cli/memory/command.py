@@ -21,7 +21,7 @@ from chatbot.memory.memory import Memory
 from chatbot.messages import TaskStatus
 from chatbot.operations import OPERATIONS, Context, MemoryFilter
 from chatbot.options import Setup
-from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.access import SENSITIVITIES, fold
 from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.observation import STATUSES, Observation, Type
 from chatbot.stores.query import EVERY, Progress
@@ -99,12 +99,12 @@ class VerbRun(Struct, frozen=True, dict=True):
         """
         is_restore = getattr(self.args, "operation", "") == "restore_memory"
         if is_restore or noun == "proposal":
-            words = text.casefold().split()
+            words = fold(text).split()
             if is_restore:
                 rows = await self.memories.every(statuses=STATUSES[1:], sensitivities=SENSITIVITIES)
             else:
                 rows = await self.memories.profile_proposals()
-            found = [row for row in rows if all(word in row.text().casefold() for word in words)]
+            found = [row for row in rows if all(word in fold(row.text()) for word in words)]
             return sorted(found, key=lambda row: row.updated_at, reverse=True)[:_MATCHES]
         types: list[Type] = ["task"] if noun == "task" else []
         hits = await self.memories.search(
@@ -112,7 +112,7 @@ class VerbRun(Struct, frozen=True, dict=True):
         )
 
         def fits(hit: Hit) -> bool:
-            is_near = hit.parts.get("evidence", 0) >= _NEAR or text.casefold() in hit.observation.text().casefold()
+            is_near = hit.parts.get("evidence", 0) >= _NEAR or fold(text) in fold(hit.observation.text())
             return bool(hit.parts.get("lexical")) or (is_near and not by_words)
 
         return [hit.observation for hit in hits if fits(hit)]
@@ -132,7 +132,7 @@ class VerbRun(Struct, frozen=True, dict=True):
 
     async def line_key(self, text: str) -> str:
         """Return the text if it is a key of the profile, else the id that begins with it, else the text."""
-        if any(line.key == text.casefold() for line in await self.memories.profile(sensitivities=SENSITIVITIES)):
+        if any(line.key == fold(text) for line in await self.memories.profile(sensitivities=SENSITIVITIES)):
             return text
         try:
             return await self.memories.resolve(text, sensitivities=SENSITIVITIES)

@@ -33,6 +33,7 @@ from chatbot.identity import list_identities
 from chatbot.memory import SessionFilter, SessionHandle
 from chatbot.options import Options, Setup
 from chatbot.runtime import Runtime
+from chatbot.stores.access import fold
 from chatbot.stores.errors import InvalidValue, StoreError
 
 if TYPE_CHECKING:
@@ -200,10 +201,10 @@ class CommandValues:
         """Return the sessions used last: by title if no other has it, else by id."""
         wanted = SessionFilter(agent_id=self._runtime.agent, is_archived=False, limit=_MOST_SESSIONS)
         records = await self._runtime.memory.choose_sessions(wanted)
-        titles = [record.title.casefold() for record in records]
+        titles = [fold(record.title) for record in records]
         found = []
         for record in records:
-            is_unique = record.title and titles.count(record.title.casefold()) == 1
+            is_unique = record.title and titles.count(fold(record.title)) == 1
             value = record.title if is_unique else record.id
             about = f"{age(record.used_at)} · {record.id[:SHORTEST_ID]}"
             found.append((value, printable(record.title or record.id), about))
@@ -284,10 +285,10 @@ def _actions_of(command: str) -> list[tuple[str, str]]:
 
 def _matches(typed: str, candidates: Iterable[Candidate]) -> list[Candidate]:
     """Return candidates whose shown text begins with `typed`, then those that contain it in any part."""
-    typed = typed.casefold()
+    typed = fold(typed)
     candidates = list(candidates)
-    first = [each for each in candidates if each[1].casefold().startswith(typed)]
-    later = [each for each in candidates if each not in first and any(typed in part.casefold() for part in each)]
+    first = [each for each in candidates if fold(each[1]).startswith(typed)]
+    later = [each for each in candidates if each not in first and any(typed in fold(part) for part in each)]
     return [*first, *later][:_MOST_SHOWN]
 
 

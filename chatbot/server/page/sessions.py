@@ -24,7 +24,7 @@ from chatbot.server.dependencies import SessionId
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.memories import PART_NAMES, WEIGHED
 from chatbot.server.page.rendering import AccessHere, PageRoute, day, render_page, render_part
-from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.access import SENSITIVITIES, fold
 from chatbot.stores.errors import UnsupportedOperation
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import format_time, parse_time
@@ -90,10 +90,8 @@ async def show(
 
 async def _search(access: IdentityAccess, q: str) -> list[SessionMatch]:
     """Return sessions whose title contains the text, which may be part of a word; then those whose messages match."""
-    wanted = q.casefold()
-    titled = await access.memory.list_sessions(
-        limit=_ON_A_PAGE, wanted=lambda record: wanted in record.title.casefold()
-    )
+    wanted = fold(q)
+    titled = await access.memory.list_sessions(limit=_ON_A_PAGE, wanted=lambda record: wanted in fold(record.title))
     found = {record.id: SessionMatch(record) for record in titled}
     for hit in await access.memory.search_sessions(q, limit=_ON_A_PAGE):
         found.setdefault(
