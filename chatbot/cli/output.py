@@ -364,11 +364,12 @@ def say_hit(hit: SessionHit, command: str) -> None:
 
 
 def age(moment: datetime) -> str:
-    """Return an age, such as `3 d ago`."""
+    """Return an age, such as `3 d ago`; `in 3 d` for a time that a wrong clock gave."""
     seconds = (utc_now() - moment).total_seconds()
     for unit, size, least in (("y", 31_557_600, 2), ("d", 86_400, 1), ("h", 3_600, 1), ("min", 60, 1)):
-        if seconds >= least * size:
-            return f"{int(seconds // size)} {unit} ago"
+        if abs(seconds) >= least * size:
+            distance = f"{int(abs(seconds) // size)} {unit}"
+            return f"{distance} ago" if seconds > 0 else f"in {distance}"
     return "just now"
 
 

@@ -68,11 +68,13 @@ def terminal(*arguments: str, columns: int = 80) -> Terminal:
 def test_one_grammar_of_filters_chooses_sessions_everywhere() -> None:
     make("old tax", days_ago=30)
     make("new tax", "long talk", said=4)
-    make("other", agent="other")
-    assert set(titles("list")) == {"old tax", "new tax", "long talk", "other"}
+    make("café", agent="other")
+    assert set(titles("list")) == {"old tax", "new tax", "long talk", "café"}
+    assert titles("list", "--title", "CAFE\u0301") == ["café"]
+    assert "café says 1" in ok("show", "cafe\u0301")
     assert titles("list", "--before", "7d") == ["old tax"]
     assert set(titles("list", "--after", "7d", "--title", "TAX")) == {"new tax"}
-    assert titles("list", "--agent", "other") == ["other"]
+    assert titles("list", "--agent", "other") == ["café"]
     assert set(titles("list", "--min-messages", "3")) == {"new tax", "long talk"}
     assert titles("list", "--before", "2001-02-03") == []
     assert [hit["session"]["title"] for hit in from_json("search", "tax", "--before", "7d")] == ["old tax"]
@@ -85,6 +87,8 @@ def test_one_grammar_of_filters_chooses_sessions_everywhere() -> None:
 
 def test_pages_can_be_asked_for_one_by_one() -> None:
     make(*(f"s{number}" for number in range(5)))
+    make("by a wrong clock", days_ago=-31)
+    assert "  in 30 d  " in ok("list", "--limit", "1")
     first = ok("list", "--limit", "2")
     after = first.rpartition("--page-after ")[2].strip()
     following = titles("list", "--limit", "2", "--page-after", after)
