@@ -51,9 +51,9 @@ class Target(Struct, frozen=True, kw_only=True):
         named = [name for name in ("person", "source", "project") if getattr(self, name) is not None]
         if len(named) + bool(self.sessions) + bool(self.ids) + self.everything != 1:
             raise InvalidValue("select what to purge in one way: ids, a session, a person or a source")
-        for text in (*self.sessions, *(getattr(self, name) for name in named)):
-            if not check_text(text, "what to purge").strip():
-                raise InvalidValue("the name of what to purge is empty")
+        for name, text in (*((name, getattr(self, name)) for name in named), *(("session", s) for s in self.sessions)):
+            if not check_text(text, f"the {name}").strip():
+                raise InvalidValue(f"the {name} to purge is empty")
 
 
 class Erasure(Struct, frozen=True, kw_only=True):

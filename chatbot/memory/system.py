@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -188,11 +188,13 @@ class MemorySystem(SessionOpening):
         """Return the records of those that exist. Raises `SessionNotFound` if none does, or `MissingRight`."""
         records: list[SessionRecord] = []
         for each in session_ids:
-            with suppress(SessionNotFound):
+            try:
                 records.append(await self._open_record(each))
+            except SessionNotFound:
+                if not records and each == session_ids[-1]:
+                    raise
+            else:
                 self.caller.check("erase", records[-1])
-        if not records:
-            raise SessionNotFound.of(session_ids[0])
         return records
 
     async def erase_session(self, *records: SessionRecord) -> Erasure:

@@ -26,10 +26,7 @@ from chatbot.stores.errors import AccessDenied, InvalidValue, MissingFolder, Unk
 from chatbot.stores.fields import one_line
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.query import EVERY, FactFilter, Filter
-from chatbot.stores.records import SessionRecord, chunks, format_time
-
-_AT_ONCE = 100
-"""Number of sessions that are deleted together."""
+from chatbot.stores.records import SessionRecord, format_time
 
 
 class User(Struct, frozen=True):
@@ -99,9 +96,8 @@ async def erase_user(memory: MemorySystem) -> UserErasure:
     check_erases(memory.caller)
     records = [record for record in await memory.sessions_anywhere() if record.namespace == memory.caller.namespace]
     erased: set[str] = set()
-    for some in chunks(records, _AT_ONCE):
-        with suppress(SessionNotFound):  # another process deleted them
-            erased.update((await memory.erase_session(*some)).erased)
+    with suppress(SessionNotFound):  # another process deleted them
+        erased.update((await memory.erase_session(*records)).erased if records else ())
     with suppress(UnsupportedOperation):  # the agent remembers nothing
         scope = memory.memory().scope
         everything = replace(scope, caller=scope.caller.elevated(clearance="full"))
@@ -217,9 +213,9 @@ async def erase_project(memory: MemorySystem, name: str, *, dry_run: bool = Fals
         scope = memory.memory().scope
         erased.update((await preview(replace(scope, caller=scope.caller.elevated("read")), target)).ids)
     if not dry_run:
-        for some in chunks([record.id for record in records], _AT_ONCE):
-            with suppress(SessionNotFound):  # another process deleted them
-                erased.update((await memory.delete_session(*some)).erased)
+        sessions = [record.id for record in records]
+        with suppress(SessionNotFound):  # another process deleted them
+            erased.update((await memory.delete_session(*sessions)).erased if sessions else ())
         with suppress(UnsupportedOperation):
             erased.update((await erase(memory.memory().scope, target)).erased)
     return _check_found(name, ProjectContent(len(erased), len(records)))
