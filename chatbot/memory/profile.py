@@ -23,7 +23,6 @@ from chatbot.memory.profile_lines import (
     all_lines,
     held_value,
     is_proposal,
-    key_of,
     line_rows,
     prompt_lines,
     valid_lines,
@@ -158,7 +157,8 @@ class Profiles(MemoryWrites):
     async def _rows_of(self, key: str) -> list[Observation]:
         """Return all values of a key, or the line of that id. Raises `UnknownObservation` if there is none."""
         key = fold(check_text(key, "the key"))
-        rows = [row for row in await line_rows(self.scope, SENSITIVITIES) if key in (key_of(row), row.id)]
+        lines = all_lines(await line_rows(self.scope, SENSITIVITIES))
+        rows = [line.row for line in lines if key in (line.key, line.id)]
         if not rows:
             raise UnknownObservation(f"the profile has no key {key!r:.80}")
         return rows

@@ -179,17 +179,12 @@ def all_lines(rows: Sequence[Observation], known: datetime | None = None) -> lis
     return [_line(row, _valid_to(row, by_id, known)) for row in rows]
 
 
-def key_of(row: Observation) -> str:
-    """Return the key of a line in the form in which keys are compared."""
-    return fold(str(row.metadata[LINE]))
-
-
 def _line(row: Observation, valid_to: datetime | None) -> ProfileLine:
-    held = held_value(row)
+    held, key = held_value(row), str(row.metadata[LINE])
     return ProfileLine(
         id=row.id,
-        key=key_of(row),
-        value=row.title.removeprefix(f"{row.metadata[LINE]}: "),  # the title may have been edited
+        key=fold(key),
+        value=row.title.removeprefix(f"{key}: "),  # the title may have been edited
         title=row.title,
         valid_from=_valid_from(row),
         valid_to=valid_to,
