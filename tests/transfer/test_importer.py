@@ -60,13 +60,24 @@ async def test_conversations_become_sessions_that_can_be_gone_on_with(memory: Me
     assert (await memory.list_sessions(limit=1))[0].id == session.id
 
 
-async def test_an_imported_session_does_not_become_the_latest(memory: MemorySystem, tmp_path: Path) -> None:
+async def test_an_imported_session_does_not_become_the_latest_even_if_the_import_is_stopped(
+    memory: MemorySystem, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     own = await memory.create_session(AGENTS["chat"], "chat")
     await own.transcript_append("user", "hi")
+
+    def stop(done: int, _: int) -> None:
+        if done == 2:
+            raise CancelledError
+
+    with pytest.raises(CancelledError):
+        await imported(memory, _file(tmp_path / "c.json", _conversations(3)), progress=stop)
+    assert "2 sessions had been imported: import it again to continue" in caplog.text
+    assert [record.id == own.id for record in await memory.list_sessions()] == [True, False, False]
     message = exports.chatgpt_message("user", "from the future", at=9e9)
     future = exports.chatgpt(message, update_time=9e9)
     wholly = exports.chatgpt(message, update_time=9e9, create_time=9e9, key="c-9")
-    await imported(memory, _file(tmp_path / "c.json", [*_conversations(2), future, wholly]), measure=Memorability())
+    await imported(memory, _file(tmp_path / "c.json", [*_conversations(3), future, wholly]), measure=Memorability())
     assert all(record.created_at <= record.used_at <= own.record.used_at for record in await memory.list_sessions())
     for record in await memory.list_sessions():
         for entry in await (await memory.load_session(record.id, "chat")).transcript_read_all():
@@ -104,21 +115,6 @@ async def test_notes_of_an_import_that_fails_midway_are_counted(
 
     with pytest.raises(UnsafePath, match=r"\. 500 memories had been imported: import it again to continue"):
         await imported(memory, path, progress=replace_by_link)
-
-
-async def test_an_import_that_is_stopped_says_so_and_none_of_its_sessions_is_the_last_used(
-    memory: MemorySystem, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    own = await memory.create_session(AGENTS["chat"], "chat")
-
-    def stop(done: int, _: int) -> None:
-        if done == 2:
-            raise CancelledError
-
-    with pytest.raises(CancelledError):
-        await imported(memory, _file(tmp_path / "c.json", _conversations(3)), progress=stop)
-    assert "2 sessions had been imported: import it again to continue" in caplog.text
-    assert [record.id == own.id for record in await memory.list_sessions()] == [True, False, False]
 
 
 async def test_a_dry_run_writes_none_and_says_the_same(memory: MemorySystem, memory_home: Path, tmp_path: Path) -> None:
