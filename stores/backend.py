@@ -11,14 +11,14 @@ import hashlib
 import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 from msgspec import Struct, field
 
-from chatbot.stores.errors import DamagedFile, MissingFolder, StoreError, UnsafePath, UnsupportedOperation
+from chatbot.stores.errors import DamagedFile, StoreError, UnsafePath, UnsupportedOperation
 from chatbot.stores.records import SessionRecord, SessionRef
 
 
@@ -331,23 +331,14 @@ class Sessions(ABC):
 
     @abstractmethod
     def delete(self, session_id: str) -> None:
-        """Erase a session with everything that is kept of it. Durable on return."""
-
-    def delete_all(self, session_ids: Sequence[str]) -> list[str]:
-        """Erase sessions and return those that were there. Override it if many at once can take less time."""
-        gone = []
-        for each in session_ids:
-            with suppress(MissingFolder):
-                self.delete(each)
-                gone.append(each)
-        return gone
+        """Erase a session with everything that is kept of it. Durable on return. Call `drop_former` after the last."""
 
     def reorder(self) -> None:
         """Bring imported sessions into the order of their last use."""
         return
 
     def drop_former(self) -> None:
-        """Erase all former values of records, such as a title. Durable on return."""
+        """Erase all former values of records, such as a title, and those of deleted ones. Durable on return."""
         return
 
     @property

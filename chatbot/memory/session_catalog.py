@@ -163,8 +163,15 @@ class SessionCatalog(Closable):
     @in_thread
     def delete(self, *session_ids: str) -> list[str]:
         """Erase sessions and return those that were there. Raises `SessionNotFound` if none was."""
-        with _translated():
-            gone = self.sessions.delete_all(session_ids)
+        gone: list[str] = []
+        try:
+            for each in session_ids:
+                with suppress(SessionNotFound), _translated():
+                    self.sessions.delete(each)
+                    gone.append(each)
+        finally:
+            if gone:
+                self.sessions.drop_former()
         if not gone:
             raise SessionNotFound.of(session_ids[0])
         failures = self.backend.lines(FAILURES)

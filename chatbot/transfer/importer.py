@@ -147,10 +147,10 @@ class Importer:
                     self.progress(done, len(work))
         except (SessionError, StoreError, CancelledError) as error:
             if not self.dry_run and (counts := self._report.summary()):
-                done = f"{counts} had been imported: import it again to continue"
+                so_far = f"{counts} had been imported: import it again to continue"
                 if isinstance(error, CancelledError):
-                    logger.warning("%s", done)
-                error.args = (f"{error}. {done}",)
+                    logger.warning("%s", so_far)
+                error.args = (f"{error}. {so_far}",)
             raise
         if self._report.sessions and not self.dry_run:
             await self.memory.reorder_sessions()

@@ -13,7 +13,7 @@ import os
 import secrets
 import stat
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -70,7 +70,8 @@ class FolderSessions(Sessions):
         with files.locked(self._home) as home:
             self.index.freshen(home)
             draft.rename(self._folder(record.id))
-            self.index.note_put(home, record, is_use=not is_old)  # of an import that is killed none is the last used
+            last = self.index.find(lambda _: True, 1) if is_old else []  # it stays last in a killed import
+            self.index.note_put(home, record, is_use=all(record.used_at >= each.used_at for each in last))
         del self._begun[record.id]
         files.sync_folder(self._sessions)
 
@@ -149,21 +150,6 @@ class FolderSessions(Sessions):
         return aside
 
     def delete(self, session_id: str) -> None:
-        self._erase(session_id)
-        self.drop_former()  # or the journal of the index would still hold the title
-
-    def delete_all(self, session_ids: Sequence[str]) -> list[str]:
-        gone = []
-        try:
-            for each in session_ids:
-                with suppress(MissingFolder):
-                    self._erase(each)
-                    gone.append(each)
-        finally:
-            self.drop_former()
-        return gone
-
-    def _erase(self, session_id: str) -> None:
         """Move the folder to the trash, drop it from the index, then erase it."""
         self._make_ready()
         folder = self._folder(session_id)

@@ -101,9 +101,14 @@ async def test_sessions_deleted_together_rewrite_each_file_once_and_memory_can_b
     await memory.memory().purge(session=kept)
     sessions, renamed, rename = [(await talk(memory)).id for _ in range(3)], list[str](), os.rename
     fork = await memory.fork_session(sessions[0])
-    monkeypatch.setattr(os, "rename", lambda old, new, **at: (renamed.append(str(new)), rename(old, new, **at)))
+
+    def counted(old: str, new: str, **at: int) -> None:
+        renamed.append(str(new))
+        rename(old, new, **at)
+
+    monkeypatch.setattr(os, "rename", counted)
     assert (await memory.preview_delete(*sessions)).forks == (fork.id,)
-    gone = await memory.delete_session(*sessions[:2], new_id(), sessions[2], fork.id)
+    gone = await memory.delete_session(*sessions[:2], str(new_id()), sessions[2], fork.id)
     assert (gone.sessions, gone.forks, await left(memory)) == ((*sessions, fork.id), (), (0, 0))
     assert [renamed.count(name) for name in ("observations.jsonl", "sessions.json")] == [1, 1]
     assert files_with(tmp_path, CANARY) == []
