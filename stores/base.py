@@ -33,7 +33,12 @@ if TYPE_CHECKING:
 
 Cap = Annotated[int, Meta(ge=1)]
 Method = Callable[..., Awaitable[Any]]
-_LISTS = {"kv_entries": KeyValue, "transcript_read_last": TranscriptEntry, "transcript_read_all": TranscriptEntry}
+_LISTS = {
+    "kv_entries": KeyValue,
+    "transcript_drop_last": TranscriptEntry,
+    "transcript_read_all": TranscriptEntry,
+    "transcript_read_last": TranscriptEntry,
+}
 """Operations of plug-ins that return a list, with the type of its items."""
 CLOSED = "the memory is closed: open it again to continue"
 
@@ -113,15 +118,16 @@ class Store(Closable):
             work: AbstractContextManager[object] = (
                 nullcontext() if observer is None else _span_of(self, observer, operation.__name__, args)
             )
+            kind = _LISTS.get(operation.__name__)
             with work:
                 try:
                     found = await operation(self, *args, **named)
-                    kind = _LISTS.get(operation.__name__)
                     if kind and not (isinstance(found, list) and (not found or isinstance(found[0], kind))):
                         raise TypeError(f"it returned {found!r:.80}, which is not a list of {kind.__name__}")
-                except errors.StoreError:
-                    raise
                 except BaseException as error:
+                    is_item = kind is not None and isinstance(error, errors.InvalidValue)  # it made one that is invalid
+                    if isinstance(error, errors.StoreError) and not is_item:
+                        raise
                     from chatbot.stores.loops import is_failure  # late: it loads asyncio, which `--help` does not need
 
                     if not is_failure(error):
@@ -195,7 +201,7 @@ class TranscriptStore(SessionStore):
 
     @abstractmethod
     async def transcript_read_last(self, session: SessionRef, n: int) -> list[TranscriptEntry]:
-        """Return the last `n` entries, archived ones too, oldest first; fewer if there are fewer."""
+        """Return the last `n` entries, archived ones too, oldest first, or all if fewer; [] if `n` is 0 or less."""
 
     async def transcript_read_all(self, session: SessionRef) -> list[TranscriptEntry]:
         """Return every entry that is still known, archived ones too, oldest first."""

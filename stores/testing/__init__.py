@@ -8,6 +8,7 @@ Needs pytest and Hypothesis, and no plug-in of theirs. A name is imported when i
 tests start need few of them.
 """
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from importlib import import_module
@@ -38,6 +39,8 @@ _MODULES = {
     "StoreMachine": "session_contract",
     "TranscriptStoreContract": "session_contract",
 }
+if "pytest" in sys.modules:  # a failing assertion shows both values; processes that tests start load no pytest
+    sys.modules["pytest"].register_assert_rewrite(*(f"{__name__}.{each}" for each in _MODULES.values()))
 
 
 def __getattr__(name: str) -> Any:

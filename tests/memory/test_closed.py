@@ -126,6 +126,8 @@ async def test_a_memory_that_was_dropped_without_being_closed_warns(memory_home:
 class Faulty(KeyValueStore):
     """A plug-in that knows nothing of `StoreError`, nor of being closed."""
 
+    at: Any = None
+
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
         raise {"cancel": asyncio.CancelledError, "exit": SystemExit}.get(key, KeyError)(key)
 
@@ -136,12 +138,12 @@ class Faulty(KeyValueStore):
         raise UnsupportedOperation("keys stay")
 
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
-        return None  # type: ignore[return-value]
+        return self.at and [KeyValue("key", "value", self.at)]
 
     async def forget_session(self, session: SessionRef) -> None: ...
 
 
-async def test_what_a_plug_in_raises_of_its_own_is_a_store_error_that_names_it() -> None:
+async def test_what_a_plug_in_raises_of_its_own_is_a_store_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = MemorySystem(Path("memory"))
     session = await memory.create_session([f"{__name__}:Faulty"], "chat")
     with pytest.raises(BrokenStore, match=r"store Faulty failed in kv_get: KeyError: 'key'") as caught:
@@ -151,6 +153,9 @@ async def test_what_a_plug_in_raises_of_its_own_is_a_store_error_that_names_it()
         with pytest.raises(BrokenStore, match=f"(CancelledError|SystemExit): {key}"):
             await session.kv_get(key)
     with pytest.raises(BrokenStore, match="kv_entries: TypeError: it returned None, which is not a list of KeyValue"):
+        await session.kv_entries()
+    monkeypatch.setattr(Faulty, "at", "2026-01-02")
+    with pytest.raises(BrokenStore, match="store Faulty failed in kv_entries: InvalidValue: the time is '2026-01-02'"):
         await session.kv_entries()
     with pytest.raises(StoreFailed, match=r"Faulty failed in kv_set.*No space left"):
         await session.kv_set("key", "value")

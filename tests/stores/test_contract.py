@@ -86,6 +86,7 @@ def test_a_promise_that_is_broken_is_named_in_words_with_the_methods_to_look_at(
     (tmp_path / SESSION.id).mkdir()
     with pytest.raises(AssertionError) as failed:
         cast("Callable[..., None]", Kept().test_nothing_of_a_forgotten_transcript_comes_back)(home=tmp_path)
+    assert " == []" in str(failed.value), "an assertion of the kit shows its values"
     first, *methods = failed.value.__notes__
     assert first.startswith("Kept breaks this promise: nothing of a forgotten transcript comes back")
     assert any(line.strip().startswith("SessionStore.forget_session: Delete all") for line in methods)
