@@ -29,6 +29,8 @@ _ALIKE = 0.2
 """Minimum cosine of a search result without a lexical match."""
 _CANDIDATES = 5
 """Number of candidates for each result."""
+_LOOKED_AT = 40
+"""Number of best rows of which those that only ask count half in a search."""
 
 
 class Hit(Struct, frozen=True):
@@ -179,9 +181,12 @@ class MemoryReads(ScopedOperations):
             # without rows that are only next to a matching one
             answering = [each for each in found if each.match.score > 0 or each.dated or (each.meaning or 0) >= _ALIKE]
             best = {each.match.id: each for each in answering or found}
-            part = slice(offset, offset + limit)
-            rows = await recall.rows_then(scope, view, list(best), past, asked.known_at, part=part)
-            hits = [Hit(row, best[each].score, best[each].parts) for each, row in rows.items()]
+            first = await recall.rows_then(scope, view, list(best), past, asked.known_at, part=slice(_LOOKED_AT))
+            asking = await recall.merely_asking(scope, first) if text else set()
+            scores = {each: row.score / (2 if each in asking else 1) for each, row in best.items()}
+            order = sorted(scores, key=lambda each: -scores[each])
+            rows = await recall.rows_then(scope, view, order, past, asked.known_at, part=slice(offset, offset + limit))
+            hits = [Hit(row, scores[each], best[each].parts) for each, row in rows.items()]
             answers.append(_up_to_tokens(hits, asked.max_tokens))
         found_ids = list(dict.fromkeys(hit.observation.id for hits in answers for hit in hits))
         scope.retrieved("search", found_ids)

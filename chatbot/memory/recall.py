@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from heapq import nlargest
@@ -29,7 +30,7 @@ from chatbot.memory.scoring import (
 )
 from chatbot.stores.access import View
 from chatbot.stores.errors import StoreError
-from chatbot.stores.observation import Observation, Status
+from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, Candidates, Filter, Match, Question, check_limit
 from chatbot.stores.records import Vector
 from chatbot.stores.text.analysis import terms
@@ -71,7 +72,11 @@ _APART, _CLEAR = 0.12, 0.35
 if the best is below `_CLEAR` and only meaning found rows."""
 _REST = (5, 50)
 _MOST_LITERAL = 5
-"""Maximum number of rows that come first as they hold the only word of a search: more would crowd out all others."""
+"""Maximum number of rows that hold the only word of a search, or an identifier, and so come before all others."""
+_IDENTIFIER = 4
+"""Least characters of a word with digits that names one thing, such as the number of a bill."""
+_MORE_TO_STATE = 0.35
+"""How much more a question has to state, by the head, for each point of `needs_memory`."""
 _EARLIER = 0.4
 """Weight of a word outside the last question, of earlier messages too, relative to one in it."""
 
@@ -137,10 +142,10 @@ async def recollect(
         left_out |= {each: PROFILE_LINE for each, row in found.items() if is_proposable(row)}
         left_out |= {each: BY_OTHERS for each, row in found.items() if not fits(row)}
         if asked.statements:
-            left_out |= dict.fromkeys(await _merely_asking(scope, found), ASKED)
+            left_out |= dict.fromkeys(await merely_asking(scope, found), ASKED)
         if not read:  # the best rows, in the first portion
             fit = {each: row for each, row in found.items() if each not in left_out}
-            ranked = await _by_tokens(scope, texts, ranked, fit, profile)
+            ranked = _by_identifiers(texts, await _by_tokens(scope, texts, ranked, fit, profile), fit)
         read |= found
         without = exclude.union(left_out)
         verdicts = verdicts_of(ranked, profile, limit, without, need=asked.need, is_calibrated=is_calibrated)
@@ -153,7 +158,7 @@ async def recollect(
     near = await _said_later(scope, view, best[: min(_BESIDE, limit // 2)], wanted, exclude) if asked.statements else {}
     later_ids = [match.id for later in near.values() for match in later]
     beside = await rows_then(scope, view, later_ids, past, asked.known_at)
-    merely_ask = await _merely_asking(scope, beside)
+    merely_ask = await merely_asking(scope, beside)
     stated = {id_: row for id_, row in beside.items() if fits(row) and not is_proposable(row) and id_ not in merely_ask}
     nearest = _nearest(hits, near, stated)
     unranked = score_rows(Candidates({match.id: replace(match, score=0.0) for match in nearest}), profile, view.now)
@@ -173,13 +178,26 @@ async def _by_tokens(
     return by_closeness(rows, await scope.meaning.closeness(texts[-1], best), profile)
 
 
-async def _merely_asking(scope: Scope, rows: Mapping[str, Observation]) -> set[str]:
+async def merely_asking(scope: Scope, rows: Mapping[str, Observation]) -> set[str]:
     """Return the ids of rows that hold only a person's questions, unless they more likely than not state something."""
     words = {each: row.user_text or row.title for each, row in rows.items() if row.type in _SAID}
     asking = {each: text for each, text in words.items() if is_only_questions(text)}
     judged = await scope.meaning.judge([*asking.values()]) if asking and scope.meaning else [None] * len(asking)
-    scores = (found.scores.get("states_something", 0.0) if found else 0.0 for found in judged)
-    return {each for each, score in zip(asking, scores, strict=True) if score <= 0}
+    return {each for each, found in zip(asking, judged, strict=True) if found is None or _only_asks(found.scores)}
+
+
+def _only_asks(scores: Mapping[str, float]) -> bool:
+    """Return whether a question states little, for one that needs memory as much: "Who is my dentist?" is no fact."""
+    return scores.get("states_something", 0.0) <= max(0.0, _MORE_TO_STATE * scores.get("needs_memory", 0.0))
+
+
+def _by_identifiers(texts: Sequence[str], rows: list[RowScore], read: Mapping[str, Observation]) -> list[RowScore]:
+    """Return all rows; those of a few that hold an identifier of the last text, such as 4997, have more evidence."""
+    asked = {term for term in terms("".join(texts[-1:])) if len(term) >= _IDENTIFIER and re.search(r"\d", term)}
+    held = {each for each, row in read.items() if not asked.isdisjoint(terms(row.text()))} if asked else set()
+    if len(held) > _MOST_LITERAL:
+        return rows
+    return [replace(row, evidence=row.evidence + ALONE) if row.match.id in held else row for row in rows]
 
 
 def _all_considered(
@@ -382,12 +400,7 @@ def _question_terms(texts: Sequence[str], view: View) -> tuple[list[str], list[s
 
 
 def _ends(words: list[str]) -> list[str]:
-    if len(words) <= 2 * _MOST_WEIGHED:
-        return words
-    return [*words[:_MOST_WEIGHED], *words[-_MOST_WEIGHED:]]
-
-
-_LEFT: tuple[Status, ...] = ("superseded", "compressed", "expired", "archived")
+    return list(dict.fromkeys([*words[:_MOST_WEIGHED], *words[-_MOST_WEIGHED:]]))
 
 
 async def as_of(scope: Scope, view: View, wanted: Filter, asked: TimedFilter) -> tuple[Filter, dict[str, Observation]]:
@@ -397,8 +410,9 @@ async def as_of(scope: Scope, view: View, wanted: Filter, asked: TimedFilter) ->
         return wanted, {}
     end = at + timedelta.resolution
     wanted = replace(wanted, before=end if wanted.before is None else min(end, wanted.before))
-    rows = await scope.rows(replace(wanted, statuses=_LEFT), view=view)
-    return wanted, {row.id: row for row in rows if (left := _left_at(row)) is None or left > at}
+    left = replace(wanted, statuses=("superseded", "compressed", "expired", "archived"))
+    rows = await scope.rows(left, view=view)
+    return wanted, {row.id: row for row in rows if (until := _left_at(row)) is None or until > at}
 
 
 def _scored_past(rows: dict[str, Observation], text: str, profile: ScoringProfile, now: datetime) -> list[RowScore]:

@@ -177,10 +177,21 @@ async def test_what_was_merely_asked_takes_no_place_among_statements(memory_home
 async def test_a_question_that_was_asked_before_is_answered_again(memory_home: Path) -> None:
     """The earlier question is far more alike than any answer, and must not decide how good an answer must be."""
     async with MemorySystem(memory_home, embedder=MiniLMEmbedder()) as memory:
-        await told(memory, "The doctor put me on apixaban, and the warfarin is gone.", "The dog is called Bosun.")
-        await told(memory, "Which blood thinner do I take?")
-        found = await memory.memory().recall("Which blood thinner do I take?", statements=True)
-        assert [hit.observation.user_text[:10] for hit in found.hits if hit.observation] == ["The doctor"]
+        answers = ["The doctor put me on apixaban, and the warfarin is gone.", "My dentist is Dr. Huber."]
+        questions = ["Which blood thinner do I take?", "Who is my dentist?"]
+        await told(memory, "The dog is called Bosun.", *answers, *questions)
+        for question, answer in zip(questions, answers, strict=True):
+            found = await recalled(memory, question, statements=True)
+            assert answer in found
+            assert not {*found} & {*questions}
+            assert (await memory.memory().search(question))[0].observation.user_text == answer
+
+
+async def test_a_row_with_the_identifier_of_a_question_is_recalled_among_many_alike(memory_home: Path) -> None:
+    async with MemorySystem(memory_home, embedder=MiniLMEmbedder()) as memory:
+        orders = [f"Order {number} is late again." for number in range(7100, 7150)]
+        await told(memory, *orders)
+        assert await recalled(memory, "Anything on 7133?", limit=1, statements=True) == [orders[33]]
 
 
 async def test_a_fact_in_a_long_message_is_as_near_to_a_question_as_alone(memory_home: Path) -> None:
