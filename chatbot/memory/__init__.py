@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from chatbot.memory.users_and_projects import Project as Project
     from chatbot.memory.users_and_projects import ProjectContent as ProjectContent
     from chatbot.memory.users_and_projects import erase_project as erase_project
+    from chatbot.memory.users_and_projects import erase_user as erase_user
     from chatbot.memory.users_and_projects import export_user as export_user
     from chatbot.memory.users_and_projects import projects_in as projects_in
     from chatbot.memory.users_and_projects import rename_project as rename_project
@@ -40,7 +41,7 @@ _NAMES = {
     "chatbot.memory.standing": "Profile",
     "chatbot.memory.system": "MemorySystem",
     "chatbot.memory.users_and_projects": (
-        "Project ProjectContent erase_project export_user projects_in rename_project sessions_of"
+        "Project ProjectContent erase_project erase_user export_user projects_in rename_project sessions_of"
     ),
     "chatbot.memory.writing": "AddResult Draft",
     "chatbot.stores.records": "SessionRecord",

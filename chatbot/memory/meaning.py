@@ -258,8 +258,8 @@ class Meaning(AsyncResource):
                 await self.embed_missing()
         except TimeoutError:
             with suppress(ChatbotError, StoreError):
-                left = how_many(await self.missing(), "memory")
-                self._notice(f"{left} not embedded yet: run `chatbot memory reindex --embed`")
+                left = f"{how_many(await self.missing(), 'memory')} of {self._store.home} not embedded yet"
+                self._notice(f"{left}: run `chatbot memory reindex --embed` there, or call `memory.embed_memories()`")
         except (ChatbotError, StoreError) as error:
             self.pause(error)
 

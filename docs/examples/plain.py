@@ -24,5 +24,5 @@ async def echo(messages: Sequence[Mapping[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    asyncio.run(turn("./data", "ada", "My sister Anna lives in Lisbon.", echo))
-    print(asyncio.run(turn("./data", "ada", "Where does my sister live?", echo)))
+    asyncio.run(turn("./data", "mia", "My sister Anna lives in Lisbon.", echo))
+    print(asyncio.run(turn("./data", "mia", "Where does my sister live?", echo)))

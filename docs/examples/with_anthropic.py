@@ -9,7 +9,7 @@ from chatbot.embed import open_memory
 
 
 async def turn(folder: str, text: str, client: AsyncAnthropic, model: str = "claude-sonnet-5-5") -> str:
-    async with open_memory(folder, user="ada") as memory:
+    async with open_memory(folder, user="mia") as memory:
         runner = client.beta.messages.tool_runner(
             model=model,
             max_tokens=1000,

@@ -9,7 +9,7 @@ from chatbot.embed import Portal, open_memory
 
 def turn(folder: str, session_id: str, text: str, model: BaseChatModel) -> str:
     with Portal() as portal:
-        memory = open_memory(folder, user="ada")
+        memory = open_memory(folder, user="mia")
         history = MemoryHistory(memory, portal, session_id)
         question = HumanMessage(text)
         reply = model.invoke(portal.run(recalling(memory)([*history.messages, question])))

@@ -13,7 +13,7 @@ from chatbot.embed import Portal, open_memory
 
 def turn(folder: str, session_id: str, text: str, model: BaseChatModel) -> str:
     with Portal() as portal:
-        memory = open_memory(folder, user="ada")
+        memory = open_memory(folder, user="mia")
         history = MemoryHistory(memory, portal, session_id)
 
         def answer(state: MessagesState) -> MessagesState:
@@ -29,9 +29,9 @@ def turn(folder: str, session_id: str, text: str, model: BaseChatModel) -> str:
 def preference(folder: str) -> dict[str, object]:
     """Put an item into a LangGraph store and find it by a question; `compile(store=…)` takes the store."""
     with Portal() as portal:
-        memory = open_memory(folder, user="ada")
+        memory = open_memory(folder, user="mia")
         store = MemoryStore(memory, portal)
-        store.put(("users", "ada"), "food", {"text": "Ada likes figs with goat cheese"})
+        store.put(("users", "mia"), "food", {"text": "Mia likes figs with goat cheese"})
         [item] = store.search(("users",), query="who likes figs?", limit=1)
         portal.run(memory.aclose())
         return item.value

@@ -20,7 +20,7 @@ async def talk(folder: str, texts: list[str], **call: Any) -> list[str]:
         callback = MemoryCallback(memory, per_user=True)
         litellm.callbacks = [callback]
         for text in texts:
-            reply = await litellm.acompletion(messages=[{"role": "user", "content": text}], user="ada", **call)
+            reply = await litellm.acompletion(messages=[{"role": "user", "content": text}], user="mia", **call)
             assert isinstance(reply, litellm.ModelResponse)  # a stream only with stream=True
             await callback.settled()
             replies.append(str(reply.choices[0].message.content))

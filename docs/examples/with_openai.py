@@ -33,5 +33,5 @@ async def turn(folder: str, user: str, question: str, client: AsyncOpenAI) -> st
 
 
 if __name__ == "__main__":
-    asyncio.run(turn("./data", "ada", "My sister Anna lives in Lisbon.", AsyncOpenAI()))
-    print(asyncio.run(turn("./data", "ada", "Where does my sister live?", AsyncOpenAI())))
+    asyncio.run(turn("./data", "mia", "My sister Anna lives in Lisbon.", AsyncOpenAI()))
+    print(asyncio.run(turn("./data", "mia", "Where does my sister live?", AsyncOpenAI())))

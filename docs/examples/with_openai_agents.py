@@ -10,7 +10,7 @@ from chatbot.embed import open_memory
 
 
 async def turn(folder: str, session_id: str, text: str, model: str | Model = "gpt-5-mini") -> str:
-    async with open_memory(folder, user="ada") as memory:
+    async with open_memory(folder, user="mia") as memory:
         agent = Agent(name="Ada", instructions="You are a kind assistant.", model=model, tools=[*tools(memory)])
         config = RunConfig(call_model_input_filter=recalling(memory), tracing_disabled=True)
         result = await Runner.run(agent, text, session=MemorySession(memory, session_id), run_config=config)

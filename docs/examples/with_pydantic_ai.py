@@ -11,7 +11,7 @@ from chatbot.embed import open_memory
 
 
 async def turn(folder: str, text: str, model: str | Model = "openai:gpt-5-mini") -> str:
-    async with open_memory(folder, user="ada") as memory:
+    async with open_memory(folder, user="mia") as memory:
         history = ProcessHistory[object](recalling(memory))
         agent = Agent(model, toolsets=[toolset(memory)], capabilities=[history])
         result = await agent.run(text)

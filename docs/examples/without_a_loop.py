@@ -7,7 +7,7 @@ from chatbot.embed import Portal, open_memory
 
 def main(folder: str) -> str:
     with Portal() as portal:
-        memory = open_memory(folder, user="ada")
+        memory = open_memory(folder, user="mia")
         portal.run(memory.remember("Anna lives in Lisbon"))
         text = portal.run(memory.context("Where does Anna live?")).text
         portal.run(memory.aclose())

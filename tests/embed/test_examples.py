@@ -1,10 +1,14 @@
 """Each example of docs/examples runs, with a stand-in for the model."""
 
 import importlib.util
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.patience import PATIENCE_S
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples"
 TOLD = "My sister Anna lives in Lisbon."
@@ -27,8 +31,8 @@ def test_every_example_is_run_here() -> None:
 
 async def test_plain(tmp_path: Path) -> None:
     plain = example("plain")
-    await plain.turn(str(tmp_path), "ada", TOLD, plain.echo)
-    assert "Anna lives in Lisbon" in await plain.turn(str(tmp_path), "ada", ASKED, plain.echo)
+    await plain.turn(str(tmp_path), "mia", TOLD, plain.echo)
+    assert "Anna lives in Lisbon" in await plain.turn(str(tmp_path), "mia", ASKED, plain.echo)
 
 
 async def test_with_openai(tmp_path: Path) -> None:
@@ -52,15 +56,20 @@ async def test_with_openai(tmp_path: Path) -> None:
     http_client: Any = httpx.AsyncClient(transport=httpx.MockTransport(answer))  # openai 3 declares httpx2's
     async with openai.AsyncOpenAI(api_key="none", http_client=http_client) as client:
         for said in (TOLD, ASKED):
-            assert await example("with_openai").turn(str(tmp_path), "ada", said, client) == "Noted."
+            assert await example("with_openai").turn(str(tmp_path), "mia", said, client) == "Noted."
     assert "Anna lives in Lisbon" in sent[1]["messages"][0]["content"]
     assert "Anna lives in Lisbon" in sent[2]["messages"][-1]["content"]
     assert sent[1]["tools"][0]["function"]["name"].startswith("memory_")
 
 
-def test_the_first_script_of_the_page_on_embedding_is_an_example_which_mypy_checks() -> None:
+def test_the_page_on_embedding_has_an_example_and_its_other_programs_run() -> None:
     page = (EXAMPLES.parent / "embedding.md").read_text(encoding="utf-8")
-    assert page.partition("```python\n")[2].partition("```")[0] == (EXAMPLES / "with_openai.py").read_text("utf-8")
+    blocks = page.replace("```python\n", "```").split("```")
+    assert (EXAMPLES / "with_openai.py").read_text("utf-8") in blocks, "mypy checks the examples"
+    programs = [block for block in blocks if "asyncio.run(" in block and "openai" not in block]
+    for program in programs:
+        subprocess.run([sys.executable, "-c", program], timeout=PATIENCE_S, check=True)
+    assert len(programs) == 2
 
 
 def test_without_a_loop(tmp_path: Path) -> None:
@@ -100,7 +109,7 @@ def test_with_langchain_and_langgraph(tmp_path: Path, framework: str) -> None:
     modules[framework].turn(str(tmp_path), "one", TOLD, model)
     assert modules[framework].turn(str(tmp_path), "two", ASKED, model) == "In Lisbon."
     assert "Anna lives in Lisbon" in asked[1][0].content
-    assert modules["langgraph"].preference(str(tmp_path)) == {"text": "Ada likes figs with goat cheese"}
+    assert modules["langgraph"].preference(str(tmp_path)) == {"text": "Mia likes figs with goat cheese"}
 
 
 @pytest.mark.nightly
@@ -129,7 +138,7 @@ async def test_with_litellm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         litellm.logging_callback_manager._reset_all_callbacks()  # type: ignore[no-untyped-call]
     from chatbot.embed import open_memory
 
-    async with open_memory(tmp_path, user="ada") as memory:
+    async with open_memory(tmp_path, user="mia") as memory:
         [told, *_] = (await memory.list_observations(types=["exchange"], ascending=True)).rows
         assert told.user_text == TOLD
 

@@ -362,7 +362,7 @@ async def test_closing_stops_what_goes_on_in_the_background(store: ObservationSt
             meaning.embed_soon()
             await embedder.asked.wait()
         await meaning.aclose()
-    assert told == ["1 memory not embedded yet: run `chatbot memory reindex --embed`"]
+    assert told[0].startswith(f"1 memory of {store.home} not embedded yet: run `chatbot memory reindex --embed` there")
 
 
 async def test_a_row_without_a_vector_yet_is_found_among_those_that_have_one(tmp_path: Path) -> None:
