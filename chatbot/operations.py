@@ -166,6 +166,7 @@ class WantedSessions(TypedDict, total=False):
     agent_id: Annotated[Line | None, About("of this agent", cli="agent", http="agent", tool=None)]
     project: Annotated[Line | None, About("of this project; - for none")]
     title: Annotated[Line, About("with this text in the title")]
+    source: Annotated[Line, About("imported from this format, e.g. import:chatgpt")]
     min_messages: Annotated[Count, About("with at least this many messages")]
     archived: Annotated[bool, About("only archived ones")]
     with_archived: Annotated[bool, About("archived ones too", cli="all", http=None)]

@@ -30,7 +30,7 @@ MESSAGES = ("user", "assistant")
 class SessionFilter(Struct, frozen=True, kw_only=True):
     """Filter of sessions: every field that is set must match. Times are those of the last use.
 
-    `after` is inclusive, `before` exclusive; `title` is a part of the title, ignoring case.
+    `after` is inclusive, `before` exclusive; `title` is a part of the title, ignoring case; `source` is as `import:chatgpt`.
     """
 
     after: datetime | None = None
@@ -39,6 +39,7 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
     project: str | None = None
     """`-` for sessions without a project."""
     title: str = ""
+    source: str = ""
     min_messages: int = 0
     is_empty: bool | None = None
     """True for sessions without messages, False for the others; None for both."""
@@ -57,6 +58,7 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
             and self.agent_id in {None, record.agent_id}
             and (self.project is None or is_same_project(self.project, record.project or NO_PROJECT))
             and fold(self.title) in fold(record.title)
+            and self.source in {"", f"import:{record.origin.partition(':')[0]}"}
             and self.is_archived in {None, record.archived_at is not None}
         )
 

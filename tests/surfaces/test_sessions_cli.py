@@ -229,6 +229,8 @@ def test_an_export_of_chatgpt_comes_in_and_what_is_broken_does_not() -> None:
         archive.writestr("conversations.json", exports.as_bytes(value))
     told = ok("import", "export.zip")
     assert ("1 session imported" in told, "skipped conversation 2: no id" in told) == (True, True)
+    assert len(titles("list", "--source", "import:chatgpt")) == 1
+    assert ok("delete", "--source", "import:claude", "--yes") == "nothing to delete\n"
     Path("broken.json").write_bytes(exports.as_bytes(value)[:-9])
     fails(7, "not valid JSON", "import", "broken.json")
     fails(2, "file not found", "import", "nothing.json")
