@@ -30,7 +30,7 @@ MESSAGES = ("user", "assistant")
 class SessionFilter(Struct, frozen=True, kw_only=True):
     """Filter of sessions: every field that is set must match. Times are those of the last use.
 
-    `after` is inclusive, `before` exclusive; `title` is a part of the title, ignoring case; `source` is as `import:chatgpt`.
+    `after` is inclusive, `before` exclusive; `title` is part of the title, in any case; `source` is as `import:claude`.
     """
 
     after: datetime | None = None
