@@ -153,8 +153,13 @@ def check_name(name: str) -> None:
 
 
 def list_identities(root: Path) -> list[str]:
-    """Return the names of all identities in `root` with a file."""
-    return sorted(path.parent.name for path in root.glob(f"*/{FILE_NAME}")) if root.is_dir() else []
+    """Return the names of all identities in `root`."""
+    return sorted(path.name for path in root.glob("*") if is_identity(path))
+
+
+def is_identity(folder: Path) -> bool:
+    """Return whether a folder is an identity: it has the file, or is the built-in one's, which needs none."""
+    return (folder / FILE_NAME).is_file() or (folder.name == Config().identity and folder.is_dir())
 
 
 def parse_identity(name: str, folder: Path, table: Table, providers: frozenset[str]) -> Identity:

@@ -318,7 +318,7 @@ def test_the_default_identity_needs_no_file(tmp_path: Path) -> None:
     assert load_identity(tmp_path / "nowhere", "ada").persona == DEFAULT_PERSONA
     (tmp_path / "ada" / "memory").mkdir(parents=True)
     assert load_identity(tmp_path, "ada").persona == DEFAULT_PERSONA
-    assert list_identities(tmp_path / "nowhere") == []
+    assert (list_identities(tmp_path), list_identities(tmp_path / "nowhere")) == (["ada"], [])
 
 
 def test_an_unknown_identity_suggests_the_nearest(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from chatbot.errors import ChatbotError, ConfigError, IdentityError, ToolError
-from chatbot.identity import FILE_NAME, is_name, list_identities
+from chatbot.identity import FILE_NAME, is_identity, is_name, list_identities
 from chatbot.messages import ToolCall
 from chatbot.options import Options, Setup
 from chatbot.runtime import Runtime
@@ -326,7 +326,7 @@ class Identities(AsyncResource):
     def _serves(self, name: str) -> bool:
         if name == self.setup.identity.name:
             return True
-        return not self._only and is_name(name) and (self.setup.identities / name / FILE_NAME).is_file()
+        return not self._only and is_name(name) and is_identity(self.setup.identities / name)
 
     async def _tidy(self) -> None:
         """Close idle sessions and identities periodically."""
