@@ -326,7 +326,7 @@ class SessionOpening(AsyncResource, Observable):
             created_at=now,
             used_at=now,
             parent=parent,
-            expires_at=None if (ttl := self._environment.ttl) is None else self._clock() + ttl,
+            expires_at=self._expiry(),
             namespace=self.caller.namespace,
             principal=self.caller.principal,
             clearance=self.caller.clearance,
@@ -334,6 +334,10 @@ class SessionOpening(AsyncResource, Observable):
             project=self._options.project if self.caller.project is None else self.caller.project,
         )
         return record.renamed(title)
+
+    def _expiry(self) -> datetime | None:
+        ttl = self._environment.ttl
+        return None if ttl is None else self._clock() + ttl
 
     def _handle(
         self,
