@@ -95,9 +95,8 @@ class Purges(ScopedOperations):
         Transcripts are not changed: they belong to their sessions. Texts of a purged exchange are removed from receipts
         and titles of the session and its forks, and its summaries are made again.
         """
-        sessions = () if session is None else (session,)
-        target = Target(ids=ids, sessions=sessions, person=person, source=source)
-        return list((await erase(self.scope, target)).erased)
+        scope, sessions = self.scope, () if session is None else (session,)
+        return list((await erase(scope, Target(ids=ids, sessions=sessions, person=person, source=source))).erased)
 
     async def preview_purge(
         self, *ids: str, session: str | None = None, person: str | None = None, source: str | None = None
