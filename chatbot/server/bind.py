@@ -104,10 +104,10 @@ _IN_BODY = {
 @cache
 def body_of(operation: Operation) -> type[RequestBody]:
     """Return the model of an operation's body, the same one for all routes that take it."""
-    name = re.sub("(?:^|_)(.)", lambda match: match[1].upper(), operation.name)
+    title = re.sub("(?:^|_)(.)", lambda match: match[1].upper(), operation.name)
     given = {name: each for name, each in operation.at("http").items() if f"{{{name}}}" not in operation.http}
     fields: dict[str, Any] = {name: _field(operation, each) for name, each in given.items()}
-    return create_model(name, __base__=_OperationBody, __doc__=_sentence(operation.summary), **fields)
+    return create_model(title, __base__=_OperationBody, __doc__=_sentence(operation.summary), **fields)
 
 
 def given_in(operation: Operation, body: RequestBody) -> dict[str, Any]:
@@ -128,7 +128,7 @@ def router_of(operations: Iterable[Operation]) -> APIRouter:
     for operation in sorted(routed, key=lambda each: ("{" in each.http, each.http.endswith("{key}"))):
         method, path = operation.http.split()
         is_of_sessions = path.startswith(_SESSIONS)
-        form = _AnswerForm.of(operation)
+        form = _AnswerForm(operation)
         router.add_api_route(
             _OWN_NAME.sub(r"{\1:path}", path),
             _endpoint(operation, form),
@@ -151,34 +151,29 @@ def _expects_version(operation: Operation) -> bool:
 
 
 class _AnswerForm:
-    """Form of the answer to an operation."""
+    """Form of the answer to an operation: the model of its type, or a page of those.
 
-    def __init__(self, model: Any, shape: type[Shape] | None) -> None:
-        self.model = model
-        self._shape = shape
+    An operation that takes several items answers with one if its path names one.
+    """
 
-    @classmethod
-    def of(cls, operation: Operation) -> _AnswerForm:
-        """Return the form for the type that the operation returns."""
-        returned = operation.returned
-        if returned is type(None):
-            return cls(None, None)
-        is_list = get_origin(returned) in {ListPage, list, Sequence}
-        item = get_args(returned)[0] if is_list else returned
-        shape = SHAPES.get(item)
-        one = shape or item
-        return cls(_PAGE[one] if is_list and not _takes_one(operation) else one, shape)
+    def __init__(self, operation: Operation) -> None:
+        is_list = get_origin(operation.returned) in {ListPage, list, Sequence}
+        item = get_args(operation.returned)[0] if is_list else operation.returned
+        path = operation.at("http").items()
+        self._shape = SHAPES.get(item)
+        self._is_page = is_list and not any(each.is_list and f"{{{name}}}" in operation.http for name, each in path)
+        self.model: Any = self._shape or item
+        if item is type(None):
+            self.model = None
+        elif self._is_page:
+            self.model = _PAGE[self.model]
 
     def answer(self, result: Any) -> Any:
         """Return the JSON of a result."""
-        if self.model is None:
-            return None
-        if isinstance(result, ListPage):
-            return Page(data=[self._one(row) for row in result.rows], next_cursor=result.next_cursor)
-        if isinstance(result, list | tuple):
-            rows = [self._one(row) for row in result]
-            return Page(data=rows) if get_origin(self.model) or issubclass(self.model, Page) else rows[0]
-        return self._one(result)
+        if self._is_page:
+            rows, following = (result.rows, result.next_cursor) if isinstance(result, ListPage) else (result, None)
+            return Page(data=[self._one(row) for row in rows], next_cursor=following)
+        return self._one(result[0] if isinstance(result, list | tuple) else result)
 
     async def again(self, context: Context, writing: IdempotentWrite) -> Any:
         """Return the answer to a request that was done before."""
@@ -189,18 +184,12 @@ class _AnswerForm:
         return self._shape.of(item) if self._shape else item
 
 
-def _takes_one(operation: Operation) -> bool:
-    """Return whether the address names one item of an operation that elsewhere takes several."""
-    return any(each.is_list and f"{{{name}}}" in operation.http for name, each in operation.at("http").items())
-
-
 def _endpoint(operation: Operation, form: _AnswerForm) -> Callable[..., Any]:
     method, path = operation.http.split()
     offered = operation.at("http")
     in_path = {name: each for name, each in offered.items() if f"{{{name}}}" in path}
     others = {name: each for name, each in offered.items() if name not in in_path}
     in_body = others if method in {"POST", "PUT", "PATCH"} else {}
-    writes = method != "GET"
 
     async def endpoint(
         access: IdentityAccess,
@@ -225,7 +214,7 @@ def _endpoint(operation: Operation, form: _AnswerForm) -> Callable[..., Any]:
             expected.send(version_of(result[0]) if isinstance(answer, MemoryRecord) else changed)
         return answer
 
-    parameters = [_parameter("access", AccessHere), *([_parameter("writing", WritingHere)] if writes else [])]
+    parameters = [_parameter("access", AccessHere), *([_parameter("writing", WritingHere)] if method != "GET" else [])]
     if _expects_version(operation):
         parameters.append(_parameter("expected", IfMatchHere))
     elif form.model in {AddResult, MemoryRecord}:
