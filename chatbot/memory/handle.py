@@ -21,7 +21,7 @@ from msgspec.structs import asdict, replace
 from chatbot.errors import SessionError, SessionNotFound
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller, Environment, Scope
-from chatbot.memory.session_catalog import SessionCatalog, TurnOrder, is_since
+from chatbot.memory.session_catalog import SessionCatalog, TurnOrder
 from chatbot.messages import json_in
 from chatbot.stores import errors
 from chatbot.stores.access import SENSITIVITIES, TOOL_RIGHTS, Right, Sensitivity, least_clearance
@@ -29,7 +29,7 @@ from chatbot.stores.backend import ATTACHMENTS, Blobs, SessionFile, suffix_of
 from chatbot.stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.query import EVERY, FactFilter, check_number
-from chatbot.stores.records import KeyValue, SessionRecord, SessionRef, TranscriptEntry, check_type
+from chatbot.stores.records import KeyValue, SessionRecord, SessionRef, TranscriptEntry, check_type, format_time
 from chatbot.stores.row_events import Event, Outcome
 
 if TYPE_CHECKING:
@@ -409,8 +409,12 @@ class SessionHandle:
         return [record for record in await self._records_since(self._ref, moment) if "kind" not in record]
 
     async def _records_since(self, session: SessionRef, moment: datetime) -> list[dict[str, Any]]:
-        receipts = self._catalog.receipts(session)
-        return await asyncio.to_thread(lambda: list(takewhile(is_since(moment), receipts.newest_first()))[::-1])
+        receipts, earliest = self._catalog.receipts(session), format_time(moment)  # in UTC: its text sorts by time
+
+        def read() -> list[dict[str, Any]]:
+            return list(takewhile(lambda each: str(each.get("at", "")) >= earliest, receipts.newest_first()))[::-1]
+
+        return await asyncio.to_thread(read)
 
     async def remembered_since(self, moment: datetime) -> list[tuple[str, str]]:
         """Return the times of remembered turns from `moment` on, each with the id of its row.

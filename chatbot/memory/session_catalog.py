@@ -192,7 +192,7 @@ class SessionCatalog(Closable):
             if receipt.get("at") != format_time(at) or "kind" in receipt:
                 return receipt
             given.add(str(receipt.get("title", "")))
-            return withdrawn(receipt)
+            return _withdrawn(receipt)
 
         self.receipts(session).rewrite(kept, holding=[format_time(at)])
         self._untitle([session], given)
@@ -220,14 +220,12 @@ class SessionCatalog(Closable):
                 receipts += self.receipts(session).all()
                 kept.append(session)
         those = [receipt for receipt in receipts if str(receipt.get("remembered")) in ids]
-        quoted = QuotedTexts(
-            frozenset(text for receipt in those for text in _queries(receipt)[-1:]),
-            frozenset(str(receipt["title"]) for receipt in those if receipt.get("title")),
-        )
+        said = {text for receipt in those for text in _queries(receipt)[-1:]}
+        titles = {str(receipt["title"]) for receipt in those if receipt.get("title")}
         for session in kept:
             with suppress(errors.MissingFolder):
-                self.receipts(session).rewrite(quoted.removed_from)
-        self._untitle(kept, quoted.titles)
+                self.receipts(session).rewrite(lambda receipt: _without_quotes(receipt, said, titles))
+        self._untitle(kept, titles)
 
     def place_of(self, session: SessionRef) -> Place:
         """Return the place of a session: its receipts, attachments and turns. Blocking."""
@@ -280,23 +278,16 @@ def _translated() -> Iterator[None]:
         raise DamagedSession(str(error)) from error
 
 
-class QuotedTexts(Struct, frozen=True):
-    """Texts of some turns: what was said in them, and the titles that they gave the session."""
-
-    said: frozenset[str]
-    titles: frozenset[str]
-
-    def removed_from(self, receipt: Record) -> Record:
-        """Return a receipt without these texts; receipts of later turns may quote them too."""
-        if str(receipt.get("title", "")) in self.titles:
-            receipt = {**receipt, "title": ""}
-        asked = _queries(receipt)
-        if self.said.isdisjoint(asked):
-            return receipt
-        return {**receipt, "memory": {**receipt["memory"], "query": [each for each in asked if each not in self.said]}}
+def _without_quotes(receipt: Record, said: set[str], titles: set[str]) -> Record:
+    """Return a receipt without texts of some turns and the titles that they gave; later turns may quote them too."""
+    if str(receipt.get("title", "")) in titles:
+        receipt = {**receipt, "title": ""}
+    if said.isdisjoint(asked := _queries(receipt)):
+        return receipt
+    return {**receipt, "memory": {**receipt["memory"], "query": [each for each in asked if each not in said]}}
 
 
-def withdrawn(receipt: Record) -> Record:
+def _withdrawn(receipt: Record) -> Record:
     """Return a receipt without query, attachments, arguments of tool calls and title, marked as taken back."""
     receipt = {name: value for name, value in receipt.items() if name != "attachments"}
     if any("arguments" in tool for tool in receipt.get("tools") or ()):
@@ -304,12 +295,6 @@ def withdrawn(receipt: Record) -> Record:
         receipt = {**receipt, "tools": tools}
     memory = {name: value for name, value in (receipt.get("memory") or {}).items() if name != "query"}
     return {**receipt, "memory": memory, "taken_back": True} | ({"title": ""} if "title" in receipt else {})
-
-
-def is_since(moment: datetime) -> Callable[[Record], bool]:
-    """Return a test for receipts from `moment` on; times in UTC sort as text."""
-    earliest = format_time(moment)
-    return lambda receipt: str(receipt.get("at", "")) >= earliest
 
 
 def _queries(receipt: Record) -> list[str]:
