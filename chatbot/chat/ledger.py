@@ -189,8 +189,8 @@ class Limit(Struct, frozen=True):
 class Quota(Struct, frozen=True):
     """Limits of a day in UTC; 0 means no limit."""
 
-    day_usd: float = 0.0
-    day_tokens: int = 0
+    day_usd: Annotated[float, Meta(ge=0)] = 0.0
+    day_tokens: Annotated[int, Meta(ge=0)] = 0
 
     def limits(self, spent: Bill, whose: str, now: datetime) -> list[Limit]:
         """Return the limits that are set, tokens first; `whose` names the token or user in messages."""

@@ -19,7 +19,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import msgspec
 from msgspec import Struct
@@ -46,6 +46,7 @@ Remembers = Literal["on", "off"]
 """Setting: remember calls of clients that name no session."""
 REMEMBERS: tuple[Remembers, ...] = get_args(Remembers)
 TOKENS = "tokens.json"
+Stored = TypeVar("Stored")
 
 
 class Grant(Struct, frozen=True):
@@ -155,14 +156,12 @@ class Token(Grant, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_namespace(self.namespace)
-        check_quota(self.quota)
-        check_quota(self.user_quota)
 
     def as_json(self) -> dict[str, Any]:
         """Return the token as it is stored."""
-        lists = {"identities": list(self.identities), "rights": [each for each in RIGHTS if each in self.rights]}
         held: dict[str, Any] = msgspec.to_builtins(self)
-        return held | lists | {"created_at": format_time(self.created_at)}
+        rights = [each for each in RIGHTS if each in self.rights]
+        return held | {"rights": rights, "created_at": format_time(self.created_at)}
 
     def caller(self) -> ServerCaller:
         """Return the caller of this token."""
@@ -178,7 +177,7 @@ class Tokens:
 
     def __init__(self, home: Home) -> None:
         self._document = open_place(home).document(TOKENS)
-        self._parsed = lru_cache(maxsize=1)(partial(_parse_tokens, path=self._document.name))
+        self._parsed = lru_cache(maxsize=1)(partial(_parse_tokens, name=self._document.name))
 
     def all(self) -> tuple[Token, ...]:
         """Return every token, oldest first. Raises `DamagedFile` or `LaterFormat`: all requests are then refused."""
@@ -304,10 +303,10 @@ class Accounts:
             quotas = {**_parse_quotas(data, self._document.name)}
             quotas.pop(namespace_digest(namespace), None)
             if quota is not None:
-                quotas[namespace_digest(namespace)] = check_quota(quota)
+                quotas[namespace_digest(namespace)] = quota
             if len(quotas) > _MOST_QUOTAS:
                 raise InvalidValue(f"{_MOST_QUOTAS:,} users have a quota of their own, the maximum: remove some")
-            stored = {"version": 1, "users": {digest: asdict(each) for digest, each in quotas.items()}}
+            stored = {"version": _VERSION, "users": {digest: asdict(each) for digest, each in quotas.items()}}
             return json.dumps(stored, indent=1).encode() + b"\n"
 
         self._document.change(changed)
@@ -317,21 +316,6 @@ async def forget_user(namespace: str, accounts: Accounts, requests: Requests) ->
     """Delete the user's quota and the records of their requests; return how many. Durable on return."""
     await asyncio.to_thread(accounts.set_quota, namespace, None)
     return await asyncio.to_thread(requests.forget, namespace)
-
-
-def check_quota(quota: Quota) -> Quota:
-    """Return the quota if it is valid. Raises `InvalidValue`."""
-    if not 0 <= quota.day_usd < float("inf") or quota.day_tokens < 0:
-        raise InvalidValue("a quota must not be negative; 0 sets no limit")
-    return quota
-
-
-def _parse_quotas(data: bytes | None, name: str) -> dict[str, Quota]:
-    try:
-        quotas = {} if data is None else msgspec.convert(json.loads(data)["users"], dict[str, Quota])
-        return {digest: check_quota(quota) for digest, quota in quotas.items()}
-    except MISFITS as error:
-        raise DamagedFile(f"{name} is damaged, so users cannot chat ({error}): repair or delete it") from error
 
 
 def _index_of(tokens: list[Token], text: str) -> int:
@@ -348,15 +332,24 @@ def _hash(text: str) -> str:
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def _parse_tokens(data: bytes | None, path: str) -> tuple[Token, ...]:
+def _parse_tokens(data: bytes | None, name: str) -> tuple[Token, ...]:
+    return _parse(data, name, "tokens", tuple[Token, ...], "all requests are refused")
+
+
+def _parse_quotas(data: bytes | None, name: str) -> dict[str, Quota]:
+    return _parse(data, name, "users", dict[str, Quota], "users cannot chat")
+
+
+def _parse(data: bytes | None, name: str, field: str, kind: type[Stored], effect: str) -> Stored:
+    """Return the field of a document; empty if there is none. Raises `DamagedFile` or `LaterFormat`."""
     if data is None:
-        return ()
+        return kind()
     try:
         written = json.loads(data)
         if written["version"] > _VERSION:
-            raise LaterFormat(f"{path} was written by a later release: upgrade chatbot to read it")
-        return msgspec.convert(written["tokens"], tuple[Token, ...])
+            raise LaterFormat(f"{name} was written by a later release: upgrade chatbot to read it")
+        return msgspec.convert(written[field], kind)
+    except LaterFormat:
+        raise
     except MISFITS as error:
-        if isinstance(error, LaterFormat):
-            raise
-        raise DamagedFile(f"{path} is damaged, so all requests are refused ({error}): repair or delete it") from error
+        raise DamagedFile(f"{name} is damaged, so {effect} ({error}): repair or delete it") from error

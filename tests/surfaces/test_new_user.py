@@ -213,35 +213,34 @@ if grep -q many "$1"; then sed -i 's/"many"/7/' "$1"; else sed -i 's/^seed.*/see
 
 def test_an_edited_file_that_is_invalid_is_offered_again_and_comments_are_kept() -> None:
     ok("config", "set", "model.seed", "1")
-    path, editor = Path.home() / CONFIG, Path("editor")
+    path = Path.home() / CONFIG
     path.write_text("# mine\n" + path.read_text(encoding="utf-8").replace("seed = 1", "seed = 1 1"), encoding="utf-8")
     before = path.read_text(encoding="utf-8")
-    editor.write_text(EDITOR, encoding="utf-8")
+    assert _edited_twice(EDITOR, "nothing was written: .*'seed'") == before
+    assert path.read_text(encoding="utf-8") == before.replace("seed = 1 1", "seed = 7 # why")
+
+
+def _edited_twice(script: str, shown: str) -> str:
+    """Edit the file with this editor, and again when that is offered; return what the file held then."""
+    path, editor = Path.home() / CONFIG, Path("editor")
+    editor.write_text(script, encoding="utf-8")
     editor.chmod(0o700)
     terminal = Terminal("config", "edit", columns=300, VISUAL=str(editor.resolve()))
     try:
-        terminal.see(r"nothing was written: .*'seed'.*edit it again. \[y/N\]")
-        assert path.read_text(encoding="utf-8") == before
+        terminal.see(rf"{shown}.*edit it again. \[y/N\]")
+        held = path.read_text(encoding="utf-8")
         terminal.type("yes\r")
         assert "changed in" in terminal.ended()
     finally:
         terminal.close()
-    assert path.read_text(encoding="utf-8") == before.replace("seed = 1 1", "seed = 7 # why")
+    return held
 
 
 def test_a_file_that_was_changed_while_it_is_edited_is_replaced_only_if_the_user_saves_again() -> None:
     ok("config", "set", "model.seed", "1")
-    path, editor = Path.home() / CONFIG, Path("editor")
-    editor.write_text(f"#!/bin/sh\necho '# mine' >> \"$1\"\nsed -i 's/seed = 1/seed = 2/' {path}\n", encoding="utf-8")
-    editor.chmod(0o700)
-    terminal = Terminal("config", "edit", columns=300, VISUAL=str(editor.resolve()))
-    try:
-        terminal.see(r"was changed by another program.*edit it again. \[y/N\]")
-        assert "seed = 2" in path.read_text(encoding="utf-8")
-        terminal.type("yes\r")
-        assert "changed in" in terminal.ended()
-    finally:
-        terminal.close()
+    path = Path.home() / CONFIG
+    editor = f"#!/bin/sh\necho '# mine' >> \"$1\"\nsed -i 's/seed = 1/seed = 2/' {path}\n"
+    assert "seed = 2" in _edited_twice(editor, "was changed by another program")
     assert path.read_text(encoding="utf-8").endswith("seed = 1\n# mine# mine\n")
 
 

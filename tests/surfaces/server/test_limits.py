@@ -241,6 +241,9 @@ def test_each_user_has_a_quota_and_one_of_their_own_beats_it(served: Served) -> 
         assert client.get("/v1/usage", headers={"X-Chatbot-User": "alice"}).json()["user"]["day_tokens"] == 5000
         assert client.delete("/v1/users/quota?user=alice").json()["day_tokens"] == 150
         assert _ask(client, "alice").status_code == 429
+        (quotas := Path("identities/.server/quotas.json")).write_text(later := '{"version": 2, "users": {}}')
+        refused = client.put("/v1/users/quota?user=alice", json={"day_tokens": 1})
+        assert (refused.status_code, quotas.read_text()) == (500, later)
     guest = served.token("ada", rights=["read", "chat", "write"])
     with served.client(guest) as client:
         assert client.put("/v1/users/quota?user=alice", json={"day_tokens": 1}).status_code == 403
