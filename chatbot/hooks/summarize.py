@@ -26,7 +26,6 @@ from chatbot.chat.titles import says_little
 from chatbot.errors import ChatbotError
 from chatbot.hooks.capture import can_remember
 from chatbot.hooks.extraction import structured
-from chatbot.hooks.extraction.structured import DATA, ExtractionModel, note_work
 from chatbot.hooks.hook import Hook, HookContext, per_session
 from chatbot.memory import Memory, SessionHandle, episode
 from chatbot.memory.memorability import content
@@ -52,21 +51,22 @@ _LONGEST_SUMMARY = 2_400
 _LONGEST_LINE = 300
 _MOST_ITEMS = 10
 _READ_CHARACTERS = 20_000
+_KEPT = "the summary made by rule is kept"
 
 _EPISODE = f"""\
 You sum up the earlier part of a conversation for the one who goes on with it: what was asked and answered, names, \
 numbers, decisions, and what is still open. At most ten short lines, each beginning with "- ", in the language of the \
 conversation. Say nothing that is not there. If an earlier summary is given, keep what still matters of it.
-{DATA}"""
+{structured.DATA}"""
 _SESSION = f"""\
 You sum up a conversation. Reply with JSON and nothing else:
 {{"request": "what was asked for", "outcome": "what came of it", "decisions": ["..."], "open_items": ["..."]}}
 One or two sentences each, in the language of the conversation. Say nothing that is not there; lists may be empty.
-{DATA}"""
+{structured.DATA}"""
 _STANDING = f"""\
 You answer a question about a person in one sentence, in the language of what they said, oldest first; where two \
 differ, the later one holds. Say nothing that is not there.
-{DATA}"""
+{structured.DATA}"""
 _TEXTS: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
 _TEXT = {"type": "string"}
 _SCHEMA = structured.schema_of({"request": _TEXT, "outcome": _TEXT, "decisions": _TEXTS, "open_items": _TEXTS})
@@ -85,7 +85,7 @@ class Episodes(Hook):
 
     def __init__(self, context: HookContext) -> None:
         super().__init__(context)
-        self._model = ExtractionModel(context)
+        self._model = structured.ExtractionModel(context)
         self._tried = per_session(list[datetime])
         if context.config.extraction.summaries:
             context.capabilities[SUMMARY] = self.summarize
@@ -102,7 +102,7 @@ class Episodes(Hook):
             return  # a failure is tried again when the window has moved, not at each turn
         self._tried(session.id)[:] = [evicted.until]
         calls = self._model.calls(session)
-        async with note_work(calls, "episode", after=event.turn, failed="the summary made by rule is kept") as record:
+        async with structured.note_work(calls, "episode", after=event.turn, failed=_KEPT) as record:
             record["notices"] += await summarize_evicted(session, calls, evicted)
 
     async def summarize(self, session: SessionHandle, entries: Sequence[TranscriptEntry]) -> SessionSummary | None:
@@ -239,7 +239,7 @@ async def summarize_evicted(session: SessionHandle, calls: Calls, evicted: Evict
     reply = await calls.ask("summarize", await _messages(calls, _EPISODE, evicted.entries, evicted.earlier))
     text = _first_lines(structured.without_wrapping(reply))
     if not text:
-        return ["the summary made by rule is kept: the model's was empty, or read like an instruction"]
+        return [f"{_KEPT}: the model's was empty, or read like an instruction"]
     await episode.keep_model_summary(session, episode.ModelSummary(evicted.until, text))
     return []
 
@@ -250,9 +250,9 @@ async def summarize_by_model(entries: Sequence[TranscriptEntry], calls: Calls) -
     try:
         reply = await calls.ask("summarize", await _messages(calls, _SESSION, said), schema=_SCHEMA)
     except ChatbotError as error:
-        return None, f"the summary made by rule is kept: {error}"
+        return None, f"{_KEPT}: {error}"
     summary = parse_summary(reply)
-    return summary, "" if summary else "the summary made by rule is kept: the model's could not be used"
+    return summary, "" if summary else f"{_KEPT}: the model's could not be used"
 
 
 def parse_summary(reply: str) -> SessionSummary | None:
