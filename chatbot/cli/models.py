@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 from chatbot.cli.model_servers import ask_servers
 from chatbot.cli.output import ask_unseen, say, say_json, say_result, say_table, waiting, warn
 from chatbot.cli.run import Exit
-from chatbot.config import Config
+from chatbot.config import Config, ProviderSettings
 from chatbot.config_layers import Settings
 from chatbot.memory.scope import utc_now
 from chatbot.models import provider
@@ -21,17 +21,16 @@ from chatbot.models.weights import WEIGHTS, Weights
 
 async def run_keys(args: argparse.Namespace) -> Exit | None:
     """Store, list or remove keys."""
-    if args.action == "list":
-        _list_keys(args)
-        return None
     own = Settings.read(args.config).combined().providers
+    if args.action == "list":
+        _list_keys(args, own)
+        return None
     provider.check_takes_key(args.provider, own)
     if args.action == "remove":
         return _remove(args)
     place = provider.store_key(args.provider, read_key(args.provider))
     say_result(args, {"provider": args.provider, "place": place}, f"the key of {args.provider} is stored: {place}")
-    used = provider.key_place(args.provider, own)
-    if used != place:
+    if (used := provider.key_place(args.provider, own)) != place:
         warn(f"{used} is set too and takes priority")
     return None
 
@@ -49,8 +48,7 @@ def _remove(args: argparse.Namespace) -> Exit | None:
     return None
 
 
-def _list_keys(args: argparse.Namespace) -> None:
-    own = Settings.read(args.config).combined().providers
+def _list_keys(args: argparse.Namespace, own: Mapping[str, ProviderSettings]) -> None:
     stored, rows = provider.stored_keys(), provider.key_places(own)
     if args.json:
         say_json([{"provider": name, "place": place, "is_stored": name in stored} for name, place in rows])

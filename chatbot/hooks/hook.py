@@ -227,9 +227,7 @@ def plan_hook(name: str, table: Table | None, *, beside: Path | None = None) -> 
     given = dict(table or {})
     if name not in HOOKS.own:
         given = {"priority": hook.priority, "timeout_s": hook.timeout_s} | given
-    own = {}
-    if given:
-        own = HOOKS.convert_settings(table_name("hooks", name), (_Common, hook), given)
+    own = HOOKS.convert_settings(table_name("hooks", name), (_Common, hook), given) if given else {}
     chosen = {key: own.pop(key) for key in settings_of(_Common) if key in own}
     return HookPlan(
         name,

@@ -78,8 +78,6 @@ FAILURES = "hook_failures"
 """Lines with the failures of hooks; a message may quote the conversation."""
 _MISSING_ID = "00000000-0000-7000-8000-000000000000"
 
-Wanted = Callable[[SessionRecord], bool]
-
 
 class SessionCatalog(Closable):
     """Catalog of an identity's sessions, and what their turns did. A deleted session raises `SessionNotFound`."""
@@ -140,7 +138,7 @@ class SessionCatalog(Closable):
             self._another = None if is_there else self._another
 
     async def find(
-        self, wanted: Wanted, limit: int | None = None, *, after_id: str | None = None
+        self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, after_id: str | None = None
     ) -> list[SessionRecord]:
         """Return the wanted sessions, most recently used first; if `after_id` is given, those after that session."""
         return await asyncio.to_thread(self.sessions.find, wanted, limit, after_id=after_id)

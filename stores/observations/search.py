@@ -29,9 +29,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-RowsOf = Callable[[Sequence[int]], Iterable[Observation]]
-"""Returns the rows of these numbers."""
-
 NAME = "index"
 LEAST_ROWS = 32
 """Fewest rows to write on closing, so that segments stay few; the next process indexes fewer ones again."""
@@ -50,7 +47,7 @@ _PAUSE_S = 0.0001
 class TextSearch:
     """Search of the rows' texts. Needs its owner's `lock`, except for methods that take it themselves.
 
-    `is_replaced` returns whether rows may have been erased permanently since they were read.
+    `rows_of` returns rows by their numbers, `is_replaced` whether some may have been erased since they were read.
     """
 
     def __init__(
@@ -58,7 +55,7 @@ class TextSearch:
         shelf: Shelf,
         lock: threading.RLock,
         versions: Callable[[], array[int]],
-        rows_of: RowsOf,
+        rows_of: Callable[[Sequence[int]], Iterable[Observation]],
         is_replaced: Callable[[], bool],
     ) -> None:
         self._shelf = shelf

@@ -264,7 +264,6 @@ async def show_profile_history(
 
 
 _ENDED: tuple[TaskStatus, ...] = ("completed", "cancelled")
-_WEEK = 7
 _PRIORITIES = ("high", "normal", "low")
 
 
@@ -288,4 +287,4 @@ def _due_group(task: Task, today: date) -> str:
     if task.due_on is None:  # it may be given in words
         return "Later" if task.due else "No date"
     days = (task.due_on - today).days
-    return "Overdue" if days < 0 else "Today" if not days else "Next 7 days" if days <= _WEEK else "Later"
+    return "Overdue" if days < 0 else "Today" if not days else "Next 7 days" if days <= 7 else "Later"
