@@ -27,12 +27,13 @@ from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_l
 from chatbot.chat.memory_tools import agent_context, offered_to_models
 from chatbot.config_layers import FILE_NAME, Settings, is_there
 from chatbot.errors import ConfigError
-from chatbot.hooks.capture import ToolRun, exchange_measure, keep_run
+from chatbot.hooks.capture import ToolRun, exchange_measure, keep_run, why_unkept
 from chatbot.hooks.hook import plan_hook
 from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.episode import exchanges_in
 from chatbot.memory.scope import user_namespace, user_of, utc_now
 from chatbot.messages import INTRODUCTION, ToolCall, ToolSpec, json_in
+from chatbot.models import warn_without_encoders
 from chatbot.models.model import UNKNOWN_MODEL
 from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import TOOL_RIGHTS, Clearance
@@ -113,12 +114,13 @@ class MemoryContext:
 class RecordResult(Struct, frozen=True):
     """Ids of the rows that were kept of a turn, and the kinds of secrets removed from them.
 
-    `exchange` is None if it was not worth keeping.
+    `exchange` is None if it was not worth keeping; `reason` then says why.
     """
 
     exchange: str | None = None
     tools: tuple[str, ...] = ()
     redacted: tuple[str, ...] = ()
+    reason: str = ""
 
 
 class MemoryTool:
@@ -165,10 +167,9 @@ class AgentMemory(Memory, AsyncResource):
         """
         said = asked_in(messages)
         turn = self._turn(session, recall_rows=check_limit(rows, "rows"), recall_tokens=check_limit(tokens, "tokens"))
-        shown: list[TranscriptEntry] = []
+        since, count = None, 1 if isinstance(messages, str) else len(messages)
         if session is not None and session.supports(TranscriptStore):
-            shown = await session.transcript_read_last(1 if isinstance(messages, str) else len(messages))
-        since = shown[0].at if shown else None
+            since = next((each.at for each in await session.transcript_read_last(count)), None)
         recalled = PromptMemory()
         if said:
             recalled = await turn.recall(said, since=since, most_tokens=tokens, disclosure=UNKNOWN_MODEL)
@@ -205,7 +206,9 @@ class AgentMemory(Memory, AsyncResource):
         before: dict[str, str] = {}
         runs = [ToolRun.of(each) for each in results if self._captures]
         captured = tuple(filter(None, [await keep_run(memory, each, measure=measure, before=before) for each in runs]))
-        return RecordResult(None, captured) if kept is None else RecordResult(kept.id, captured, kept.redacted)
+        if kept is None:
+            return RecordResult(None, captured, reason=why_unkept(measure))
+        return RecordResult(kept.id, captured, kept.redacted)
 
     async def append(self, session: SessionHandle, entries: Iterable[TranscriptEntry]) -> list[str]:
         """Append messages of a conversation that is held elsewhere, and record each exchange that they complete.
@@ -239,8 +242,9 @@ class AgentMemory(Memory, AsyncResource):
     def tools(self) -> list[MemoryTool]:
         """Return the memory tools for a model; they see only the `public` rows that this caller sees."""
         project = self._sessionless.caller.project
-        rights = self.caller.rights & TOOL_RIGHTS
-        system = self.system.cleared_for(self.caller.clearance, rights=rights, project=project)
+        system = self.system.cleared_for(
+            self.caller.clearance, rights=self.caller.rights & TOOL_RIGHTS, project=project
+        )
         box = Toolbox(offered_to_models(agent_context(system, self._setup.agent)))
         return [MemoryTool(each, box) for each in box.specs]
 
@@ -319,6 +323,7 @@ def open_memory(
         file = folder / FILE_NAME
         settings = Settings.read(file) if place is not None and is_there(file) else Settings(file, {})
     setup = Setup.resolve(Options(identity=identity, agent=agent, project=project, settings=settings))
+    warn_without_encoders(setup.config.embedding.model)
     system = setup.open_memory(
         ephemeral=place is None,
         observations=None if place is None else setup.observation_store(),

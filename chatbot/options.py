@@ -196,13 +196,9 @@ class Setup(Struct, frozen=True):
         """Return why a session that uses these stores keeps nothing; empty if one of them is durable."""
         if any(load(name, beside=self.settings.plugins_beside).keeps_files for name in stores):
             return ""
-        what = (
-            f"{', '.join(stores)} forgets everything at the end"
-            if stores
-            else f"the agent {self.agent!r} has no stores"
-        )
-        remedy = f'set [agents.{self.agent}] memory = ["basic_session", "observations"]'
-        return f"this chat keeps nothing: {what}; to keep it, {remedy}"
+        forgets = f"{', '.join(stores)} forgets everything at the end"
+        what = forgets if stores else f"the agent {self.agent!r} has no stores"
+        return f'this chat keeps nothing: {what}: set [agents.{self.agent}] memory = ["basic_session", "observations"]'
 
     def clearance(self, asked: Clearance | None = None) -> Clearance:
         """Return the clearance of a caller: the identity's, or the lower `asked` one. Raises `ConfigError` for more."""
@@ -234,7 +230,7 @@ class Setup(Struct, frozen=True):
         Nobody sees more through it than the identity's clearance allows, or the lower `clearance` if given. With a
         `project`, everything stays in it.
         """
-        ttl = self.config.sessions.ttl_days
+        ttl, meant = self.config.sessions.ttl_days, self.config.embedding
         named = {name for agent in self.config.agents.values() for name in agent.memory}
         return MemorySystem(
             None if ephemeral else self.home,
@@ -247,14 +243,12 @@ class Setup(Struct, frozen=True):
             ),
             settings={name: self.config.memory.get(name, {}) for name in {*named, *self.config.memory}},
             ttl=timedelta(days=ttl) if ttl else None,
-            embedder=open_embedder(self.config.embedding, self.config.providers)
-            if self.config.embedding.model
-            else None,
+            embedder=open_embedder(meant, self.config.providers) if meant.model else None,
             clock=clock,
             options=SystemOptions(
                 observations=observations,
                 plugins_beside=self.settings.plugins_beside,
-                profiles={name: replace(each, meaning=self.config.embedding.weight) for name, each in PROFILES.items()},
+                profiles={name: replace(each, meaning=meant.weight) for name, each in PROFILES.items()},
                 questions=lambda: self.config.questions,
                 bill=self._bill_embedding,
                 on_event=on_event,

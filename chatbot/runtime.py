@@ -20,7 +20,7 @@ from chatbot.hooks.hooks import Hooks
 from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.memory.scope import utc_now
 from chatbot.messages import ToolSpec
-from chatbot.models import open_model
+from chatbot.models import open_model, warn_without_encoders
 from chatbot.models.model import Model
 from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import NO_PROJECT, TOOL_RIGHTS
@@ -66,6 +66,7 @@ class Runtime(AsyncResource):
         """Settings and identity; `config` and `agent` are those in force."""
         self.setup.check()
         self.config, self.agent = self.setup.config, self.setup.agent
+        warn_without_encoders(self.config.embedding.model)
         self.persona = options.persona or self.setup.identity.persona
         self._ephemeral = options.ephemeral
         self._asked_project = None if options.project is None else self.setup.project

