@@ -33,11 +33,7 @@ class Cache:
 
     def __init__(self, home: Home, root: Path | None = None) -> None:
         self._home = home
-        self._given_root = root
-
-    @cached_property
-    def _root(self) -> Path:
-        return self._given_root or user_cache_path("chatbot")
+        self._root = root or user_cache_path("chatbot")
 
     @cached_property
     def folder(self) -> Path:
@@ -85,23 +81,17 @@ def _check_ours(path: Path, status: os.stat_result, *, is_folder: bool = True) -
 
 
 NAME = "manifest.json"
-_OURS = {NAME, ".lock"}
 _LOCK_S = 10.0
 _PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 
 class FolderShelf(Shelf):
-    """The shelf that `folder` is; with a `cache`, one in the folder of that."""
+    """The shelf that `folder` is; with the `cache` whose folder it is in, it is as private as that."""
 
     def __init__(self, folder: Path, cache: Cache | None = None) -> None:
         self.folder = folder
         self.name = str(folder)
         self._cache = cache
-
-    @classmethod
-    def of(cls, cache: Cache, name: str) -> FolderShelf:
-        """Return the shelf of that name in a cache."""
-        return cls(cache.folder / name, cache)
 
     def prepare(self) -> None:
         if self._cache is not None:
@@ -127,7 +117,7 @@ class FolderShelf(Shelf):
 
     def names(self) -> Collection[str]:
         with files.opened(self.folder) as folder:
-            return [name for name in folder.names() if name not in _OURS]
+            return [name for name in folder.names() if name not in {NAME, ".lock"}]
 
     def read(self, name: str) -> bytes:
         return _read_private(self.folder / name)

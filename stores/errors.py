@@ -186,5 +186,6 @@ def nearest(word: str, known: Iterable[str]) -> list[str]:
     """Return the known words that begin with the word, else the most similar one, if any is similar enough."""
     import difflib
 
-    begun = [each for each in sorted(known) if word and each.startswith(word)]
-    return begun or difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.6)
+    known = sorted(known)
+    begun = [each for each in known if word and each.startswith(word)]
+    return begun or difflib.get_close_matches(word, known, n=1, cutoff=0.6)

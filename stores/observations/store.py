@@ -87,7 +87,7 @@ class LoggedObservations(ObservationStore):
 
     def open_shelf(self, name: str) -> Shelf:
         """Return the shelf of that name for derived data: by default a folder in the cache of this machine."""
-        return FolderShelf.of(self._cache, name)
+        return FolderShelf(self._cache.folder / name, self._cache)
 
     def cache_size(self) -> int:
         """Return how many bytes the shelves take."""
@@ -355,7 +355,7 @@ def _examine_index(cache: Cache, rows: int, reindex: Callable[[], int]) -> Flaw:
     except UnsafePath as error:
         command = f"rm -r {shell_word(cache.folder)} && {_REINDEX}"
         return Flaw("index", "bad", str(error), command, renew if os.path.lexists(cache.folder) else None)
-    known = read_list(FolderShelf.of(cache, search.NAME), INDEX_FORMAT).pieces
+    known = read_list(FolderShelf(cache.folder / search.NAME, cache), INDEX_FORMAT).pieces
     covered = known[-1].end if known else 0
     if rows - covered > _MOST_MISSING:
         what = f"the index in {cache.folder} holds {covered:,} of {how_many(rows, 'row')}" if known else "no index yet"
