@@ -30,8 +30,7 @@ from chatbot.server.idempotency import Idempotency
 from chatbot.server.identities import Identities, IdentityUse
 from chatbot.server.native import administration, agents, conversation
 from chatbot.server.openai import completions, models, responses
-from chatbot.server.page import OPEN_PATHS as PAGE_PATHS
-from chatbot.server.page import add_page
+from chatbot.server.page import PAGE_PATHS, add_page
 from chatbot.server.page.rendering import problem_page
 from chatbot.server.request_values import VISIBLE
 from chatbot.server.shapes import Shape

@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from chatbot.stores.backend import Backend, Blobs, Document, Lease, Lines, Place, RecordWriter, Sessions, blob_name
 from chatbot.stores.errors import MissingFolder, StoreError, UnsafePath
 from chatbot.stores.records import SessionRecord
-from chatbot.stores.testing import Contract
-from chatbot.stores.testing.processes import kill_after, opened, run_together, start
+from chatbot.stores.testing.processes import OpenerTests, kill_after, opened, run_together, start
 
 NOW = datetime(2026, 3, 4, 5, 6, 7, 89, tzinfo=UTC)
 _HERE = "chatbot.stores.testing.backend_contract"
@@ -35,20 +34,14 @@ def record(number: int, **fields: Any) -> SessionRecord:
     return replace(SessionRecord(session_id(number), "chat", ("basic_session",), at, at), **fields)
 
 
-class PlaceContract(Contract):
+class PlaceContract(OpenerTests):
     """Tests of the contract of a `Place`."""
 
     promised_by = (Place, Lines, RecordWriter, Document, Lease, Blobs, Backend, Sessions)
-    opener: ClassVar[str]
     processes: ClassVar[bool] = True
     """True if another process sees what this one has written."""
     lapses_within_s: ClassVar[float] = 0.0
     """How long a lease may outlive a process that was killed."""
-
-    @pytest.fixture
-    def folder(self, tmp_path: Path) -> Path:
-        """Folder of the place; not created yet."""
-        return tmp_path / "memory"
 
     @pytest.fixture
     def place(self, folder: Path) -> Any:

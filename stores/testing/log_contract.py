@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import ClassVar
 from uuid import UUID
 
 import pytest
@@ -16,8 +15,7 @@ from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import LinePlace, Log, Shelf, ShelfWriter, Writing
 from chatbot.stores.observation import Observation
 from chatbot.stores.row_events import Event
-from chatbot.stores.testing import Contract
-from chatbot.stores.testing.processes import kill_after, opened, run_together, start
+from chatbot.stores.testing.processes import OpenerTests, kill_after, opened, run_together, start
 
 _HERE = "chatbot.stores.testing.log_contract"
 _SIZE = 20_000
@@ -64,16 +62,10 @@ def write(log: Log, *events: Event) -> list[LinePlace]:
     return places
 
 
-class LogContract(Contract):
+class LogContract(OpenerTests):
     """Tests of the contract of a `Log`."""
 
     promised_by = (Log, Writing)
-    opener: ClassVar[str]
-
-    @pytest.fixture
-    def folder(self, tmp_path: Path) -> Path:
-        """Folder of the log; not created yet."""
-        return tmp_path / "memory"
 
     @pytest.fixture(autouse=True)
     def _close_at_end(self) -> Iterator[None]:
@@ -251,16 +243,10 @@ def publish(shelf: Shelf, **pieces: bytes) -> None:
         writer.sync()
 
 
-class ShelfContract(Contract):
+class ShelfContract(OpenerTests):
     """Tests of the contract of a `Shelf`."""
 
     promised_by = (Shelf, ShelfWriter)
-    opener: ClassVar[str]
-
-    @pytest.fixture
-    def folder(self, tmp_path: Path) -> Path:
-        """Folder of the shelf; not created yet."""
-        return tmp_path / "shelf"
 
     @pytest.fixture
     def shelf(self, folder: Path) -> Shelf:

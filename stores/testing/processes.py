@@ -16,6 +16,8 @@ from inspect import Parameter, Signature, iscoroutinefunction, signature
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
+import pytest
+
 from chatbot.stores.testing import Contract
 
 Result = TypeVar("Result")
@@ -29,6 +31,17 @@ from chatbot.stores.testing.processes import opened
 import {module} as worker
 worker.{name}(opened(sys.argv[1], Path(sys.argv[2])), *sys.argv[3:])
 """
+
+
+class OpenerTests(Contract):
+    """Tests of what `opener` opens, in processes too."""
+
+    opener: ClassVar[str]
+
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        """The folder in which it is opened; not created yet."""
+        return tmp_path / "memory"
 
 
 class StoreTests(Contract):

@@ -22,7 +22,7 @@ _TRIES_PER_MINUTE = 30
 _FOR_30_DAYS = 30 * 24 * 3600
 _CHOSEN = "id:"
 """Prefix of the checkboxes that select memories."""
-OPEN_PATHS = frozenset({LOGIN, f"{PATH}/"})
+PAGE_PATHS = frozenset({LOGIN, f"{PATH}/"})
 """Paths that need no token: the login and the assets."""
 _entrance = APIRouter(route_class=PageRoute)
 """Routes of no identity: a token is typed once, and kept in a cookie that no script can read."""
