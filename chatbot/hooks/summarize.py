@@ -298,10 +298,11 @@ async def _messages(
 def _first_lines(text: str) -> str:
     """Return the first lines of the text, cleaned; empty if it may not be shown."""
     lines: list[str] = []
-    for line in filter(None, map(str.strip, _cleaned(text[: 4 * _LONGEST_SUMMARY]).splitlines())):
+    cut = (line.strip()[:_LONGEST_LINE] for line in _cleaned(text[: 4 * _LONGEST_SUMMARY]).splitlines())
+    for line in filter(None, cut):
         if sum(map(len, lines)) + len(line) > _LONGEST_SUMMARY:
             break
-        lines.append(line[:_LONGEST_LINE])
+        lines.append(line)
     return "" if form_in(lines) else "\n".join(lines)
 
 

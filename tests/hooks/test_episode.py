@@ -104,7 +104,7 @@ async def test_a_transcript_whose_entries_all_have_one_time_is_summed_up(session
 
 async def test_a_summary_is_made_of_the_one_before_and_what_is_new(session: SessionHandle, memory_home: Path) -> None:
     await session.transcript_extend(ENTRIES)
-    model = ScriptedModel(["- ten houses were painted", "- twenty houses were painted"])
+    model = ScriptedModel([f"- ten houses were painted {'blue ' * 600}", "- twenty houses were painted"])
     for until in (10, 20):
         await summarize_episode(session, ENTRIES[until].at)
         left = await evicted_entries(session)
