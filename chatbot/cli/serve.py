@@ -8,6 +8,7 @@ import logging
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, nullcontext, suppress
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -41,10 +42,15 @@ async def run(args: argparse.Namespace) -> None:
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it reports each attempt to connect, many a second
     options = replace(options_of(args), host=args.host, port=args.port, namespace=args.namespace)
     async with Identities(options) as identities:
-        await serve(identities, ready=_say_ready)
+        remembers = identities.settings.memory == "on" or bool(
+            identities.tokens.all()
+        )  # each token has its own setting
+        await serve(identities, ready=partial(_say_ready, remembers=remembers))
 
 
-def _say_ready(address: str) -> None:
+def _say_ready(address: str, *, remembers: bool) -> None:
+    if not remembers:
+        warn('clients that name no session are not remembered: set memory = "on" in [server] to change that')
     say(f"{address} (Ctrl-C stops)")
     sys.stdout.flush()  # also to a pipe or a file: the server keeps running
 
