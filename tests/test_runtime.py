@@ -1,7 +1,7 @@
 """The composition root: what the configuration says is what runs."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -101,19 +101,14 @@ async def test_a_session_may_choose_what_the_owner_set_and_nothing_elsewhere(mon
 async def test_what_cannot_be_closed_leaves_nothing_else_open(monkeypatch: pytest.MonkeyPatch) -> None:
     parts: list[Any] = [McpServers, Meaning, BasicSessionStore, ObservationFileStore, ScriptedModel]
     closed: list[object] = []
+    for part in parts:
 
-    def failing(part: Any) -> Callable[[Any], Awaitable[None]]:
-        close = part.aclose
-
-        async def aclose(self: Any) -> None:
+        async def aclose(self: Any, part: Any = part, close: Any = part.aclose) -> None:
             await close(self)
             closed.append(part)
             raise StoreFailed("the disk is gone")
 
-        return aclose
-
-    for part in parts:
-        monkeypatch.setattr(part, "aclose", failing(part))
+        monkeypatch.setattr(part, "aclose", aclose)
     monkeypatch.setenv("CHATBOT_EMBEDDING__MODEL", "openai/stub")
     runtime = Runtime()
     await runtime.memory.memory("chat").remember("tea")
