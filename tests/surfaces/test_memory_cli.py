@@ -285,6 +285,7 @@ def test_the_owner_s_lists_show_every_memory_with_its_sensitivity() -> None:
 
 def test_namespaces_are_apart_unless_all_are_asked_for() -> None:
     add("at work", "--namespace", "work")
+    assert "--namespace work" in command.run("memory", "list").stderr
     add("at home")
     assert titles("list") == ["at home"]
     assert titles("list", "--namespace", "work") == ["at work"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Sequence
 from functools import cached_property
@@ -187,4 +188,16 @@ async def run_operation(run: VerbRun, name: str) -> None:
         given |= dict(zip(kept, redacted, strict=True))
     if name == "list_tasks" and getattr(run.args, "all", False):
         given["statuses"] = get_args(TaskStatus)
-    show(run, operation, await operation.run(run.context, "cli", given), given)
+    result = await operation.run(run.context, "cli", given)
+    show(run, operation, result, given)
+    args, is_list = run.args, name in {"list_memories", "search_memories"}
+    if is_list and not (result.rows or args.json or args.namespace or args.all_namespaces):
+        await _name_other_namespace(run)
+
+
+async def _name_other_namespace(run: VerbRun) -> None:
+    """Say where there are memories, if none were found in the owner's namespace."""
+    from chatbot.memory.users_and_projects import users_in
+
+    if other := next((each.namespace for each in await users_in(run.system) if each.memories), ""):
+        warn(f"memories in other namespaces: --namespace {shlex.quote(other)}; `chatbot users list` lists them all")
