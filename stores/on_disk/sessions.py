@@ -46,6 +46,7 @@ class FolderSessions(Sessions):
         self._begun: dict[str, Path] = {}
         self.index = SessionIndex(home, self._sessions)
         self._is_ready = False
+        self._last_use: datetime | None = None
         self._check_links()
 
     def begin(self, record: SessionRecord) -> SessionRef:
@@ -70,10 +71,17 @@ class FolderSessions(Sessions):
         with files.locked(self._home) as home:
             self.index.freshen(home)
             draft.rename(self._folder(record.id))
-            last = self.index.find(lambda _: True, 1) if is_old else []  # it stays last in a killed import
-            self.index.note_put(home, record, is_use=all(record.used_at >= each.used_at for each in last))
+            self.index.note_put(home, record, is_use=not is_old or self._is_last_used(record))
+            self._last_use = self._last_use if is_old else None
         del self._begun[record.id]
         files.sync_folder(self._sessions)
+
+    def _is_last_used(self, record: SessionRecord) -> bool:
+        """Return whether a session from elsewhere was used last, also if its import is killed. Reads the index once."""
+        if self._last_use is None:
+            self._last_use = next((each.used_at for each in self.index.find(lambda _: True, 1)), record.used_at)
+        self._last_use = max(self._last_use, record.used_at)
+        return self._last_use == record.used_at
 
     def abandon(self, session_id: str) -> None:
         if (draft := self._begun.pop(session_id, None)) is not None:
