@@ -118,15 +118,3 @@ async def test_after_a_year_what_matters_is_known_and_what_is_gone_is_explained(
     hard = [what for what in told if "grows" in what or "share" in what]
     assert all(holds for what, holds in told.items() if what not in hard), told
     assert len(hard) == 4  # which need more sessions, and a quiet machine
-
-
-def test_what_is_marked_nightly_runs_when_asked_for_and_the_header_says_so() -> None:
-    arguments = ["-n0", "--collect-only", "-q", "-v", "tests/models/test_probes.py"]
-    done = subprocess.run(
-        [sys.executable, "-m", "pytest", *arguments],
-        capture_output=True, text=True, timeout=PATIENCE_S, check=False, cwd=ROOT,
-        env=os.environ | {"CHATBOT_NIGHTLY": "1"},
-    )  # fmt: skip
-    assert "effort: nightly" in done.stdout
-    assert "tests collected" in done.stdout
-    assert "deselected" not in done.stdout

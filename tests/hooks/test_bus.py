@@ -205,24 +205,6 @@ async def test_a_failure_in_the_background_is_told_with_the_next_event(bus: Bus)
     assert later.notices == ["the hook 'a' failed and was skipped: ValueError: no"]
 
 
-@pytest.mark.parametrize(
-    ("pattern", "topic", "hears"),
-    [
-        ("memory.*.update", "memory.0190.update", True),
-        ("memory.*.update", "memory.0190.retrieve", False),
-        ("memory.*", "memory.0190.retrieve", True),
-        ("*", "session:end", True),
-        ("session:*", "session:end", True),
-        ("session:start", "session:end", False),
-        ("tool:post", "tool:posted", False),
-    ],
-)
-def test_a_star_stands_for_any_text(pattern: str, topic: str, *, hears: bool) -> None:
-    async def handle(_: Any) -> None: ...
-
-    assert Subscription("a", (pattern,), handle).listens_to(topic) is hears
-
-
 async def test_the_file_of_failures_is_bounded_and_outlives_damage(failures: Failures, tmp_path: Path) -> None:
     bus = Bus(failures, lambda: datetime(2026, 1, 2, tzinfo=UTC))
     for number in range(130):

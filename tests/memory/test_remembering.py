@@ -447,7 +447,8 @@ async def test_tasks_are_sorted_ticked_off_and_surface(memories: Memory) -> None
     await memories.update_task(high.id, status="completed", note="done")
     assert [task.id for task in await memories.tasks(statuses=["completed"])] == [high.id]
     assert (await memories.update_task(soon.id, due="")).due == ""
-    await memories.update_task(low.id, status="in_progress")
+    started = await memories.update_task(low.id, status="in_progress")
+    assert started.details() == "low priority · in progress"
     await memories.add_task("low, too", priority="low")
     assert [task.title for task in await memories.tasks()][-2:] == ["low", "low, too"]
     note = await memories.remember("no task")
@@ -580,23 +581,6 @@ async def test_uncounted_readers_get_answers(tmp_path: Path, clock: Clock, caplo
         lock.symlink_to(tmp_path / "elsewhere")
         assert len(await memory.memory().search("tea")) == 1
         assert "were not counted" in caplog.text
-
-
-@pytest.mark.parametrize(
-    ("given", "details"),
-    [
-        ({}, ""),
-        ({"due": "2026-12-01"}, "due 2026-12-01"),
-        ({"priority": "high"}, "high priority"),
-        ({"priority": "low", "project": "Garden"}, "low priority · project Garden"),
-        ({"note": "ask Ada", "due": "May"}, "due May · ask Ada"),
-    ],
-)
-async def test_details_are_told_on_one_line(memories: Memory, given: dict[str, Any], details: str) -> None:
-    task = await memories.add_task("Prune the roses", **given)
-    assert task.details() == details
-    started = await memories.update_task(task.id, status="in_progress")
-    assert "in progress" in started.details()
 
 
 @pytest.mark.parametrize("closed", [each for each in get_args(TaskStatus) if each not in OPEN])
