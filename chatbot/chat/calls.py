@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
@@ -49,6 +50,7 @@ Purpose = Literal["chat", "title", "answer", "extract", "reconcile", "summarize"
 
 _LONGEST_REPLY = 200_000
 """Characters after which `ask` breaks off a reply that does not end."""
+_THOUGHT = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 
 
 class OwnBudget(Struct, frozen=True):
@@ -172,7 +174,7 @@ class Calls:
         reply_tokens: int | None = None,
         schema: Mapping[str, Any] | None = None,
     ) -> str:
-        """Return the whole reply, constrained to `schema` if the model supports that. Raises as `stream` does.
+        """Return the whole reply without thoughts, by `schema` if the model supports that. Raises as `stream` does.
 
         Also raises `ContextTooLong` if the prompt leaves no room for the longest reply.
         """
@@ -223,7 +225,7 @@ class Calls:
         except TimeoutError as error:
             message = f"{self.model.name}: no whole reply within {self._timeout_s:g} s: raise timeout_s in [extraction]"
             raise ModelTimeout(message) from error
-        return text
+        return _THOUGHT.sub("", text)
 
     async def _reserve(self, purpose: Purpose, prompt_tokens: int, reply_tokens: int) -> tuple[int, list[_Hold]]:
         """Return how many tokens the reply may have, and the accounts on which its cost is held."""

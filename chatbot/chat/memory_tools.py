@@ -89,8 +89,7 @@ def offered_to_models(context: Context) -> list[Tool]:
     if context.system is None:
         operations = [each for each in operations if not each.tool.startswith("session_")]
     tools = [OperationTool(each, context, short=True) for each in operations]
-    others = [tool for tool in tools if not tool.is_offered]
-    return [*tools, OtherTools(others)] if others else [*tools]
+    return [*tools, OtherTools([tool for tool in tools if not tool.is_offered])]
 
 
 def agent_tools(context: Context) -> list[OperationTool]:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 LONGEST = 60
 """Maximum characters of a title."""
-REPLY_TOKENS = 32
 _TOPIC_WORDS = 3
 """Minimum content words of a statement that is preferred as a title."""
 _READ = 10_000
@@ -102,7 +101,7 @@ class SessionTitle:
             f"Assistant: {self._receipt.reply[:_SHOWN]}"
         )
         try:
-            reply = await calls.ask("title", [Message("user", asked)], reply_tokens=REPLY_TOKENS)
+            reply = await calls.ask("title", [Message("user", asked)], reply_tokens=32)
         except (ModelError, BudgetExceeded) as error:
             self._notice(f"the model could not be asked for a title: {error}")
         else:

@@ -237,7 +237,7 @@ async def summarize_evicted(session: SessionHandle, calls: Calls, evicted: Evict
     Purpose `summarize`. Raises a `ModelError`, `BudgetExceeded` or `StoreError`; then the last summary is kept.
     """
     reply = await calls.ask("summarize", await _messages(calls, _EPISODE, evicted.entries, evicted.earlier))
-    text = _first_lines(structured.without_wrapping(reply))
+    text = _first_lines(structured.without_fence(reply))
     if not text:
         return [f"{_KEPT}: the model's was empty, or read like an instruction"]
     await episode.keep_model_summary(session, episode.ModelSummary(evicted.until, text))
@@ -274,7 +274,7 @@ async def sum_up(answer: StandingAnswer, memory: Memory, calls: Calls) -> list[s
     rows = [with_bars(f"{row.created_at:%Y-%m-%d}", redact(answer.text_of(row))[0]) for row in reversed(answer.rows)]
     text = fenced("memories", rows, secrets.token_hex(4))
     messages = [Message("system", _STANDING), Message("user", f"{text}\n{answer.question}")]
-    sentence = _on_a_line(_first_lines(structured.without_wrapping(await calls.ask("standing", messages))))
+    sentence = _on_a_line(_first_lines(structured.without_fence(await calls.ask("standing", messages))))
     if not sentence:
         return ["no summary was made: the model's sentence was empty, or read like an instruction"]
     await memory.sum_up(answer, sentence)

@@ -78,7 +78,8 @@ async def test_a_session_has_its_title_before_the_reply_and_a_model_is_asked_onc
         assert session.record.title == "Where is Uji?"
         yield TextDelta("It is near Kyoto.")
 
-    chat = _chat(session, memory_home, replying, *['"A town of tea"'] * by_model, "Yes.", by_model=by_model)
+    named = ['<think>Where?</think>\n"A town of tea"'] * by_model
+    chat = _chat(session, memory_home, replying, *named, "Yes.", by_model=by_model)
     receipt = await chat.turn("Where is Uji?")
     assert receipt.reply == "It is near Kyoto."
     assert session.record.title == ("A town of tea" if by_model else "Where is Uji?")

@@ -76,7 +76,7 @@ def test_facts_are_shown_and_not_kept(flag: list[str]) -> None:
 
 
 def test_facts_are_kept_when_asked_for_and_the_bill_says_what_it_took() -> None:
-    _configure(REPLIES["valid"])
+    _configure(REPLIES["thinking"])
     done = json.loads(command.run("memory", "extract", "-", "--add", "--json", stdin=b"Sam moved to Porto.").stdout)
     assert [fact["outcome"] for fact in done["facts"]] == ["added", "added"]
     assert (done["calls"], done["cost_usd"], done["calls_of_unknown_cost"]) == (1, 0, 0)
