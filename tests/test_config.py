@@ -156,19 +156,6 @@ def test_an_environment_that_is_wrong_is_named(variable: str, value: str, words:
         _config(environ={variable: value})
 
 
-def test_variables_of_the_environment_may_hold_lists_and_numbers() -> None:
-    environ = {
-        "CHATBOT_AGENTS__CHAT__MEMORY": '["in_memory"]',
-        "CHATBOT_MEMORY__BASIC_SESSION__KV_CAP": "7",
-        "CHATBOT_TERMINAL__MARKDOWN": "false",
-        "SOMETHING_ELSE": "x",
-    }
-    config = _config(environ=environ)
-    assert config.agents["chat"].memory == ("in_memory",)
-    assert config.memory == {"basic_session": {"kv_cap": "7"}}
-    assert config.terminal.markdown is False
-
-
 @pytest.mark.parametrize(
     ("own", "holds"), [(0, 1), (5, 1), (0.5, 0.5), (1, 1), ("0", 1), ("1000", 1), ("nan", 1), (-1, 1)]
 )

@@ -6,8 +6,6 @@ from operator import mul
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations.store import ObservationFileStore
@@ -151,14 +149,3 @@ async def test_losing_the_cache_loses_vectors_and_no_answer_in_words(tmp_path: P
 async def test_rows_that_claim_to_be_longer_than_one_or_no_numbers_are_left_out() -> None:
     rows = b"".join(struct.pack("<2f", *row) for row in [(9, 9), (float("nan"), 1), (1, 0), (float("inf"), 0), (-1, 0)])
     assert list(alike(unit([1, 0]), memoryview(rows))) == [(1.0, 2)]
-
-
-_NUMBERS = st.lists(st.tuples(*[st.integers(-3, 3)] * 4), max_size=12)
-
-
-@given(_NUMBERS, st.tuples(*[st.integers(-3, 3)] * 4))
-def test_cosines_are_those_of_the_formula(rows: list[tuple[int, ...]], query: tuple[int, ...]) -> None:
-    asked, kept = unit(query), [unit(row) for row in rows]
-    by_hand = ((round(min(sum(map(mul, asked, row)), 1.0), 6), at) for at, row in enumerate(kept))
-    expected = sorted((each for each in by_hand if each[0] > 0), reverse=True)
-    assert list(alike(asked, memoryview(b"".join(each.tobytes() for each in kept)))) == expected

@@ -98,23 +98,13 @@ def test_the_exit_codes_in_help_and_documentation_are_all_of_them() -> None:
     assert {int(code) for code in re.findall(r"\b\d+\b", sessions)} <= set(Exit)
 
 
-def test_options_may_stand_before_and_after_the_command() -> None:
-    for line in (["-i", "grace", "-m", "x", "ask", "hi"], ["ask", "hi", "-i", "grace", "-m", "x"]):
-        args = build_parser().parse_args(line)
-        assert (args.command, args.identity, args.model, args.text) == ("ask", "grace", "x", ["hi"])
-
-
 @pytest.mark.parametrize(
     ("typed", "understood"),
     [
-        (["what is love?"], ["ask", "what is love?"]),
         (["-m", "scripted", "--json", "what is love?"], ["-m", "scripted", "--json", "ask", "what is love?"]),
         (["-r", "tax return"], ["-r", "tax return"]),
-        (["ask", "what is love?"], ["ask", "what is love?"]),
         (["-m", "x", "--", "-v", "is what?"], ["-m", "x", "ask", "--", "-v", "is what?"]),
-        (["qwerty"], ["qwerty"]),
         ([" "], [" "]),
-        ([], []),
     ],
 )
 def test_a_question_with_a_space_is_asked(typed: list[str], understood: list[str]) -> None:

@@ -12,9 +12,7 @@ import pytest
 from filelock import FileLock
 from rich.console import Console
 
-from chatbot.cli.repl.actions import PastedTexts
 from chatbot.cli.repl.commands import Commands
-from chatbot.cli.repl.loop import _key_bindings
 from chatbot.cli.repl.reply import LiveReply, complete_blocks
 from chatbot.messages import TextDelta
 from tests.command import ok, project
@@ -287,7 +285,7 @@ def remembering(start: Start) -> Start:
     return start
 
 
-def test_a_path_a_pasted_block_and_an_escaped_slash_are_messages_and_a_typed_file_is_attached(start: Start) -> None:
+def test_a_path_a_block_and_an_escaped_slash_are_messages_and_a_typed_file_is_attached(start: Start) -> None:
     for name in ("notes.txt", "pasted.txt"):
         Path(name).write_text("the bicycle is blue", encoding="utf-8")
     chat = start(replies=["seen"], columns=70)
@@ -296,15 +294,17 @@ def test_a_path_a_pasted_block_and_an_escaped_slash_are_messages_and_a_typed_fil
         chat.prompt()
         chat.type(f"\x1b[200~{text}\x1b[201~", re.escape(text.splitlines()[-1]))
         chat.type("\r", r"(seen.*){" + str(number) + "}")
-    chat.say("//help", "(seen.*){5}")
+    chat.prompt()
+    chat.type(f"one{ALT_ENTER}two\nthree\r", "(seen.*){5}")
+    chat.say("//help", "(seen.*){6}")
     chat.say("/nosuch thing", r"no command /nosuch.*type //nosuch\s+to send it")
     chat.say("/help", r"move the session to\n {11}one\n.*pasted lines are sent")
-    chat.say("see @notes.txt", "(seen.*){6}")
+    chat.say("see @notes.txt", "(seen.*){7}")
     chat.say("/memory history", r"usage: /memory history ID\n/memory history: error: .* required: ID")
     chat.say("read @nofile.txt", "file not found: 'nofile.txt'.*seen")
     chat.leave()
     *others, typed, _ = [content for role, content in _said() if role == "user"]
-    assert others == [*said, "/help"]
+    assert others == [*said, "one\ntwo\nthree", "/help"]
     assert re.fullmatch(r"see notes\.txt\n\n\[notes\.txt\]\(attachments/[0-9a-f]{32}\.txt\)", typed)
 
 
@@ -394,28 +394,6 @@ def test_every_command_is_typed_once_in_one_session(remembering: Start, monkeypa
             chat.see(rf"❯ {re.escape(line)} *\n.*(?:{shown}).*\n❯$")
     chat.ended()
     assert b"\x1b]52;" in chat.raw  # what `/copy` gives to the terminal
-
-
-EVERY_KEY = {
-    ("enter",): ("one\r", r"You said: one\n"),
-    ("escape", "enter"): (f"two{ALT_ENTER}three\r", r"You said: two three"),
-    ("c-j",): ("four\nfive\r", r"You said: four five"),
-    ("<bracketed-paste>",): ("\x1b[200~six\nseven\x1b[201~\r", r"You said: six seven"),
-    ("c-c",): (f"nine{CTRL_C}", r"❯ nine\n.*❯$"),
-}
-"""Input for each key that the prompt binds, and the text that it brings to the screen."""
-
-
-@pytest.mark.nightly
-def test_every_key_is_typed_once_in_one_session(start: Start) -> None:
-    bound = {tuple(getattr(key, "value", key) for key in each.keys) for each in _key_bindings(PastedTexts()).bindings}
-    names = {"c-m": "enter"}
-    assert {tuple(names.get(key, key) for key in keys) for keys in bound} == set(EVERY_KEY)
-    chat = start()
-    for typed, shown in EVERY_KEY.values():
-        chat.prompt()
-        chat.type(typed, shown)
-    chat.leave()
 
 
 def test_an_ephemeral_chat_changes_nothing_that_is_kept(remembering: Start) -> None:
