@@ -327,9 +327,11 @@ async def test_of_tools_of_one_name_the_first_is_kept(tmp_path: Path) -> None:
     ],
 )
 async def test_a_failing_server_is_told_once_others_work(tmp_path: Path, server: McpServerSettings, words: str) -> None:
-    async with offered(tmp_path, bad=server, good=settings(allow=("echo", "ecko"))) as (toolbox, complaints):
+    good = settings(allow=("echo", "ecko"), trust=("echo", "ecko"))
+    async with offered(tmp_path, bad=server, good=good) as (toolbox, complaints):
         assert re.search(words, complaints[0].lower())
-        assert complaints[1:] == ["'good' has no tool 'ecko', which `allow` names: did you mean 'echo'?"]
+        told = "'good' has no tool 'ecko', which `{}` names: did you mean 'echo'?"
+        assert complaints[1:] == [told.format("allow"), told.format("trust")]
         assert content(await call(toolbox, "good__echo", text="a")) == "a"
         assert await toolbox.complete() == []
 

@@ -246,11 +246,13 @@ class Server(AsyncResource):
 
     def _offer(self, listed: list[ListedTool]) -> tuple[list[Tool], list[str]]:
         """Return the listed tools to offer, and why others that the settings allow are left out. Blocking."""
-        allowed = self._settings.allow
+        settings, allowed = self._settings, self._settings.allow
         names = [tool.name for tool in listed]
+        trusted = settings.trust if isinstance(settings.trust, tuple) else ()
         problems = [
-            f"{self.name!r} has no tool {name!r}, which `allow` names{did_you_mean(name, names)}"
-            for name in allowed or ()
+            f"{self.name!r} has no tool {name!r}, which `{setting}` names{did_you_mean(name, names)}"
+            for setting, named in (("allow", allowed or ()), ("trust", trusted), ("unjudged", settings.unjudged))
+            for name in named
             if name not in names
         ]
         wanted = [tool for tool in listed if allowed is None or tool.name in allowed]
