@@ -177,6 +177,12 @@ def test_mcp_over_http_needs_no_extra_but_its_own() -> None:
         assert httpx.get(words[-1]).status_code == 405  # a client that would only listen
 
 
+def test_at_its_start_it_says_that_clients_without_a_session_are_not_remembered() -> None:
+    Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
+    with server_process("-m", "chatbot", "serve", "--port", "0", told="stderr") as (_, words):
+        assert "clients that name no session are not remembered" in " ".join(words)
+
+
 class SlowModel(ScriptedModel):
     """Ready when it is told to be."""
 
