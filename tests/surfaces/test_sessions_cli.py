@@ -219,7 +219,7 @@ def test_a_bundle_brings_sessions_back() -> None:
     [report] = from_json("import", "all.jsonl")
     assert session in {each["id"] for each in report["sessions"]}
     assert titles("list") == ["two", "one"]
-    assert "2 items already existed" in ok("import", "all.jsonl")
+    assert "2 items already existed or repeat another" in ok("import", "all.jsonl")
     assert "one says 1" in ok("show", session[:23])
 
 

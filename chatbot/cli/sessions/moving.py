@@ -198,7 +198,7 @@ def _say_imported(report: ImportReport) -> None:
         if count:
             say(f"  {how_many(count, what)} {done}")
     if report.already:
-        say(f"  {how_many(report.already, 'item')} already existed")
+        say(f"  {how_many(report.already, 'item')} already existed or repeat another")
     for kinds, what in ((report.left_out, "left out of conversations"), (report.redacted, "secrets removed")):
         if kinds:
             say(f"  {what}: " + ", ".join(f"{kind} ({count:,})" for kind, count in kinds.items()))
