@@ -597,8 +597,7 @@ async def test_a_closed_task_surfaces_no_more_until_it_is_opened_again(memories:
 
 
 @pytest.mark.parametrize(
-    "again",
-    [{"due": "2027-01-01"}, {"priority": "low"}, {"note": "gloves"}, {"scope": "user"}, {"surface": ""}, {}],
+    "again", [{"due": "2027-01-01", "note": "gloves", "surface": ""}, {"priority": "low", "scope": "user"}, {}]
 )
 async def test_an_open_task_that_is_added_again_takes_the_new_details_and_keeps_the_others(
     memories: Memory, again: dict[str, Any]

@@ -140,7 +140,6 @@ def test_a_budget_refuses_before_anything_is_spent() -> None:
         (["memory", "tasks", "list"], 2, "invalid choice 'list': did you mean 'chatbot memory tasks'?"),
         (["memory", "rm", "tea"], 2, "invalid choice 'rm': did you mean 'forget' or 'purge'?"),
         (["--project", "house", "memory", "list"], 2, "--project has no effect before 'memory'"),
-        (["-i", "ada", "--ephemeral", "usage"], 2, "--ephemeral has no effect before 'usage'"),
         ([], 2, "needs a terminal"),
         (["--config", "x\nchatbot: well.toml", "ask", "hi"], 3, "not found: x\n         chatbot: well.toml"),
     ],

@@ -485,16 +485,6 @@ def test_what_a_memory_says_is_edited_in_the_editor_of_the_user_and_the_history_
     assert "narrative: I keep a heron → I keep a stork" in ok("history", said)
 
 
-def test_words_list_what_matches_on_a_terminal_and_a_number_chooses() -> None:
-    add("The tea is in the blue tin")
-    add("The tin opener is in the drawer")
-    asking = terminal("forget", "opener", "drawer")
-    asking.see(r"1 .*The tin opener is in the drawer.*which one\? number:")
-    asking.type("9\r", "none was chosen: nothing was done")
-    asking.ended(2)
-    assert len(titles("list")) == 2
-
-
 def test_a_time_is_written_as_people_write_it() -> None:
     times = {
         "2026-01-31": "2026-01-31T00:00:00+00:00",
