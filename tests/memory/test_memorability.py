@@ -21,13 +21,20 @@ def test_without_a_judgement_whatever_has_content_is_kept(texts: list[str], *, k
         assert is_worth_keeping(text, "You are welcome! The harbour is deep.", None) is kept, text
 
 
+@pytest.mark.parametrize(
+    ("states", "needs", "kept"), [(True, False, True), (True, True, True), (False, True, True), (False, False, False)]
+)
+def test_a_judgement_decides(*, states: bool, needs: bool, kept: bool) -> None:
+    judged = judgement(states=states, needs=needs)
+    assert is_worth_keeping("The spare key hangs behind the door.", "Good to know.", judged) is kept
+
+
 def test_a_question_whose_answer_repeats_what_was_recalled_is_not_kept_and_a_statement_is() -> None:
     known = ["The spare key hangs in the green cabinet behind the kitchen door."]
-    asks = judgement(needs=True)
+    asks, states = judgement(needs=True), judgement(states=True, needs=True)
     assert not is_worth_keeping("Where is the spare key?", known[0], asks, known=known)
     assert is_worth_keeping("Where is the spare key?", known[0], asks)
-    for states in (judgement(states=True), judgement(states=True, needs=True)):
-        assert is_worth_keeping("The spare key moved to the garage.", known[0], states, known=known)
+    assert is_worth_keeping("The spare key moved to the garage.", known[0], states, known=known)
 
 
 @pytest.mark.parametrize(
