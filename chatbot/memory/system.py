@@ -25,7 +25,7 @@ from chatbot.stores.access import Clearance, Right, least_clearance
 from chatbot.stores.base import ObservationStore, SessionStore
 from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
 from chatbot.stores.loops import to_its_end
-from chatbot.stores.records import KeyValue, SessionRecord, TranscriptEntry
+from chatbot.stores.records import KeyValue, SessionRecord, TranscriptEntry, chunks
 from chatbot.stores.span import count, observed
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
+_AT_ONCE = 100
+"""Number of expired sessions that are erased together."""
 
 
 class MemorySystem(SessionOpening):
@@ -231,18 +233,29 @@ class MemorySystem(SessionOpening):
 
         Their memories stay, unless `keep_memory` is false: then all of them are erased, visible or not.
         """
-        now = self._clock()
-        erased = []
-        for record in await self._catalog.find(lambda record: record.is_expired(now)):
-            try:
-                if (await self._catalog.get(record.id)).is_expired(now):  # the index can lag behind
-                    await self._erase([record], self._owner_in(record.namespace), keep_memory=keep_memory)
-                    erased.append(record)
-            except SessionNotFound:
-                continue  # another process was faster
-            except (SessionError, StoreError) as error:
-                logger.warning("session %s is expired and could not be erased: %s", record.id, error)
+        now, erased = self._clock(), list[SessionRecord]()
+        expired = await self._catalog.find(lambda record: record.is_expired(now))
+        for namespace in sorted({record.namespace for record in expired}):
+            for some in chunks([record for record in expired if record.namespace == namespace], _AT_ONCE):
+                erased += await self._expire(some, now, keep_memory=keep_memory)
         return [record.id for record in erased if self._may_know(record)]
+
+    async def _expire(
+        self, records: Sequence[SessionRecord], now: datetime, *, keep_memory: bool
+    ) -> list[SessionRecord]:
+        """Erase those that are still expired, as the index can lag behind; one by one after a failure. Return them."""
+        try:
+            still = [record for record in records if (await self._catalog.get(record.id)).is_expired(now)]
+            if not still:
+                return []
+            gone = await self._erase(still, self._owner_in(still[0].namespace), keep_memory=keep_memory)
+            return [record for record in still if record.id in gone.sessions]
+        except (SessionError, StoreError) as error:
+            if len(records) > 1:
+                return [each for one in records for each in await self._expire([one], now, keep_memory=keep_memory)]
+            if not isinstance(error, SessionNotFound):  # which another process was faster to erase
+                logger.warning("session %s is expired and could not be erased: %s", records[0].id, error)
+            return []
 
     async def _erase(self, records: Sequence[SessionRecord], caller: Caller, *, keep_memory: bool) -> Erasure:
         """Erase sessions, and their memories that the caller may see; those that another process deletes are skipped.

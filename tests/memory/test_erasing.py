@@ -44,6 +44,19 @@ async def memory(tmp_path: Path) -> AsyncIterator[MemorySystem]:
         yield memory
 
 
+@pytest.fixture
+def renamed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the files that were replaced."""
+    names, rename = list[str](), os.rename
+
+    def counted(old: str, new: str, **at: int) -> None:
+        names.append(str(new))
+        rename(old, new, **at)
+
+    monkeypatch.setattr(os, "rename", counted)
+    return names
+
+
 async def talk(memory: MemorySystem, word: str = CANARY) -> SessionHandle:
     """A session of which rows, facts, receipts, a title and key-values tell."""
     session = await memory.create_session(STORES, "chat", title=f"{word} title")
@@ -92,21 +105,16 @@ async def test_no_byte_of_a_deleted_conversation_is_left_in_any_file(memory: Mem
 
 
 async def test_sessions_deleted_together_rewrite_each_file_once_and_memory_can_be_kept(
-    memory: MemorySystem, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    memory: MemorySystem, tmp_path: Path, renamed: list[str]
 ) -> None:
     kept = (await talk(memory)).id
     before = await left(memory)
     assert (await memory.delete_session(kept, keep_memory=True)).kept
     assert await left(memory) == before
     await memory.memory().purge(session=kept)
-    sessions, renamed, rename = [(await talk(memory)).id for _ in range(3)], list[str](), os.rename
+    sessions = [(await talk(memory)).id for _ in range(3)]
     fork = await memory.fork_session(sessions[0])
-
-    def counted(old: str, new: str, **at: int) -> None:
-        renamed.append(str(new))
-        rename(old, new, **at)
-
-    monkeypatch.setattr(os, "rename", counted)
+    renamed.clear()
     assert (await memory.preview_delete(*sessions)).forks == (fork.id,)
     gone = await memory.delete_session(*sessions[:2], str(new_id()), sessions[2], fork.id)
     assert (gone.sessions, gone.forks, await left(memory)) == ((*sessions, fork.id), (), (0, 0))
@@ -115,13 +123,17 @@ async def test_sessions_deleted_together_rewrite_each_file_once_and_memory_can_b
 
 
 @pytest.mark.parametrize("keeps", [True, False])
-async def test_the_time_to_live_keeps_memory_unless_it_is_told_otherwise(*, keeps: bool, tmp_path: Path) -> None:
+async def test_the_time_to_live_keeps_memory_unless_it_is_told_otherwise(
+    *, keeps: bool, tmp_path: Path, renamed: list[str]
+) -> None:
     clock = Clock()
     async with opened(tmp_path, ttl=timedelta(days=1), clock=clock) as memory:
-        session = await talk(memory)
+        sessions = {(await talk(memory)).id for _ in range(2)}
         before = await left(memory)
         clock.now += timedelta(days=2)
-        assert await memory.expire_sessions(keep_memory=keeps) == [session.id]
+        renamed.clear()
+        assert {*await memory.expire_sessions(keep_memory=keeps)} == sessions
+        assert renamed.count("sessions.json") == 1
         assert await left(memory) == (before if keeps else (0, 0))
 
 

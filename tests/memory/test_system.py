@@ -238,6 +238,17 @@ async def test_adding_and_renaming_at_once_lose_neither_the_title_nor_the_time_t
                 assert (record.title, record.expires_at) == (str(number), clock.now + ttl)
 
 
+async def test_expiring_in_two_places_at_once_is_no_error(memory_home: Path) -> None:
+    clock = Clock()
+    async with MemorySystem(memory_home, ttl=timedelta(days=1), clock=clock) as memory:
+        made = {(await memory.create_session(STORES, "chat")).id for _ in range(20)}
+        clock.move(days=2)
+        async with MemorySystem(memory_home, clock=clock) as other:
+            erased = await asyncio.gather(memory.expire_sessions(), other.expire_sessions())
+        assert sorted([*erased[0], *erased[1]]) == sorted(made)
+        assert await memory.list_sessions() == []
+
+
 async def test_an_unerasable_session_keeps_no_other(memory_home: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     module = f"gone_{memory_home.parent.name}"
