@@ -305,10 +305,8 @@ def test_the_default_identity_needs_no_file(tmp_path: Path) -> None:
     assert (list_identities(tmp_path), list_identities(tmp_path / "nowhere")) == (["ada"], [])
 
 
-def test_an_unknown_identity_suggests_the_nearest(tmp_path: Path) -> None:
+def test_an_unknown_identity_is_told_which_there_are(tmp_path: Path) -> None:
     _write(tmp_path, "grace", "")
-    with pytest.raises(IdentityError, match="did you mean 'grace'"):
-        load_identity(tmp_path, "gracie")
     with pytest.raises(IdentityError, match=r"choose from ada, grace \(`chatbot init --name nobody` creates it\)"):
         load_identity(tmp_path, "nobody")
 

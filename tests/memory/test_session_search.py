@@ -151,16 +151,6 @@ async def test_a_session_is_found_by_who_sees_it_and_a_secret_memory_leads_nobod
     assert await memory.search_sessions("okapi") == []
 
 
-async def test_filters_hold_for_searches_too(memory: MemorySystem) -> None:
-    await _said(memory, "a giraffe", title="one")
-    two = await _said(memory, "a giraffe", "indeed", title="two")
-    await memory.archive_session(two.id)
-    assert set(await _found(memory, "giraffe")) == {"one", "two"}
-    assert await _found(memory, "giraffe", wanted=SessionFilter(min_messages=2)) == ["two"]
-    assert set(await _found(memory, "giraffe", wanted=SessionFilter(is_archived=False))) == {"one"}
-    assert await _found(memory, "giraffe", exclude=[two.id], wanted=SessionFilter(title="TW")) == []
-
-
 @pytest.mark.parametrize("text", ["what is it about", "", "giraffe"])
 async def test_words_without_a_topic_find_nothing_nor_are_tools_searched(memory: MemorySystem, text: str) -> None:
     session = await _said(memory, "what is it about")

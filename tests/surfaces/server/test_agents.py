@@ -68,23 +68,14 @@ def test_many_things_are_remembered_in_one_request(client: httpx.Client) -> None
     assert len(client.get("/v1/memories", params={"limit": 100}).json()["data"]) == 31
 
 
-CONDITIONS: list[tuple[Any, set[int]]] = [
-    ({"n": 3}, {3}),
-    ({"n": {"$gte": 2, "$lt": 4}}, {2, 3}),
-    ({"$or": [{"path": {"$prefix": "docs/1"}}, {"n": 0}]}, {0, 1}),
-    ({"$not": {"n": {"$gt": 0}}}, {0}),
-]
-
-
 def test_memories_are_filtered_by_their_metadata(client: httpx.Client) -> None:
     rows = [{"title": f"green tea {n}", "metadata": {"n": n, "path": f"docs/{n}"}} for n in range(5)]
     _post(client, "/v1/memories/batch", {"memories": rows})
-    for conditions, found in CONDITIONS:
-        asked = {"metadata": json.dumps(conditions)}
-        listed = client.get("/v1/memories", params=asked).json()["data"]
-        assert {each["metadata"]["n"] for each in listed} == found
-        hits = client.get("/v1/memories/search", params={"q": "tea", **asked}).json()["data"]
-        assert {each["memory"]["metadata"]["n"] for each in hits} == found
+    asked = {"metadata": json.dumps({"$or": [{"path": {"$prefix": "docs/1"}}, {"n": 0}]})}
+    listed = client.get("/v1/memories", params=asked).json()["data"]
+    assert {each["metadata"]["n"] for each in listed} == {0, 1}
+    hits = client.get("/v1/memories/search", params={"q": "tea", **asked}).json()["data"]
+    assert {each["memory"]["metadata"]["n"] for each in hits} == {0, 1}
     for wrong in ("", "[]", "{", '{"n": {"$above": 1}}', "[" * 5_000):
         assert client.get("/v1/memories", params={"metadata": wrong}).status_code == 422
 
