@@ -30,7 +30,7 @@ _ALIKE = 0.2
 _CANDIDATES = 5
 """Number of candidates for each result."""
 _LOOKED_AT = 40
-"""Number of best rows of which those that only ask count half in a search."""
+"""Number of best rows of which those that only ask count half in a search for an answer."""
 
 
 class Hit(Struct, frozen=True):
@@ -182,7 +182,7 @@ class MemoryReads(ScopedOperations):
             answering = [each for each in found if each.match.score > 0 or each.dated or (each.meaning or 0) >= _ALIKE]
             best = {each.match.id: each for each in answering or found}
             first = await recall.rows_then(scope, view, list(best), past, asked.known_at, part=slice(_LOOKED_AT))
-            asking = await recall.merely_asking(scope, first) if text else set()
+            asking = await recall.merely_asking(scope, first) if meaning.is_only_questions(text) else set()
             scores = {each: row.score / (2 if each in asking else 1) for each, row in best.items()}
             order = sorted(scores, key=lambda each: -scores[each])
             rows = await recall.rows_then(scope, view, order, past, asked.known_at, part=slice(offset, offset + limit))
