@@ -30,7 +30,7 @@ _ALIKE = 0.2
 _CANDIDATES = 5
 """Number of candidates for each result."""
 _LOOKED_AT = 40
-"""Number of best rows of which those that only ask count half in a search for an answer."""
+"""Number of best rows of a search that are read to see which only ask, and which hold its only word."""
 
 
 class Hit(Struct, frozen=True):
@@ -157,6 +157,7 @@ class MemoryReads(ScopedOperations):
 
     async def _search(self, asked: Batch) -> list[list[Hit]]:
         from chatbot.memory import meaning, recall
+        from chatbot.stores.text.analysis import terms
 
         scope = self.scope
         view, texts = scope.view(asked.sensitivities), list_of(asked.texts, "the question")
@@ -176,14 +177,16 @@ class MemoryReads(ScopedOperations):
                 past=past,
                 reach=query.EVERY if asked.known_at else offset + limit,
                 vectors=vector,
-                literal=True,
             )
             # without rows that are only next to a matching one
             answering = [each for each in found if each.match.score > 0 or each.dated or (each.meaning or 0) >= _ALIKE]
             best = {each.match.id: each for each in answering or found}
             first = await recall.rows_then(scope, view, list(best), past, asked.known_at, part=slice(_LOOKED_AT))
             asking = await recall.merely_asking(scope, first) if meaning.is_only_questions(text) else set()
+            words = set(terms(text))  # rows with the only one come first, as encoders know few names
+            named = recall.holders(first, words) if len(words) == 1 else set()
             scores = {each: row.score / (2 if each in asking else 1) for each, row in best.items()}
+            scores |= {each: (1 + scores[each]) / 2 for each in named}
             order = sorted(scores, key=lambda each: -scores[each])
             rows = await recall.rows_then(scope, view, order, past, asked.known_at, part=slice(offset, offset + limit))
             hits = [Hit(row, scores[each], best[each].parts) for each, row in rows.items()]

@@ -18,7 +18,6 @@ from chatbot.memory.meaning import is_only_questions, split_questions, vectors_o
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
 from chatbot.memory.scoring import (
-    ALONE,
     ROOM,
     RowScore,
     ScoringProfile,
@@ -194,10 +193,14 @@ def _only_asks(scores: Mapping[str, float]) -> bool:
 def _by_identifiers(texts: Sequence[str], rows: list[RowScore], read: Mapping[str, Observation]) -> list[RowScore]:
     """Return all rows; those of a few that hold an identifier of the last text, such as 4997, have more evidence."""
     asked = {term for term in terms("".join(texts[-1:])) if len(term) >= _IDENTIFIER and re.search(r"\d", term)}
-    held = {each for each, row in read.items() if not asked.isdisjoint(terms(row.text()))} if asked else set()
-    if len(held) > _MOST_LITERAL:
-        return rows
-    return [replace(row, evidence=row.evidence + ALONE) if row.match.id in held else row for row in rows]
+    held = holders(read, asked)
+    return [replace(row, evidence=row.evidence + 1) if row.match.id in held else row for row in rows]
+
+
+def holders(rows: Mapping[str, Observation], words: set[str]) -> set[str]:
+    """Return the ids of the rows that hold one of these words, unless they are many."""
+    held = {each for each, row in rows.items() if not words.isdisjoint(terms(row.text()))} if words else set()
+    return held if len(held) <= _MOST_LITERAL else set()
 
 
 def _all_considered(
@@ -223,13 +226,11 @@ async def rows_about(
     reach: int = 0,
     vectors: Sequence[Vector] | None = None,
     asks: bool = False,
-    literal: bool = False,
 ) -> list[RowScore]:
     """Return rows about the last of `texts` and, with less weight, the earlier ones; without any, the newest rows.
 
     They include those of `past`, which no index has. `limit` is the number of newest rows, and `reach` the minimum of
     matching rows to consider. `vectors` are those of the last text, if they are known; for `asks` see `vectors_of`.
-    With `literal`, rows that hold the word of a text of one word come first, unless they are many.
     """
     last, dates, earlier = _question_terms(texts, view)
     if vectors is None and scope.meaning is not None:
@@ -248,10 +249,7 @@ async def rows_about(
     )
     found = await _candidates(scope, view, question, wanted, vectors or ())
     has_gaps = scope.meaning is not None and scope.meaning.has_gaps
-    unknown = _unknown(found, question.limit, has_gaps=has_gaps)
-    is_rare = sum(match.score > 0 for match in found.rows.values()) <= _MOST_LITERAL
-    alone = ALONE if literal and is_rare and len(last) + len(dates) + len(earlier) == 1 else 0.0
-    current = score_rows(found, profile, view.now, unknown=unknown, alone=alone)
+    current = score_rows(found, profile, view.now, unknown=_unknown(found, question.limit, has_gaps=has_gaps))
     return sorted((*current, *_scored_past(past, texts[-1], profile, view.now)), key=lambda row: -row.score)
 
 

@@ -45,8 +45,6 @@ DENSE = 0.45
 """Share of its density that is taken away from the cosine of a row."""
 CLOSER = 1.25
 """Weight of closeness by tokens, relative to that of meaning."""
-ALONE = 1.0
-"""Evidence of a row that holds the only word of a search, more than by meaning: encoders know few names."""
 HALF_MATCH = 0.5
 """The match that is scaled to one half."""
 CONFIRMATION = 5.0
@@ -169,12 +167,10 @@ def outstanding_row(likeness: Mapping[str, float]) -> str:
     return best if not rest or likeness[best] - likeness[rest[0]] >= _AHEAD else ""
 
 
-def score_rows(
-    found: Candidates, profile: ScoringProfile, now: datetime, *, unknown: float = 0.0, alone: float = 0.0
-) -> list[RowScore]:
+def score_rows(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown: float = 0.0) -> list[RowScore]:
     """Return all candidates, best first, equals by the latest creation.
 
-    Rows with matching words whose cosine is not known count as `unknown`, and all of them have `alone` as evidence.
+    Rows with matching words whose cosine is not known count as `unknown`.
     """
     usual = sum(found.density.values()) / len(found.density) if found.density else 0.0
     scale = WORDS / (found.weight + ROOM)
@@ -182,7 +178,7 @@ def score_rows(
     rows = []
     for each, row in found.rows.items():
         session, dated = SESSION_SHARE * found.sessions.get(row.session_id or "", 0.0), found.dated.get(each, 0.0)
-        evidence = scale * row.score + DATED * dated + (alone if row.score else 0.0)
+        evidence = scale * row.score + DATED * dated
         if found.similar:
             cosine = found.similar.get(each, unknown if row.score else 0.0)
             evidence += profile.meaning * (cosine - DENSE * (found.density.get(each, usual) - usual))
