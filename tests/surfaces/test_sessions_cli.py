@@ -241,9 +241,9 @@ def test_an_export_of_chatgpt_comes_in_and_what_is_broken_does_not() -> None:
 @pytest.mark.parametrize("answer", by_day(["yes\n", "y\n", "\x04", "\x03"], "yes\n", "y\n"))
 def test_a_question_takes_a_plain_yes_and_ctrl_c_and_ctrl_d_for_no(answer: str) -> None:
     code, left = {"yes\n": (0, 0), "\x03": (130, 1)}.get(answer, (2, 1))
-    make("one")
-    asking = terminal("delete", "one")
-    asking.see(r"delete permanently\? type yes:")
+    command.ok("ask", "My heron is called Bert")
+    asking = terminal("delete", "My heron is called Bert")
+    asking.see(r"(?s)Bert\s.*1 memory of these sessions will be deleted too.*delete 1 session permanently\? type yes:")
     asking.type(answer)
     assert "Traceback" not in asking.ended(code)
     assert len(titles("list")) == left

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 from msgspec.structs import asdict
 
 from chatbot import operations
 from chatbot.cli.memory.command import VerbRun
-from chatbot.cli.output import SESSION_HEAD, confirm, reporting, say, say_json, say_table, session_rows, warn
+from chatbot.cli.output import SESSION_HEAD, confirm, progress, reporting, say, say_json, say_table, session_rows, warn
 from chatbot.cli.verbs import chosen_sessions
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionRecord
@@ -23,6 +23,7 @@ from chatbot.stores.records import chunks
 
 _AT_ONCE = 100
 """Number of sessions that are deleted together: each part rewrites files once."""
+Show = Callable[[], None]
 _ALREADY_DELETED = "{} was already deleted by another process"
 
 
@@ -89,18 +90,20 @@ async def delete(run: VerbRun) -> None:
     parts = list(chunks([record.id for record in records], _AT_ONCE))
     previews = [await memory.preview_delete(*part) for part in parts if is_asked or args.dry_run]
     if records:
-        if is_asked and sys.stdin.isatty():
-            _warn_of(previews, keep_memory=keep_memory)
-        _confirm(records, args, "deleting", "delete permanently?")
+        question = f"delete {how_many(len(records), 'session')} permanently?"
+        _confirm(records, args, "deleting", question, lambda: _warn_of(previews, keep_memory=keep_memory))
     erased = previews if args.dry_run else []
     gone = [record.id for record in records] if args.dry_run else []
     with reporting(gone, lambda: _report_deleted(gone, erased, args, keep_memory=keep_memory)):
-        for part in parts if not args.dry_run else ():
-            try:
-                with suppress(SessionNotFound):
-                    erased.append(await memory.delete_session(*part, keep_memory=keep_memory))
-            finally:
-                gone += [each for each in part if not await memory.is_taken(each)]
+        with progress("deleting", waits=True) as advance:
+            for part in parts if not args.dry_run else ():
+                try:
+                    with suppress(SessionNotFound):
+                        erased.append(await memory.delete_session(*part, keep_memory=keep_memory))
+                finally:
+                    gone += [each for each in part if not await memory.is_taken(each)]
+                if advance and len(parts) > 1:
+                    advance(len(gone), len(records))
         for each in set(gone).difference(*(some.sessions for some in erased)) if not args.dry_run else ():
             warn(_ALREADY_DELETED.format(each))
 
@@ -154,12 +157,21 @@ def _content(memories: int, facts: int) -> str:
     return " and ".join(how_many(number, one) for number, one in ((memories, "memory"), (facts, "fact")) if number)
 
 
-def _confirm(records: Sequence[SessionRecord], args: argparse.Namespace, doing: str, question: str) -> None:
+def _confirm(
+    records: Sequence[SessionRecord],
+    args: argparse.Namespace,
+    doing: str,
+    question: str,
+    warn_last: Show = lambda: None,
+) -> None:
     """Show the sessions and ask, except with `--yes` or `--dry-run`. Raises `InvalidValue` for any answer but yes."""
+
+    def show() -> None:
+        say_table(SESSION_HEAD, session_rows(records), aside=True)
+        warn_last()
+
     if not (args.yes or args.dry_run):
-        what = f"{doing} {how_many(len(records), 'session')}"
-        shown = session_rows(records)
-        confirm(what, question, "nothing was changed", lambda: say_table(SESSION_HEAD, shown, aside=True))
+        confirm(f"{doing} {how_many(len(records), 'session')}", question, "nothing was changed", show)
 
 
 def _report(what: str, sessions: Sequence[str], args: argparse.Namespace, **more: object) -> None:
