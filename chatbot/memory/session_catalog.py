@@ -23,6 +23,8 @@ from chatbot.stores.records import SessionRecord, SessionRef, format_time
 
 logger = logging.getLogger(__name__)
 
+SESSIONS_AT_ONCE = 100
+"""Number of sessions to delete together: each part rewrites files once."""
 MESSAGES = ("user", "assistant")
 """Roles that count as messages; tool calls and errors do not."""
 

@@ -20,7 +20,7 @@ from chatbot.memory.inputs import list_of
 from chatbot.memory.memory import Memory
 from chatbot.memory.opening import SessionOpening
 from chatbot.memory.scope import Caller, Scope
-from chatbot.memory.session_catalog import TurnOrder
+from chatbot.memory.session_catalog import SESSIONS_AT_ONCE, TurnOrder
 from chatbot.stores.access import Clearance, Right, least_clearance
 from chatbot.stores.base import ObservationStore, SessionStore
 from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
@@ -36,8 +36,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
-_AT_ONCE = 100
-"""Number of expired sessions that are erased together."""
 
 
 class MemorySystem(SessionOpening):
@@ -236,7 +234,7 @@ class MemorySystem(SessionOpening):
         now, erased = self._clock(), list[SessionRecord]()
         expired = await self._catalog.find(lambda record: record.is_expired(now))
         for namespace in sorted({record.namespace for record in expired}):
-            for some in chunks([record for record in expired if record.namespace == namespace], _AT_ONCE):
+            for some in chunks([record for record in expired if record.namespace == namespace], SESSIONS_AT_ONCE):
                 erased += await self._expire(some, now, keep_memory=keep_memory)
         return [record.id for record in erased if self._may_know(record)]
 

@@ -16,13 +16,12 @@ from chatbot.cli.verbs import chosen_sessions
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionRecord
 from chatbot.memory.erasure import Erasure
+from chatbot.memory.session_catalog import SESSIONS_AT_ONCE
 from chatbot.memory.users_and_projects import ProjectContent
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
 from chatbot.stores.records import chunks
 
-_AT_ONCE = 100
-"""Number of sessions that are deleted together: each part rewrites files once."""
 Show = Callable[[], None]
 _ALREADY_DELETED = "{} was already deleted by another process"
 
@@ -86,9 +85,8 @@ async def delete(run: VerbRun) -> None:
     memory, args = run.system, run.args
     records = await chosen_sessions(memory, args)
     keep_memory = bool(records) and _keeps_memory(args)
-    is_asked = not (args.yes or args.dry_run)
-    parts = list(chunks([record.id for record in records], _AT_ONCE))
-    previews = [await memory.preview_delete(*part) for part in parts if is_asked or args.dry_run]
+    parts = list(chunks([record.id for record in records], SESSIONS_AT_ONCE))
+    previews = [await memory.preview_delete(*part) for part in parts if args.dry_run or not args.yes]
     if records:
         question = f"delete {how_many(len(records), 'session')} permanently?"
         _confirm(records, args, "deleting", question, lambda: _warn_of(previews, keep_memory=keep_memory))
