@@ -60,7 +60,10 @@ _VARYING = (
     (re.compile(r"\b\d[\d,]+ in · "), "950 in · "),  # the tokens of a nonce vary
     (re.compile(r"\bmemory \d+ · "), "memory 55 · "),
     (re.compile(r"^(persona +\S+ +)\d+  \d\.\d%", re.MULTILINE), r"\g<1>76  0.9%"),  # the name of the day varies
-    (re.compile(r"^(free +\S+ +)[\d,]+ \d+\.\d%", re.MULTILINE), r"\g<1>6,104 74.5%"),
+    (re.compile(r"^(memory +\S+ +)\d+  \d\.\d%", re.MULTILINE), r"\g<1>49  0.6%"),  # and a nonce may count more
+    (re.compile(r"^(free +█+)\S( +)[\d,]+ \d+\.\d%", re.MULTILINE), r"\g<1>▋\g<2>6,104 74.5%"),
+    (re.compile(r"(tokens in 30 days: |most on [\d-]+: )[\d,]+"), r"\g<1>2,010"),
+    (re.compile(r"^((?:chat|all) +2 +)[\d,]+", re.MULTILINE), r"\g<1>1,959"),
     (re.compile(r"[\d,]+( tokens are sent)"), r"1,064\g<1>"),
     (re.compile(r"\bpersona \d+ · "), "persona 76 · "),
     (re.compile(r"(caches +)[\d,]+"), r"\g<1>27,200"),
