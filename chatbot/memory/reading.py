@@ -188,7 +188,8 @@ class MemoryReads(ScopedOperations):
             scores = {each: row.score / (2 if each in asking else 1) for each, row in best.items()}
             scores |= {each: (1 + scores[each]) / 2 for each in named}
             order = sorted(scores, key=lambda each: -scores[each])
-            rows = await recall.rows_then(scope, view, order, past, asked.known_at, part=slice(offset, offset + limit))
+            part = slice(offset, offset + limit)
+            rows = await recall.rows_then(scope, view, order, past | first, asked.known_at, part=part)
             hits = [Hit(row, scores[each], best[each].parts) for each, row in rows.items()]
             answers.append(_up_to_tokens(hits, asked.max_tokens))
         found_ids = list(dict.fromkeys(hit.observation.id for hits in answers for hit in hits))

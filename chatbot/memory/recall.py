@@ -433,10 +433,11 @@ async def rows_then(
     *,
     part: slice = slice(None),
 ) -> dict[str, Observation]:
-    """Return the rows with these ids, `past` ones included, that were known at a time; of those only a part."""
+    """Return the rows with these ids that were known at a time, `past` ones without reading them; only a part."""
     if known_at is not None:
         ids = await _known(scope, view, ids, known_at, part.stop)
-    rows = {row.id: row for row in await scope.store.get(view, ids[part])} | past
+    unread = [each for each in ids[part] if each not in past]
+    rows = {row.id: row for row in await scope.store.get(view, unread)} | past if unread else past
     return {each: rows[each] for each in ids[part] if each in rows}
 
 
