@@ -42,9 +42,8 @@ async def run(args: argparse.Namespace) -> None:
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it reports each attempt to connect, many a second
     options = replace(options_of(args), host=args.host, port=args.port, namespace=args.namespace)
     async with Identities(options) as identities:
-        remembers = identities.settings.memory == "on" or bool(
-            identities.tokens.all()
-        )  # each token has its own setting
+        # each token has its own setting
+        remembers = identities.settings.memory == "on" or bool(identities.tokens.all())
         await serve(identities, ready=partial(_say_ready, remembers=remembers))
 
 
