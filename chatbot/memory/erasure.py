@@ -81,8 +81,6 @@ class Erasure(Struct, frozen=True, kw_only=True):
 class Purges(ScopedOperations):
     """Operations that erase memories permanently."""
 
-    __slots__ = ()
-
     async def purge(
         self, *ids: str, session: str | None = None, person: str | None = None, source: str | None = None
     ) -> list[str]:

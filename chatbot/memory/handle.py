@@ -81,8 +81,6 @@ class SessionHandle:
     An operation that none of its stores offers raises `UnsupportedOperation`.
     """
 
-    __slots__ = ("_catalog", "_environment", "_fresh_at", "_ref", "_shared_record", "_stores", "caller", "turn_order")
-
     def __init__(
         self,
         record: SessionRecord,

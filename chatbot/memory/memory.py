@@ -29,8 +29,6 @@ class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
     `system.memory(agent)` and `session.memory` return one.
     """
 
-    __slots__ = ()
-
     def within(self, *, namespace: str | None = None, project: str | None = None, across: bool | None = None) -> Memory:
         """Return the same memory in another namespace, across all of them, or in a project.
 

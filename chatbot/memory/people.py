@@ -44,8 +44,6 @@ class FactQuery(FactFilter, frozen=True, kw_only=True):
 class Facts(ScopedOperations):
     """Operations on facts."""
 
-    __slots__ = ()
-
     async def store_fact(
         self,
         subject: str,
@@ -131,8 +129,6 @@ def _circumstances(fact: Triple) -> tuple[object, ...]:
 
 class People(Facts):
     """Operations on the people who are mentioned."""
-
-    __slots__ = ()
 
     async def people(self, query: str = "", *, sensitivities: Sensitivities = PUBLIC) -> list[Person]:
         """Return the people with a name or alias that contains `query`, the most mentioned first."""
@@ -231,8 +227,6 @@ class Task(Struct, frozen=True):
 
 class Tasks(MemoryWrites):
     """Operations on tasks."""
-
-    __slots__ = ()
 
     async def add_task(
         self,

@@ -52,8 +52,6 @@ _BEGINNING = 4
 class Profiles(MemoryWrites):
     """Operations on the caller's own profile."""
 
-    __slots__ = ()
-
     async def profile(
         self,
         key: str | None = None,

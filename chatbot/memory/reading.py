@@ -134,8 +134,6 @@ class MemoryReads(ScopedOperations):
     Rows that are `private` or `secret` are returned only if `sensitivities` name them, `unknown` ones never.
     """
 
-    __slots__ = ()
-
     @takes(Search, _NO_FILTER)
     async def search(self, asked: Search) -> list[Hit]:
         """Return the memories about `text`, best first; without a text, or by words with stop words only, the newest.

@@ -448,8 +448,6 @@ class Observable:
     Each raises `ClosedResource` once the instance is closed.
     """
 
-    __slots__ = ()
-
     @property
     def is_closed(self) -> bool:
         """True once it is closed."""
@@ -480,8 +478,6 @@ def _with_span(operation: Callable[..., Awaitable[Any]]) -> Callable[..., Awaita
 
 class ScopedOperations(Observable):
     """The base of the operations on memory, in one caller's scope."""
-
-    __slots__ = ("_own",)
 
     def __init__(self, scope: Scope) -> None:
         self._own = scope

@@ -85,8 +85,6 @@ class Profile(Struct, frozen=True):
 class StandingQuestions(Profiles):
     """Answers to the standing questions; a part of `Memory`."""
 
-    __slots__ = ()
-
     async def standing(
         self,
         *,

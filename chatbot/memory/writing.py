@@ -93,8 +93,6 @@ class MemoryWrites(ScopedOperations):
     Those on several rows change all or none: they raise `UnknownObservation` if one is missing.
     """
 
-    __slots__ = ()
-
     @takes(Draft, "a memory has no field")
     async def remember(self, draft: Draft) -> AddResult:
         """Add a memory; the parameters are the fields of `Draft`, the title first.
