@@ -13,7 +13,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct
 
@@ -208,55 +208,53 @@ async def _rows(scope: Scope | None, ids: Sequence[str]) -> dict[str, Observatio
 
 def _rank(best: Sequence[_Candidate], asked: Sequence[str], rows: Mapping[str, Observation]) -> list[SessionHit]:
     wanted = set(asked)
-    places: list[tuple[_Candidate, int]] = []
+    places: list[tuple[str, _Text]] = []
     documents: dict[int, dict[str, list[str]]] = {}
     for each in best:
-        for number, role, text in _searched_texts(each):
-            if not wanted.isdisjoint(words := terms(text)):
-                documents[len(places)] = {role: words}
-                places.append((each, number))
+        for text in _searched_texts(each):
+            if not wanted.isdisjoint(words := terms(text.content)):
+                documents[len(places)] = {text.role: words}
+                places.append((each.session.id, text))
     scores = rank(documents, asked)
-    top: dict[str, tuple[float, int]] = {}
-    for document, (each, number) in enumerate(places):
-        if scores[document] > top.get(each.session.id, (0.0, 0))[0]:
-            top[each.session.id] = (scores[document], number)
+    top: dict[str, tuple[float, _Text]] = {}
+    for document, (session_id, text) in enumerate(places):
+        if session_id not in top or scores[document] > top[session_id][0]:
+            top[session_id] = (scores[document], text)
     hits = [hit for each in best if (hit := _hit(each, top.get(each.session.id), wanted, rows))]
     return sorted(hits, key=lambda hit: (hit.score, hit.record.used_at), reverse=True)
 
 
-def _searched_texts(candidate: _Candidate) -> Iterable[tuple[int, str, str]]:
-    """Yield the searchable texts of a session: its title as number 0, then its entries; with the field of each."""
-    if candidate.session.record.title:
-        yield 0, TITLE, candidate.session.record.title
+class _Text(NamedTuple):
+    """A text of a session; `number` is that of its entry, None for the title."""
+
+    role: str
+    content: str
+    at: datetime
+    number: int | None = None
+
+
+def _searched_texts(candidate: _Candidate) -> Iterable[_Text]:
+    record = candidate.session.record
+    if record.title:
+        yield _Text(TITLE, record.title, record.created_at)
     for number, entry in enumerate(candidate.entries, 1):
         if entry.role in MESSAGES:
-            yield number, entry.role, entry.content
+            yield _Text(entry.role, entry.content, entry.at, number)
 
 
 def _hit(
-    candidate: _Candidate, top: tuple[float, int] | None, wanted: set[str], rows: Mapping[str, Observation]
+    candidate: _Candidate, top: tuple[float, _Text] | None, wanted: set[str], rows: Mapping[str, Observation]
 ) -> SessionHit | None:
-    record = candidate.session.record
-    score, number = top or (0.0, -1)
-    own = _SESSIONS_PART * candidate.score
-    row = rows.get(candidate.memory[1])
-    score = max(score, candidate.memory[0] if row else 0.0)
-    if number < 0:
-        if row is None:
-            return None
-        line, ranges = snippet(row.text(), wanted)
-        return SessionHit(record, score + own, MEMORY, line, ranges, row.created_at, observation=row.id)
-    if number == 0:
-        line, ranges = _matching_line(record.title, wanted)
-        return SessionHit(record, score + own, TITLE, line, ranges, record.created_at)
-    entry = candidate.entries[number - 1]
-    line, ranges = _matching_line(entry.content, wanted)
-    return SessionHit(record, score + own, entry.role, line, ranges, entry.at, number)
-
-
-def _matching_line(text: str, wanted: set[str]) -> tuple[str, tuple[Range, ...]]:
-    """Return the best line of a text; secrets are removed before it is cut, so that no part of one remains."""
-    return snippet(redact(text)[0], wanted)
+    record, row = candidate.session.record, rows.get(candidate.memory[1])
+    score = max(top[0] if top else 0.0, candidate.memory[0] if row else 0.0) + _SESSIONS_PART * candidate.score
+    if top is not None:
+        text = top[1]
+        line, ranges = snippet(redact(text.content)[0], wanted)  # before it is cut, so that no part of a secret remains
+        return SessionHit(record, score, text.role, line, ranges, text.at, text.number)
+    if row is None:
+        return None
+    line, ranges = snippet(row.text(), wanted)
+    return SessionHit(record, score, MEMORY, line, ranges, row.created_at, observation=row.id)
 
 
 Range = tuple[int, int]
