@@ -16,6 +16,7 @@ from chatbot.memory.maintenance import MaintenanceReport, Part, Run, policy_of_p
 from chatbot.memory.scope import Scope
 from chatbot.stores.backend import Place
 from chatbot.stores.errors import unknown_choice
+from chatbot.stores.loops import to_its_end
 
 logger = logging.getLogger(__name__)
 
@@ -80,16 +81,13 @@ class Upkeep:
                 self._read()
             return is_taken
 
-        taking = asyncio.ensure_future(asyncio.to_thread(take))
         try:
-            if not await asyncio.shield(taking):
+            if not await to_its_end(asyncio.to_thread(take)):
                 return options.skipped("under way")
             if not self.may_be_due(options, scope.clock()):  # another process may just have run
                 return options.skipped("not due")
             return await self._run_leased(scope, options)
         finally:
-            if not taking.done():  # we are cancelled, and the thread may still take it
-                await asyncio.wait([taking])
             await asyncio.to_thread(lease.release)
 
     def _read(self) -> None:
