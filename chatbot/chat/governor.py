@@ -26,12 +26,11 @@ from chatbot.embedding import SURE
 from chatbot.memory.episode import QUESTION
 from chatbot.memory.orders import form_in, skeleton, without_invisible
 from chatbot.memory.people import task_of
-from chatbot.memory.profile_lines import CATEGORY
 from chatbot.memory.writing import TASK
 from chatbot.messages import FENCE, ToolSpec
 from chatbot.stores.access import View, may_see
 from chatbot.stores.fields import texts_in
-from chatbot.stores.observation import CONTENT, FIELDS, KIND, SPOKEN, Observation
+from chatbot.stores.observation import CONTENT, FIELDS, KIND, PROFILE, SPOKEN, Observation
 
 FILE = "attached-file"
 BREAK = "·"
@@ -129,7 +128,7 @@ TOO_LONG = "too-long"
 EMPTY = "empty"
 ORDERS = "orders-a-model"
 """Reason if the head `orders_a_model` was sure."""
-_OWN_SOURCES = frozenset({"chat", "user", CATEGORY})
+_OWN_SOURCES = frozenset({"chat", "user", PROFILE})
 """Sources of rows that the principal said, typed or stated, unlike rows of tools, models, imports and files."""
 _LONGEST_SOURCE = 40
 _LONGEST_FOR_HEAD = 400

@@ -16,7 +16,6 @@ from msgspec import Struct, structs
 
 from chatbot.memory.profile_lines import (
     ALSO,
-    CATEGORY,
     OWN,
     PINNED,
     ProfileLine,
@@ -32,7 +31,7 @@ from chatbot.memory.writing import AddResult, Draft, MemoryWrites, add_drafts
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, fold
 from chatbot.stores.errors import ConflictingChange, InvalidValue, UnknownObservation
 from chatbot.stores.fields import one_line
-from chatbot.stores.observation import KIND, LINE, Observation
+from chatbot.stores.observation import KIND, LINE, PROFILE, Observation
 from chatbot.stores.query import Filter
 from chatbot.stores.records import check_text, check_time, format_time, parse_time
 from chatbot.stores.row_events import HELD, Event
@@ -102,7 +101,7 @@ class Profiles(MemoryWrites):
     async def profile_proposals(self) -> list[Observation]:
         """Return the open proposals of tools and imports, newest first."""
         scope = self.scope
-        rows = await scope.rows(Filter(category=CATEGORY), view=scope.view(OWN))
+        rows = await scope.rows(Filter(category=PROFILE), view=scope.view(OWN))
         return [row for row in rows if row.principal == scope.caller.principal and is_proposal(row)]
 
     async def profile_accept(self, proposal_id: str) -> AddResult:
@@ -261,10 +260,10 @@ async def _write_value(
     draft = Draft(
         title=stated.title,
         type="identity",
-        category=CATEGORY,
+        category=PROFILE,
         subject=stated.key,
         metadata={KIND: LINE, LINE: stated.key, HELD: stated.held | held} | pinned,
-        source=CATEGORY,
+        source=PROFILE,
         sensitivity=sensitivity or strictest,
         created_at=said_at,
         derived_from=(source,) if source else (),
@@ -291,7 +290,7 @@ async def _propose(
     held = stated.held | ({"since": format_time(since)} if since else {})
     draft = Draft(
         title=f"proposed: {stated.title}",
-        category=CATEGORY,
+        category=PROFILE,
         subject=stated.key,
         metadata={KIND: PROPOSED, LINE: stated.key, HELD: held},
         source="tool",

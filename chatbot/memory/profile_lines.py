@@ -24,7 +24,6 @@ from chatbot.stores.row_events import HELD
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.dates import date_terms
 
-CATEGORY = PROFILE
 PINNED = "pinned"
 ALSO = "also"
 """Entry of `held_value` that marks a value as one of several of its key."""
@@ -62,13 +61,13 @@ class ProfileLine(Struct, frozen=True, kw_only=True):
 
 async def line_rows(scope: Scope, sensitivities: Sequence[Sensitivity] = OWN) -> list[Observation]:
     """Return the rows of the caller's own profile that the caller may see."""
-    rows = await scope.rows(Filter(category=CATEGORY, statuses=_LINE_STATUSES), view=scope.view(sensitivities))
+    rows = await scope.rows(Filter(category=PROFILE, statuses=_LINE_STATUSES), view=scope.view(sensitivities))
     return [row for row in rows if row.principal == scope.caller.principal and is_line(row)]
 
 
 def is_proposable(row: Observation) -> bool:
     """Return whether a row has the form of a line; an imported one is only a proposal."""
-    return row.category == CATEGORY and isinstance(row.metadata.get(LINE), str)
+    return row.category == PROFILE and isinstance(row.metadata.get(LINE), str)
 
 
 def is_proposal(row: Observation) -> bool:
@@ -265,7 +264,7 @@ async def forget_derived(scope: Scope, ids: Sequence[str]) -> None:
     if not ids:
         return
     scope = replace(scope, caller=scope.caller.elevated("chat"))
-    wanted = Filter(category=CATEGORY, derived_from=tuple(ids), statuses=_LINE_STATUSES)
+    wanted = Filter(category=PROFILE, derived_from=tuple(ids), statuses=_LINE_STATUSES)
     rows = await scope.rows(wanted, view=scope.write_view(SENSITIVITIES))
     if lines := [row.id for row in rows if is_answer(row) or (is_line(row) and set(row.derived_from) <= set(ids))]:
         await scope.change("delete", *lines)

@@ -16,13 +16,13 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.memory.profile import Profiles
-from chatbot.memory.profile_lines import CATEGORY, STANDING_ANSWER, ProfileLine, is_answer
+from chatbot.memory.profile_lines import STANDING_ANSWER, ProfileLine, is_answer
 from chatbot.memory.reading import Recall
 from chatbot.memory.scope import PUBLIC, Sensitivities
 from chatbot.memory.scoring import MANY, thresholds
 from chatbot.memory.writing import AddResult
 from chatbot.stores.access import SENSITIVITIES, fold
-from chatbot.stores.observation import KIND, LINE, SUMMARIES, TYPES, Observation, is_own
+from chatbot.stores.observation import KIND, LINE, PROFILE, SUMMARIES, TYPES, Observation, is_own
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
 
@@ -137,7 +137,7 @@ class StandingQuestions(Profiles):
         kept = await anywhere.upsert(
             f"standing{where}: {answer.question}",
             sentence,
-            category=CATEGORY,
+            category=PROFILE,
             metadata=made,
             derived_from=sources,
             source="extraction",
@@ -149,7 +149,7 @@ class StandingQuestions(Profiles):
 
     async def _sentences(self, sensitivities: Sensitivities) -> dict[tuple[str, ...], str]:
         """Return the models' summaries by question and source rows."""
-        rows = await self.scope.rows(Filter(category=CATEGORY), view=self.scope.view(sensitivities))
+        rows = await self.scope.rows(Filter(category=PROFILE), view=self.scope.view(sensitivities))
         own = (row for row in rows if row.principal == self.caller.principal and is_answer(row))
         made = [(row, row.metadata.get(_MADE_OF)) for row in own]
         return {(str(row.metadata[LINE]), *map(str, of)): row.title for row, of in made if isinstance(of, list)}

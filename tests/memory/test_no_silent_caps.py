@@ -11,14 +11,13 @@ import pytest
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile import PROPOSED
-from chatbot.memory.profile_lines import CATEGORY
 from chatbot.memory.reading import DEFAULT_LIMIT
 from chatbot.memory.scope import SystemOptions
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import View
 from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.in_memory import InMemoryStore
-from chatbot.stores.observation import LINE
+from chatbot.stores.observation import LINE, PROFILE
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter, Page
 from chatbot.stores.records import TranscriptEntry
@@ -100,7 +99,7 @@ async def test_a_row_that_is_erased_between_two_pages_is_left_out_and_no_other()
         assert len(await memory.memory().every()) == ROWS - 1
 
 
-PROFILE: dict[str, Callable[[SessionHandle], Awaitable[Any]]] = {
+PROFILE_READS: dict[str, Callable[[SessionHandle], Awaitable[Any]]] = {
     "profile": lambda session: session.memory.profile(),
     "profile_for": lambda session: session.memory.profile_for("Which languages do I speak?"),
     "profile_proposals": lambda session: session.memory.profile_proposals(),
@@ -120,9 +119,9 @@ async def test_a_profile_is_whole_however_long_it_is() -> None:
                 for number in range(ROWS)
             ]
             await session.memory.remember_all(
-                [Draft(title=f"{kind} {each[HELD]}", category=CATEGORY, metadata=each) for each in held]
+                [Draft(title=f"{kind} {each[HELD]}", category=PROFILE, metadata=each) for each in held]
             )
-        for name, operation in PROFILE.items():
+        for name, operation in PROFILE_READS.items():
             assert len(await operation(session)) == ROWS, name
         assert await session.memory.profile() == []
 
@@ -179,7 +178,7 @@ def test_every_operation_that_returns_a_list_without_a_limit_is_counted_here() -
     as_many_as_given = {"get", "remember_all", "purge", "search_batch", "nearest", "history"}
     as_many_as_given |= {"profile_learn", "standing"}
     assert inspect.signature(Memory.search).parameters["limit"].default == DEFAULT_LIMIT
-    counted = {*COUNTED, *PROFILE, "every", "timeline", "query_facts"}
+    counted = {*COUNTED, *PROFILE_READS, "every", "timeline", "query_facts"}
     of_files = {"examine"}  # of a store: a flaw for each file, which says how many lines are damaged
     taken_back = {"transcript_read_all", "transcript_drop_last"}
     assert unlimited == counted | as_many_as_given | taken_back | of_files

@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile import PROPOSED
-from chatbot.memory.profile_lines import CATEGORY, ProfileLine
+from chatbot.memory.profile_lines import ProfileLine
 from chatbot.memory.scope import Caller, Environment, Scope
 from chatbot.memory.standing import StandingAnswer
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Clearance, Sensitivity, View, may_see
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.in_memory import InMemoryStore
-from chatbot.stores.observation import LINE, STATUSES, Observation, Triple
+from chatbot.stores.observation import LINE, PROFILE, STATUSES, Observation, Triple
 from chatbot.stores.query import EVERY, FactFilter, Filter
 from chatbot.stores.row_events import HELD, Event
 from tests.effort import by_day, examples
@@ -71,7 +71,7 @@ def row_of(number: int, spec: Spec) -> Observation:
         number,
         title=value if is_task else f"{key}: {value}",
         type="task" if is_task else "identity",
-        category="" if is_task else CATEGORY,
+        category="" if is_task else PROFILE,
         subject="" if is_task else key,
         visibility=spec["visibility"],
         sensitivity=spec["sensitivity"],

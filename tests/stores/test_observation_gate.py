@@ -16,14 +16,14 @@ from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.memory.meaning import Meaning
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile import PROPOSED
-from chatbot.memory.profile_lines import CATEGORY, OWN
+from chatbot.memory.profile_lines import OWN
 from chatbot.memory.scope import Caller, Environment, Scope
 from chatbot.messages import Usage
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Sensitivity, View
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.in_memory import InMemoryStore
-from chatbot.stores.observation import LINE, STATUSES, Observation, Triple
+from chatbot.stores.observation import LINE, PROFILE, STATUSES, Observation, Triple
 from chatbot.stores.query import FactFilter, Filter, Labelled, Question
 from chatbot.stores.records import unit, vector
 from chatbot.stores.row_events import HELD, KINDS, Event
@@ -81,7 +81,7 @@ def guarded(
             session_id=name,
             project=name,
             subject=name,
-            category=CATEGORY if kind in {LINE, PROPOSED} else name,
+            category=PROFILE if kind in {LINE, PROPOSED} else name,
             tags=(name,),
             concepts=(name,),
             people=(name,),
