@@ -244,14 +244,8 @@ class Run:
         most = None if self._dry_run and self._is_whole else self._policy.rows_per_run
         ids = [row.id for row in await self._states(Filter(fading=Decay(now, rate)), most)]
         self._has_rest = len(ids) == most  # the next run finds it
-        fading = {"decay_per_day": rate}
-        await self._do(
-            (
-                RowChange("consolidate", part, "time passed, or they were used"),
-                Event(kind="consolidate", at=now, ids=part, fields=fading, who=MAINTENANCE),
-            )
-            for part in map(tuple, chunks(ids, MOST_AT_ONCE))
-        )
+        change = RowChange("consolidate", tuple(ids), "time passed, or they were used")
+        await self._carry_out("consolidate", [change], decay_per_day=rate)
 
     async def _retire(self, rule: RetentionSettings) -> None:
         for removal, days, statuses in _removals(rule):
@@ -281,10 +275,12 @@ class Run:
     async def _archive_surplus(self, rows: Sequence[Observation]) -> None:
         await self._carry_out("archive", _over_caps(rows, self._policy))
 
-    async def _carry_out(self, removal: Removal, changes: Iterable[RowChange]) -> None:
-        now = self._view.now
+    async def _carry_out(
+        self, kind: Removal | Literal["consolidate"], changes: Iterable[RowChange], **fields: float
+    ) -> None:
+        event = Event(kind=kind, at=self._view.now, fields=fields, who=MAINTENANCE)
         await self._do(
-            (replace(change, ids=part), Event(kind=removal, at=now, ids=part, who=MAINTENANCE, why=change.why))
+            (replace(change, ids=part), replace(event, ids=part, why=change.why))
             for change in changes
             for part in map(tuple, chunks(change.ids, MOST_AT_ONCE))
         )
