@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -222,7 +223,9 @@ class SessionOpening(AsyncResource, Observable):
         await asyncio.to_thread(self._terms.forget, lambda each: each not in there)  # deleted by hand or elsewhere
         handles = [self._try_handle(record) for record in chosen if record.id not in exclude]
         sessions = [each for each in handles if each is not None]
-        scope, text = self._search_scope(), check_text(text, "the text")
+        scope, text = None, check_text(text, "the text")
+        with suppress(UnsupportedOperation):  # no store keeps memories
+            scope = self._scope()
         return await search(sessions, text, self._terms, scope, limit=limit, progress=progress)
 
     async def latest_session(self, agent_id: str, *, project: str | None = None) -> SessionHandle | None:
@@ -306,13 +309,6 @@ class SessionOpening(AsyncResource, Observable):
             return self._handle(record, self._stores_of(record))
         except StoreError as error:
             logger.warning("session %s was skipped: %s", record.id, error)
-            return None
-
-    def _search_scope(self) -> Scope | None:
-        """Return the scope in which the caller searches memories; None without an observation store."""
-        try:
-            return self._scope()
-        except UnsupportedOperation:
             return None
 
     def _new_record(

@@ -16,16 +16,8 @@ from chatbot.embedding import SURE
 from chatbot.memory.inputs import list_of, sets, takes
 from chatbot.memory.profile_lines import forget_derived
 from chatbot.memory.scope import Scope, ScopedOperations, project_named, raise_first
+from chatbot.stores import errors
 from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_as_strict
-from chatbot.stores.errors import (
-    ChangedMeanwhile,
-    ConflictingChange,
-    InvalidValue,
-    StoreError,
-    UnknownObservation,
-    did_you_mean,
-    too_long,
-)
 from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth, check_key
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import GUARDED, KIND, OF_SESSION, OWN_KEY, TYPES, Content, Observation, Triple, Type
@@ -167,9 +159,9 @@ class MemoryWrites(ScopedOperations):
         rows = await scope.rows(wanted, view=scope.view(SENSITIVITIES), order="updated")
         old = next((row for row in rows if row.principal == scope.caller.principal), None)
         if old is None and scope.expects is not None:
-            raise ChangedMeanwhile(f"no memory has the key {key!r:.80}: nothing was changed")
+            raise errors.ChangedMeanwhile(f"no memory has the key {key!r:.80}: nothing was changed")
         if old is not None and is_new:
-            raise ConflictingChange(f"a memory has the key {key!r:.80} already: nothing was changed")
+            raise errors.ConflictingChange(f"a memory has the key {key!r:.80} already: nothing was changed")
         metadata = {**(draft.pop("metadata", None) or {}), OWN_KEY: key}
         if old is not None:  # rows with different metadata cannot supersede each other
             is_alike = all(old.metadata.get(name, value) == value for name, value in metadata.items())
@@ -214,10 +206,10 @@ class MemoryWrites(ScopedOperations):
         rows = await scope.store.get(scope.write_view(SENSITIVITIES), ids, current=False)
         there = {row.id for row in rows}
         if missing := [each for each in ids if each not in there]:
-            raise UnknownObservation.of(missing)
+            raise errors.UnknownObservation.of(missing)
         now = scope.clock()
         if kind == "confirm" and (resting := [row for row in rows if not row.is_current(now)]):
-            raise ConflictingChange(f"{resting[0].id} is {status_now(resting[0], now)}: restore it first")
+            raise errors.ConflictingChange(f"{resting[0].id} is {status_now(resting[0], now)}: restore it first")
         await scope.change(kind, *ids)
         return rows
 
@@ -261,7 +253,7 @@ async def add_drafts(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool 
             row, (old, gone), redacted, warning = _make_row(scope, draft)
             event = Event(kind="add", at=row.updated_at, row=row, supersedes=old, forgets=gone, who=scope.agent_id)
             events[number] = (event, redacted, warning)
-        except StoreError as error:
+        except errors.StoreError as error:
             if not keep_going:
                 raise
             answers[number] = AddResult("skipped", "", str(error))
@@ -288,7 +280,9 @@ def _make_row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None
     replaced = given.pop("supersedes", None), given.pop("forgets", None)
     warning = ""
     if given.setdefault("type", DEFAULT_TYPE) not in TYPES:
-        warning = f"{given['type']!r} is not a known type, kept as a note{did_you_mean(str(given['type']), TYPES)}"
+        warning = (
+            f"{given['type']!r} is not a known type, kept as a note{errors.did_you_mean(str(given['type']), TYPES)}"
+        )
         given["type"] = "note"
     if unknown := [each for each in given.get("concepts", ()) if each not in CONCEPTS]:
         listed = f"unknown concepts, kept as they are: {', '.join(unknown)}; known ones: {', '.join(CONCEPTS)}"
@@ -326,7 +320,7 @@ def _within_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
         check_depth(value, name)
         longest = max(map(_length, value), default=0) if isinstance(value, tuple) else _length(value)
         if longest > LONGEST_TEXT:
-            raise too_long(name, longest, LONGEST_TEXT)
+            raise errors.too_long(name, longest, LONGEST_TEXT)
     return fields | ({"project": project_named(fields["project"])} if "project" in fields else {})
 
 
@@ -334,7 +328,7 @@ def _check_expiry(expires: object, now: datetime) -> None:
     if isinstance(expires, str):
         expires = parse_time(expires)
     if isinstance(expires, datetime) and check_time(expires) <= now:
-        raise InvalidValue(f"the expiry time {format_time(expires)} is in the past: give a future time, or none")
+        raise errors.InvalidValue(f"the expiry time {format_time(expires)} is in the past: give a future time, or none")
 
 
 def _length(value: object) -> int:
