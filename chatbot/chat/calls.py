@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
@@ -37,7 +36,7 @@ from chatbot.messages import (
     ToolSpec,
     Usage,
 )
-from chatbot.models.model import LARGEST_REPLY_SHARE, Model
+from chatbot.models.model import LARGEST_REPLY_SHARE, THINK_TAGS, Model
 from chatbot.stores.errors import StoreError
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import Observation
@@ -50,7 +49,6 @@ Purpose = Literal["chat", "title", "answer", "extract", "reconcile", "summarize"
 
 _LONGEST_REPLY = 200_000
 """Characters after which `ask` breaks off a reply that does not end."""
-_THOUGHT = re.compile(r"<think(?:ing)?>.*?(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
 
 
 class OwnBudget(Struct, frozen=True):
@@ -137,7 +135,7 @@ class Calls:
         if prompt_tokens is None:
             prompt_tokens = await self.model.count_tokens(messages, tools)
         most, held = await self._reserve(purpose, prompt_tokens, reply_tokens or self._reply_tokens)
-        reply, began = Reply(), time.monotonic()
+        reply, splitter, began = Reply(), _ThoughtSplitter(), time.monotonic()
         with observed(self._observer):
             labels = {"model": self.model.name, "server": self.model.server}
             work = span("call", request="chat", purpose=purpose, max_tokens=most, **labels)
@@ -154,7 +152,8 @@ class Calls:
                     if isinstance(delta, Finished):
                         work.note(response_model=delta.model, finish_reasons=[delta.reason], usage=delta.usage)
                     reply.take(delta)
-                    yield delta
+                    for part in splitter.split(delta):
+                        yield part
         except BaseException as error:
             work.fail(type(error).__name__, is_fault=isinstance(error, Exception))
             work.end()
@@ -225,7 +224,7 @@ class Calls:
         except TimeoutError as error:
             message = f"{self.model.name}: no whole reply within {self._timeout_s:g} s: raise timeout_s in [extraction]"
             raise ModelTimeout(message) from error
-        return _THOUGHT.sub("", text)
+        return text
 
     async def _reserve(self, purpose: Purpose, prompt_tokens: int, reply_tokens: int) -> tuple[int, list[_Hold]]:
         """Return how many tokens the reply may have, and the accounts on which its cost is held."""
@@ -297,6 +296,43 @@ class Calls:
                         await each.ledger.settle(each.reservation, bill)
             except StoreError as error:
                 self._report(f"{UNBILLED}: {error}")
+
+
+class _ThoughtSplitter:
+    """Separates the thoughts between tags at the beginning of a reply from its text; later tags are text."""
+
+    def __init__(self) -> None:
+        self._held: list[TextDelta | ReasoningDelta] = []
+        """Pieces that may contain the beginning of a tag."""
+        self._end = ""
+        """The closing tag; empty until the thoughts begin."""
+        self._is_over = self._is_text = False
+
+    def split(self, delta: Delta) -> Sequence[Delta]:
+        """Return a delta, in parts if it has thoughts and text, after pieces that were held before it."""
+        held, self._held = self._held, []
+        if self._is_text or not isinstance(delta, TextDelta):
+            return [*held, delta]
+        text, thought = "".join(each.text for each in (*held, delta)), ""
+        if not self._end:
+            begin = text.lstrip()
+            tag = next((tag for tag in THINK_TAGS if begin.startswith(tag)), "")
+            if not tag and any(tag.startswith(begin) for tag in THINK_TAGS):
+                self._held = [*held, delta]
+                return []
+            if not tag:
+                self._is_text = True
+                return [*held, delta]
+            self._end, text = f"</{tag[1:]}", begin.removeprefix(tag)
+        if not self._is_over:
+            thought, end, text = text.partition(self._end)
+            self._is_over = bool(end)
+            half = next(self._end[:n] for n in reversed(range(len(self._end))) if thought.endswith(self._end[:n]))
+            if half and not end:
+                thought, self._held = thought.removesuffix(half), [ReasoningDelta(half)]
+        text = text.lstrip()
+        self._is_text = bool(text)
+        return [each for each in (ReasoningDelta(thought), replace(delta, text=text)) if each.text]
 
 
 class Reply:

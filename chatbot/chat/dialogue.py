@@ -241,10 +241,6 @@ class TurnTranscript:
             self._last_reply = reply_before(await self.entries(), self.asked_at)
         return self._last_reply
 
-    async def unanswered(self) -> list[TranscriptEntry]:
-        """Return the unanswered messages just before this one, newest first: their turns were killed."""
-        return unanswered([each for each in await self.entries() if each.at < self.asked_at])
-
     async def begin_window(self, exchanges: int) -> bool:
         """Begin the window with the user's last `exchanges` messages; return whether that moved it."""
         entries = await self.entries()

@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec import Struct
-from msgspec.structs import asdict
 
 from chatbot.memory import SessionHandle
 from chatbot.memory.memorability import Memorability
@@ -71,25 +70,6 @@ class ClientCall(Struct, frozen=True):
 
 TurnEvent = TextDelta | ReasoningDelta | Phase | ToolStarted | ToolFinished | ClientCall | Notice
 Emit = Callable[[TurnEvent], None]
-
-
-def event_as_json(event: TurnEvent) -> tuple[str, dict[str, Any]]:  # noqa: PLR0911 - one for each kind
-    """Return the kind of an event and its data. What the model thinks is left out: only the asking client gets it."""
-    match event:
-        case ReasoningDelta():
-            return "thinking", {}
-        case TextDelta(text):
-            return "text", {"text": text}
-        case Phase(text):
-            return "phase", {"text": text}
-        case Notice(text):
-            return "notice", {"text": text}
-        case ToolStarted(call):
-            return "tool", asdict(call)
-        case ClientCall(call):
-            return "client_call", asdict(call)
-        case ToolFinished(result):
-            return "tool_result", {**asdict(result.call), "content": result.content, "is_error": result.is_error}
 
 
 class SessionStart(Struct, frozen=True, kw_only=True):

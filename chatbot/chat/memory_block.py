@@ -169,7 +169,7 @@ class _Notes:
         most = min(self.room, 2 * NOTE_TOKENS) if any(is_list(text) for _, text in texts) else size
         is_long = verdict.reason == TOO_LONG or (verdict.ok and self.count(f"{note}\n") > most)
         if is_long:
-            found = _excerpt(row, self.view, texts, words=self.words, size=size, count=self.count, order_level=level)
+            found = self._excerpt(row, texts, size, level)
             verdict, note = found or (Verdict(verdict.reason or BUDGET), "")
         if not verdict.ok or note in self.shown.values():
             self.dropped[row.id] = verdict.reason or REPEATED
@@ -191,6 +191,24 @@ class _Notes:
                 self.room -= cost
                 found[row.id] = note
         return found
+
+    def _excerpt(
+        self, row: Observation, texts: Sequence[tuple[Label, str]], size: int, level: int
+    ) -> tuple[Verdict, str] | None:
+        """Return a note of at most `size` tokens with the passages that hold most words, judged in that form.
+
+        None if not even one passage fits.
+        """
+        head = self.count(_note(row, Verdict()))
+        for most in (size - head, (size - head) * 2 // 3, (size - head) // 3):  # escaping may lengthen the text
+            passages = excerpt(texts, self.words, most, self.count) if most > 0 and self.words else []
+            if not passages:
+                break
+            verdict = judge(row, self.view, passages, order_level=level)
+            note = _note(row, verdict)
+            if not verdict.ok or self.count(f"{note}\n") <= size:
+                return verdict, note
+        return None
 
 
 def _texts_of(row: Observation, *, asks_the_bot: bool) -> list[tuple[Label, str]]:
@@ -268,29 +286,3 @@ def _line_note(line: ProfileLine, verdict: Verdict) -> str:
 
 def _day(at: datetime) -> str:
     return f"{at.day} {at:%b %Y}"
-
-
-def _excerpt(
-    row: Observation,
-    view: View,
-    texts: Sequence[tuple[Label, str]],
-    *,
-    words: frozenset[str],
-    size: int,
-    count: Callable[[str], int],
-    order_level: int,
-) -> tuple[Verdict, str] | None:
-    """Return a note of at most `size` tokens with the passages that hold most of `words`, judged in that form.
-
-    None if not even one passage fits.
-    """
-    head = count(_note(row, Verdict()))
-    for allowed in (size - head, (size - head) * 2 // 3, (size - head) // 3):  # escaping may lengthen the text
-        passages = excerpt(texts, words, allowed, count) if allowed > 0 and words else []
-        if not passages:
-            break
-        verdict = judge(row, view, passages, order_level=order_level)
-        note = _note(row, verdict)
-        if not verdict.ok or count(f"{note}\n") <= size:
-            return verdict, note
-    return None

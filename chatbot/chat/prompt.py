@@ -398,11 +398,9 @@ def _with_block(exchange: list[Message], block: str) -> list[Message]:
 
 def _first_shown(costs: Sequence[int], room: int) -> int:
     """Return the first exchange to show; a window that must be cut is cut by more than necessary."""
-    total = sum(costs)
-    if total <= room:
-        return 0
-    first = 0
-    while first < len(costs) and total > (room * _KEPT_AFTER_A_CUT if first < len(costs) - 1 else room):
+    total, first = sum(costs), 0
+    kept = room if total <= room else room * _KEPT_AFTER_A_CUT
+    while first < len(costs) and total > (kept if first < len(costs) - 1 else room):
         total -= costs[first]
         first += 1
     return first

@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 from chatbot.chat.ledger import Call
 from chatbot.memory.recall import SEEN
 from chatbot.stores.fields import how_many
-from chatbot.stores.records import TranscriptEntry, format_time, parse_time
+from chatbot.stores.records import TranscriptEntry, format_time
 from chatbot.stores.text.redaction import redact
 from chatbot.tools import ToolResult
 
@@ -169,11 +169,6 @@ def ending(receipt: Mapping[str, Any]) -> str:
     """Return how a turn ended; empty if its reply is complete."""
     finish = str(receipt.get("finish", "stop"))
     return {"stop": "", "cancelled": "stopped"}.get(finish, finish.replace("_", " "))
-
-
-def begun_at(receipt: Mapping[str, Any]) -> datetime:
-    """Return when a turn began; its message may be older, if it was answered again."""
-    return parse_time(receipt.get("resumed_at") or receipt["at"])
 
 
 def with_calls(receipt: dict[str, Any], receipts: Sequence[dict[str, Any]]) -> dict[str, Any]:

@@ -237,8 +237,10 @@ class Turn:
             self._notice("the model still asks for tools: raise tool_steps to let it continue")
         elif not lines:
             self.receipt.finish = "empty"
-            self._notice("the model returned an empty reply")
-            lines.append((dialogue.ERROR, "the model returned an empty reply"))
+            what = "only thoughts and no reply" if reply.reasoning.strip() else "an empty reply"
+            more = ": raise max_output_tokens in [model]" if reason == "length" else ""
+            self._notice(f"the model returned {what}{more}")
+            lines.append((dialogue.ERROR, f"the model returned {what}"))
         if tool_calls:
             await to_its_end(self._transcript.write(*lines))
         else:
@@ -385,7 +387,8 @@ class Turn:
         is_remembered = self.receipt.remembered is not None  # remembered before the client ran its tools
         if self._session is None or is_remembered or self._chat.publisher.find(events.EXCHANGE_STEP) is None:
             return
-        if self._memory and self._client.keeps and (lost := await self._transcript.unanswered()):
+        earlier = [each for each in await self._transcript.entries() if each.at < self._transcript.asked_at]
+        if self._memory and self._client.keeps and (lost := dialogue.unanswered(earlier)):
             self._notice("the message before this one was never answered; the model sees both")
             try:
                 await self._memory.recover(lost, self._memorability)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import ChatbotError, ModelError, ModelTimeout
 from chatbot.messages import CallOptions, Delta, Finished, Message, TextDelta, ToolSpec, Usage
-from chatbot.models.model import Model, Price, estimate_text
+from chatbot.models.model import THINK_TAGS, Model, Price, estimate_text
 from chatbot.models.provider import Provider
 from chatbot.models.weights import PREFIX, find_model, has_engine, missing_engine, path_of
 
@@ -87,8 +87,12 @@ class Engine:
 
         def generate() -> None:
             try:
-                reply = self._load().generate(
-                    self._prompt(messages),
+                llama = self._load()
+                prompt = llama.template.render(messages)
+                if prompt[-1].text.rstrip().endswith(THINK_TAGS):  # the reply goes on inside
+                    loop.call_soon_threadsafe(pieces.put_nowait, THINK_TAGS[0])
+                reply = llama.generate(
+                    llama.vocabulary.tokenize(prompt),
                     max_tokens=max_tokens,
                     sampling=sampling,
                     is_cancelled=is_cancelled,

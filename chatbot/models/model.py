@@ -179,6 +179,8 @@ class Model(AsyncResource):
         return
 
 
+THINK_TAGS = ("<think>", "<thinking>")
+"""Tags that begin a reply with thoughts, where a server does not separate them from the text."""
 LARGEST_REPLY_SHARE = 2
 """A prompt leaves room for the longest reply, but for no more than the window divided by this."""
 _MESSAGE_TOKENS = 4

@@ -18,7 +18,7 @@ from chatbot.attachments.read import Upload
 from chatbot.chat.chat import Chat
 from chatbot.chat.dialogue import ASSISTANT, NO_CLIENT, USER, ClientRequest, replies_of, unanswered_calls
 from chatbot.chat.events import ClientCall, TurnEvent
-from chatbot.chat.receipts import Receipt, begun_at, with_calls
+from chatbot.chat.receipts import Receipt, with_calls
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
@@ -158,6 +158,11 @@ class KeptTurn:
     async def ended(self) -> TurnResult:
         """Return the result."""
         return TurnResult(self._said[-1] if self._said else "", self._receipt)
+
+
+def begun_at(receipt: Mapping[str, Any]) -> datetime:
+    """Return when a turn began; its message may be older, if it was answered again."""
+    return parse_time(receipt.get("resumed_at") or receipt["at"])
 
 
 async def _reply_of(session: SessionHandle, receipt: Mapping[str, Any]) -> tuple[list[str], list[ToolCall]]:

@@ -120,6 +120,29 @@ async def test_thoughts_and_calls_of_a_cut_reply_are_billed(memory_home: Path, s
     assert calls.made[0].usage.output_tokens > await model.count_tokens([Message("assistant", "")])
 
 
+@pytest.mark.parametrize("size", [1, 4, 100])
+@pytest.mark.parametrize(
+    ("written", "thoughts", "text"),
+    [
+        ("\n<think>\nHm </th.\n</think>\n\nYes <think>no</think>.", "\nHm </th.\n", "Yes <think>no</think>."),
+        ("<thinking>Hm</think></thinking>Yes", "Hm</think>", "Yes"),
+        ("<think></think>\nYes", "", "Yes"),
+        ("<think>Hm</thi", "Hm</thi", ""),
+        (" <thin", "", " <thin"),
+        (" <b>Yes</b> <think>no", "", " <b>Yes</b> <think>no"),
+    ],
+)
+async def test_thoughts_at_the_beginning_are_no_text(
+    memory_home: Path, written: str, thoughts: str, text: str, size: int
+) -> None:
+    pieces = [TextDelta(written[at : at + size]) for at in range(0, len(written), size)]
+    reply = Reply()
+    async with aclosing(calls_of(ScriptedModel([pieces]), memory_home).stream("answer", ASKED)) as deltas:
+        async for delta in deltas:
+            reply.take(delta)
+    assert (reply.reasoning, reply.text) == (thoughts, text)
+
+
 @pytest.mark.parametrize("second", [0, 1])
 def test_two_calls_of_tools_are_two_where_a_server_gives_both_one_index(second: int) -> None:
     reply = Reply()

@@ -17,7 +17,7 @@ from chatbot.chat.events import Notice, Phase, ToolFinished, ToolStarted, TurnEv
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.errors import BudgetExceeded, ProviderFailed, RateLimited, ToolError
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.messages import Delta, Finished, Message, TextDelta, ToolCall, ToolSpec, Usage
+from chatbot.messages import Delta, Finished, FinishReason, Message, TextDelta, ToolCall, ToolSpec, Usage
 from chatbot.models import Price, ScriptedModel
 from chatbot.models.scripted import ScriptedReply
 from chatbot.stores.basic_session import BasicSessionStore
@@ -128,14 +128,24 @@ async def test_a_broken_stream_keeps_what_arrived_but_not_as_a_reply(session: Se
     assert (await session.receipts())[0]["calls"][0]["estimated"] is True
 
 
-async def test_an_empty_reply_is_told_and_poisons_no_later_prompt(session: SessionHandle, memory_home: Path) -> None:
-    model = ScriptedModel([[Finished("stop", Usage(5, 0, cost_usd=0.0), "m")], "better"])
+@pytest.mark.parametrize(
+    ("said", "reason", "notice"),
+    [
+        ([], "stop", "an empty reply"),
+        ([TextDelta("<think>Hm")], "length", "only thoughts and no reply: raise max_output_tokens in [model]"),
+    ],
+)
+async def test_an_empty_reply_is_told_and_poisons_no_later_prompt(
+    session: SessionHandle, memory_home: Path, said: list[Delta], reason: FinishReason, notice: str
+) -> None:
+    model = ScriptedModel([[*said, Finished(reason, Usage(5, 0, cost_usd=0.0), "m")], "<think>Hm</think>\nbetter"])
     chat = chat_of(model, session, memory_home)
     seen: list[TurnEvent] = []
     assert (await chat.turn("hello?", seen.append)).finish == "empty"
-    assert [event.text for event in seen if isinstance(event, Notice)] == ["the model returned an empty reply"]
+    assert [event.text for event in seen if isinstance(event, Notice)] == [f"the model returned {notice}"]
     await chat.turn("hello again")
-    assert all(message.content for message in model.prompts[1])
+    await chat.turn("and again")
+    assert [each.content for each in model.prompts[2]] == [PERSONA, "hello?", "hello again", "better", "and again"]
 
 
 class StopAt:

@@ -18,6 +18,7 @@ from chatbot.config import ModelSettings
 from chatbot.errors import ContextTooLong, MissingModel, ModelTimeout, RequestRefused, UnknownModel
 from chatbot.messages import Delta, Finished, Message, TextDelta
 from chatbot.models import Model, Price, open_model
+from chatbot.models.llama import CHATML, ChatTemplate
 from chatbot.models.local_model import Engine
 from chatbot.models.weights import find_model
 from tests.patience import PATIENCE_S
@@ -76,6 +77,15 @@ async def test_it_answers_piece_by_piece_and_counts_exactly() -> None:
     async with local() as model:
         _, end = await reply_of(model, CAPITAL, max_output_tokens=4)
     assert (end.reason, end.usage.output_tokens) == ("length", 4)
+
+
+async def test_a_reply_that_the_template_begins_with_thoughts_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    template = ChatTemplate(CHATML.replace("assistant\n{% endif", "assistant\n<think>\n{% endif"))
+    async with local() as model:
+        await model.ready()
+        [engine] = Engine._open.values()
+        monkeypatch.setattr(engine._llama, "template", template)
+        assert await first_of(model, CAPITAL) == TextDelta("<think>")
 
 
 @pytest.mark.nightly

@@ -7,13 +7,15 @@ from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Path, Response
+from msgspec.structs import asdict
 from pydantic import Field
 from starlette.responses import JSONResponse, StreamingResponse
 
 from chatbot.attachments import media_of
 from chatbot.attachments.read import MOST, upload_of
-from chatbot.chat.events import event_as_json
+from chatbot.chat.events import ClientCall, Notice, Phase, ToolFinished, ToolStarted, TurnEvent
 from chatbot.chat.ledger import bill_of, calls_in
+from chatbot.messages import ReasoningDelta, TextDelta
 from chatbot.operation import ListPage
 from chatbot.server import sse
 from chatbot.server.callers import ServerCaller
@@ -178,11 +180,30 @@ async def _events(
 ) -> AsyncGenerator[bytes, None]:
     try:
         async for event in turn.events():
-            kind, data = event_as_json(event)
+            kind, data = _event_as_json(event)
             yield sse.event(data, kind)
         yield sse.event(await _result(turn, session_id, writing), "done")
     except Exception as error:  # noqa: BLE001 - a plug-in's model may raise anything; the client must get an error
         yield _encode_error(problem_of(error, caller))
+
+
+def _event_as_json(event: TurnEvent) -> tuple[str, dict[str, Any]]:  # noqa: PLR0911 - one for each kind
+    """Return the kind of an event and its data. What the model thinks is left out: only the asking client gets it."""
+    match event:
+        case ReasoningDelta():
+            return "thinking", {}
+        case TextDelta(text):
+            return "text", {"text": text}
+        case Phase(text):
+            return "phase", {"text": text}
+        case Notice(text):
+            return "notice", {"text": text}
+        case ToolStarted(call):
+            return "tool", asdict(call)
+        case ClientCall(call):
+            return "client_call", asdict(call)
+        case ToolFinished(result):
+            return "tool_result", {**asdict(result.call), "content": result.content, "is_error": result.is_error}
 
 
 def _encode_error(problem: Problem) -> bytes:

@@ -20,13 +20,13 @@ from msgspec import Struct, field
 from chatbot.attachments import SUFFIXES, is_image, link_name, split_links
 from chatbot.attachments.read import Upload, upload_of
 from chatbot.chat.dialogue import ASSISTANT, USER, messages_of, tool_result_line, unanswered_calls
-from chatbot.chat.receipts import begun_at
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.messages import CallOptions, Image, Message, ToolSpec
 from chatbot.server.callers import REMEMBERS, Remembers
 from chatbot.server.errors import Problem, invalid
 from chatbot.server.identity_access import IdentityAccess
+from chatbot.server.turns import begun_at
 from chatbot.stores.errors import MissingRight
 from chatbot.stores.records import TranscriptEntry
 

@@ -9,7 +9,7 @@ from openai.types.chat import ChatCompletionMessageParam, ChatCompletionToolPara
 from pydantic import BaseModel
 
 from chatbot.errors import ContextTooLong, ProviderFailed
-from chatbot.messages import CallOptions, ReasoningDelta, TextDelta, ToolCall
+from chatbot.messages import CallOptions, Delta, ReasoningDelta, TextDelta, ToolCall
 from tests.servers.http_server import Serve, Served
 from tests.surfaces.server.test_access_checks import served_in
 
@@ -356,9 +356,13 @@ def test_a_file_is_read_for_the_model_and_kept(served: Served, client: openai.Op
         assert any(message.source == "bike.txt" for message in served.models["ada"].prompts[1])
 
 
-def test_thoughts_and_probabilities_come_back(http: Serve) -> None:
+@pytest.mark.parametrize(
+    "thoughts",
+    [[ReasoningDelta("Let me "), ReasoningDelta("see.")], [TextDelta("<think>Let me see."), TextDelta("</think>\n")]],
+)
+def test_thoughts_and_probabilities_come_back(http: Serve, thoughts: list[Delta]) -> None:
     likely = {"token": "Yes", "logprob": -0.1, "bytes": None, "top_logprobs": []}
-    served = http([[ReasoningDelta("Let me "), ReasoningDelta("see."), TextDelta("Yes", (likely,))]])
+    served = http([[*thoughts, TextDelta("Yes", (likely,))]])
     with official(served) as client:
         for extra in ({}, {"session_id": "new"}):
             reply = client.chat.completions.create(model="ada", messages=HELLO, logprobs=True, extra_body=extra)
