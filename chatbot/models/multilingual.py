@@ -76,6 +76,8 @@ _START = 1
 """Id of the start token; 0 is that of an unknown piece."""
 _LONGEST = 2_000
 """Characters that are embedded: the mean over a longer text means little."""
+_KEPT = 2048
+"""Texts whose vectors stay in memory, of 2 kB each: a turn judges, embeds and compares the same texts."""
 _FOREIGN_SHARE = 0.3
 """A text with at least this share of letters in another script is not English."""
 
@@ -89,14 +91,21 @@ class MultilingualEncoder:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._known: dict[str, Vector] = {}
+        """The vectors of recent texts."""
         with one_core():
             self._model = _backend(MULTILINGUAL.required_folder() / "resources")
 
     def encode(self, texts: Sequence[str]) -> list[Vector]:
         """Return a vector of length 1 for each text."""
+        read = [text[:_LONGEST] or " " for text in texts]
         with self._lock, one_core():
-            rows = self._model.encode([text[:_LONGEST] or " " for text in texts])
-        return [array("f", row.tobytes()) for row in rows]
+            new = [each for each in dict.fromkeys(read) if each not in self._known]
+            made = zip(new, (array("f", row.tobytes()) for row in self._model.encode(new)), strict=True)
+            known = self._known | dict(made)
+            used = {each: known.pop(each) for each in dict.fromkeys(read)}
+            self._known = dict([*(known | used).items()][-_KEPT:])  # those that were used last
+        return [used[each] for each in read]
 
     def judge(self, vector: Vector) -> Judgement:
         """Return the judgement of a text, from its vector."""

@@ -35,6 +35,15 @@ def test_english_is_told_from_other_languages() -> None:
     assert found == ENGLISH
 
 
+def test_kept_vectors_are_those_of_their_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    fresh = dict(zip(OTHERS, MultilingualEncoder().encode(OTHERS), strict=True))
+    monkeypatch.setattr("chatbot.models.multilingual._KEPT", 3)
+    encoder = MultilingualEncoder()
+    for some in (OTHERS[:4], OTHERS[3:0:-1], [*OTHERS[4:6], OTHERS[3], *OTHERS[4:6]]):
+        found = encoder.encode(some)
+        assert all(product(each, fresh[text]) > 0.9999 for text, each in zip(some, found, strict=True))
+
+
 async def test_an_english_text_has_both_parts_and_any_other_the_multilingual_one() -> None:
     async with LocalEmbedder() as embedder:
         english, german = (await embedder.embed(["I live in Berlin", "Ich wohne in Berlin"])).vectors
