@@ -14,18 +14,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from chatbot.memory.profile_lines import (
-    ALSO,
-    OWN,
-    PINNED,
-    ProfileLine,
-    all_lines,
-    held_value,
-    is_proposal,
-    line_rows,
-    prompt_lines,
-    valid_lines,
-)
+from chatbot.memory import profile_lines
 from chatbot.memory.scope import Scope
 from chatbot.memory.writing import AddResult, Draft, MemoryWrites, add_drafts
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, fold
@@ -57,8 +46,8 @@ class Profiles(MemoryWrites):
         *,
         as_of: datetime | None = None,
         known_at: datetime | None = None,
-        sensitivities: Sequence[Sensitivity] = OWN,
-    ) -> list[ProfileLine]:
+        sensitivities: Sequence[Sensitivity] = profile_lines.OWN,
+    ) -> list[profile_lines.ProfileLine]:
         """Return the caller's lines, pinned first: those valid now, or at `as_of`, by what was known at `known_at`.
 
         `as_of` defaults to `known_at`. Raises `InvalidValue` for a time in the future.
@@ -66,16 +55,16 @@ class Profiles(MemoryWrites):
         scope = self.scope
         scope.moment(as_of, known_at)
         key = key and fold(check_text(key, "the key"))
-        rows = await line_rows(scope, sensitivities)
-        return valid_lines(rows, scope.clock(), key=key, as_of=as_of, known_at=known_at)
+        rows = await profile_lines.line_rows(scope, sensitivities)
+        return profile_lines.valid_lines(rows, scope.clock(), key=key, as_of=as_of, known_at=known_at)
 
-    async def profile_for(self, asked: str, shown: Iterable[str] = ()) -> list[ProfileLine]:
+    async def profile_for(self, asked: str, shown: Iterable[str] = ()) -> list[profile_lines.ProfileLine]:
         """Return the lines for a message: pinned ones, and those it asks for, with earlier values.
 
         `shown` are recalled rows: lines of the profile, and sources of lines.
         """
         scope = self.scope
-        return prompt_lines(await line_rows(scope), asked, shown, scope.clock())
+        return profile_lines.prompt_lines(await profile_lines.line_rows(scope), asked, shown, scope.clock())
 
     async def profile_set(
         self,
@@ -101,8 +90,8 @@ class Profiles(MemoryWrites):
     async def profile_proposals(self) -> list[Observation]:
         """Return the open proposals of tools and imports, newest first."""
         scope = self.scope
-        rows = await scope.rows(Filter(category=PROFILE), view=scope.view(OWN))
-        return [row for row in rows if row.principal == scope.caller.principal and is_proposal(row)]
+        rows = await scope.rows(Filter(category=PROFILE), view=scope.view(profile_lines.OWN))
+        return [row for row in rows if row.principal == scope.caller.principal and profile_lines.is_proposal(row)]
 
     async def profile_accept(self, proposal_id: str) -> AddResult:
         """Accept a proposed value. Raises `UnknownObservation` if there is no such proposal.
@@ -111,13 +100,13 @@ class Profiles(MemoryWrites):
         """
         self.scope.caller.check("chat")
         proposal = await self._proposal(proposal_id)
-        held = held_value(proposal)
+        held = profile_lines.held_value(proposal)
         kept = await self.profile_set(
             str(proposal.metadata[LINE]),
             str(held["value"]),
             since=parse_time(str(held["since"])) if "since" in held else None,
             sensitivity=None if proposal.sensitivity == "public" else proposal.sensitivity,  # keeps a stricter one
-            also=held.get(ALSO) is True,
+            also=held.get(profile_lines.ALSO) is True,
         )
         await self.forget(proposal_id)
         return kept
@@ -132,10 +121,10 @@ class Profiles(MemoryWrites):
 
         Raises `UnknownObservation` if there is none.
         """
-        if not (lines := valid_lines(await self._rows_of(key), self.scope.clock())):
+        if not (lines := profile_lines.valid_lines(await self._rows_of(key), self.scope.clock())):
             raise UnknownObservation(f"the key {key!r:.80} has no value now")
         for line in lines:
-            await self.update(line.id, metadata={PINNED: pinned or None})
+            await self.update(line.id, metadata={profile_lines.PINNED: pinned or None})
         return [line.id for line in lines]
 
     async def profile_forget(self, key: str) -> list[str]:
@@ -147,14 +136,15 @@ class Profiles(MemoryWrites):
         await self.forget(*(row.id for row in rows))
         return [row.id for row in rows]
 
-    async def profile_history(self, key: str) -> list[ProfileLine]:
+    async def profile_history(self, key: str) -> list[profile_lines.ProfileLine]:
         """Return all values that a key had, oldest first, each with its dates. Raises `UnknownObservation`."""
-        return sorted(all_lines(await self._rows_of(key)), key=lambda line: (line.valid_from, line.known_at))
+        lines = profile_lines.all_lines(await self._rows_of(key))
+        return sorted(lines, key=lambda line: (line.valid_from, line.known_at))
 
     async def _rows_of(self, key: str) -> list[Observation]:
         """Return all values of a key, or the line of that id. Raises `UnknownObservation` if there is none."""
         key = fold(check_text(key, "the key"))
-        lines = all_lines(await line_rows(self.scope, SENSITIVITIES))
+        lines = profile_lines.all_lines(await profile_lines.line_rows(self.scope, SENSITIVITIES))
         rows = [line.row for line in lines if key in (line.key, line.id)]
         if not rows:
             raise UnknownObservation(f"the profile has no key {key!r:.80}")
@@ -222,7 +212,7 @@ class ProfileValue(Struct, frozen=True):
     @property
     def held(self) -> dict[str, Any]:
         """The value as the metadata of its row holds it."""
-        return {"value": self.value} | ({ALSO: True} if self.also else {})
+        return {"value": self.value} | ({profile_lines.ALSO: True} if self.also else {})
 
 
 def is_in_words(value: str, said: str) -> bool:
@@ -249,13 +239,13 @@ async def _write_value(
         raise InvalidValue(f"{format_time(since)} is in the future: give the time since which the value is true")
     if "chat" not in scope.caller.rights:
         return await _propose(scope, stated, since, sensitivity)
-    lines = valid_lines(await line_rows(scope, SENSITIVITIES), now, key=stated.key)
+    lines = profile_lines.valid_lines(await profile_lines.line_rows(scope, SENSITIVITIES), now, key=stated.key)
     if same := next((line for line in lines if fold(line.value) == fold(stated.value)), None):
         return await _repeat(scope, same, stated if by == "person" else None, since, sensitivity)
     replaced = [] if stated.also else lines
     later = next((line for line in replaced if line.said_at > said_at), None)
     held = {"since": format_time(since or said_at), "known": format_time(now), "by": by}
-    pinned = {PINNED: True} if any(line.pinned for line in lines) else {}
+    pinned = {profile_lines.PINNED: True} if any(line.pinned for line in lines) else {}
     strictest: Sensitivity = max((line.sensitivity for line in lines), key=SENSITIVITIES.index, default="public")
     draft = Draft(
         title=stated.title,
@@ -273,7 +263,7 @@ async def _write_value(
     kept = await _keep(scope, draft)
     if kept.outcome == "exact_dup":  # an imported proposal has the text of its line
         rows = await scope.store.get(scope.write_view(SENSITIVITIES), [kept.id])
-        if any(map(is_proposal, rows)):
+        if any(map(profile_lines.is_proposal, rows)):
             await scope.change("delete", kept.id)
             kept = await _keep(scope, draft)
     if kept.outcome == "added":
@@ -312,7 +302,7 @@ async def _keep(scope: Scope, draft: Draft) -> AddResult:
 
 async def _repeat(
     scope: Scope,
-    line: ProfileLine,
+    line: profile_lines.ProfileLine,
     stated: ProfileValue | None,
     since: datetime | None,
     sensitivity: Sensitivity | None,
@@ -322,7 +312,7 @@ async def _repeat(
     events = [Event(kind="mention", at=at, ids=(line.id,), who=who)]
     if stated is not None:
         began = {} if since is None else {"since": format_time(since)}
-        held = {**held_value(line.row), "value": stated.value, **began}
+        held = {**profile_lines.held_value(line.row), "value": stated.value, **began}
         fields: dict[str, Any] = {"title": stated.title, "metadata": {HELD: held}}
         fields |= {} if sensitivity is None else {"sensitivity": sensitivity}
         events.append(Event(kind="update", at=at, ids=(line.id,), fields=fields, who=who))

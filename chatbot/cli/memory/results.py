@@ -9,20 +9,9 @@ from typing import Any
 from msgspec import to_builtins
 from msgspec.structs import replace
 
+from chatbot.cli import output
 from chatbot.cli.memory.command import VerbRun, warn_redacted
 from chatbot.cli.memory.tables import say_history, say_hits, say_in_full, say_observations, say_timeline
-from chatbot.cli.output import (
-    SESSION_HEAD,
-    Columns,
-    age,
-    say,
-    say_columns,
-    say_hit,
-    say_json,
-    say_table,
-    session_rows,
-    warn,
-)
 from chatbot.memory import SessionRecord
 from chatbot.memory.people import Person, Task
 from chatbot.memory.profile_lines import ProfileLine
@@ -66,13 +55,13 @@ def show(run: VerbRun, operation: Operation, result: Any, given: Mapping[str, An
     """Show the result of an operation that was `given` these values."""
     if isinstance(result, AddResult):
         if result.warning:
-            warn(result.warning)
+            output.warn(result.warning)
         warn_redacted(result.redacted)
     if result is None:
         done = f"un{operation.gives}" if given.get("undo") else operation.gives  # such as "unpinned"
         show_changed(run, done, list(given.values()))
     elif run.args.json or isinstance(result, dict):
-        say_json(as_json(result))
+        output.say_json(as_json(result))
     elif isinstance(result, ListPage):
         _say_part(operation, result, is_first="cursor" not in given)
     elif type(result) in _WHOLE:
@@ -80,7 +69,7 @@ def show(run: VerbRun, operation: Operation, result: Any, given: Mapping[str, An
     elif isinstance(result, list):
         _say_list(operation, result, given)
     else:
-        say(_line(operation, result))
+        output.say(_line(operation, result))
 
 
 def show_changed(run: VerbRun, gives: str, values: Sequence[Any], **more: Any) -> None:
@@ -90,13 +79,13 @@ def show_changed(run: VerbRun, gives: str, values: Sequence[Any], **more: Any) -
     """
     words = gives.split()
     if run.args.json:
-        say_json(dict(zip(words, values, strict=False)) | more)
+        output.say_json(dict(zip(words, values, strict=False)) | more)
     elif len(words) > 1:
         old, new = values
-        say(f"{new} replaces {old}")
+        output.say(f"{new} replaces {old}")
     else:
         for each in [values[0]] if isinstance(values[0], str) else values[0]:
-            say(f"{'would be ' if more.get('dry_run') else ''}{gives} {each}")
+            output.say(f"{'would be ' if more.get('dry_run') else ''}{gives} {each}")
 
 
 def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
@@ -135,10 +124,10 @@ def _say_part(operation: Operation, part: ListPage[Any], *, is_first: bool) -> N
     if part.rows:
         _TABLES.get(type(part.rows[0]), _say_each)(part.rows)
     if part.next_cursor:
-        say(f"more: --page-after {part.next_cursor}")
+        output.say(f"more: --page-after {part.next_cursor}")
     elif not part.rows:
         nothing = _NOTHING.get(operation.name, f"no {operation.name.rpartition('_')[2]} found")
-        say(nothing if is_first else "no more results")
+        output.say(nothing if is_first else "no more results")
 
 
 def _say_list(operation: Operation, rows: list[Any], given: Mapping[str, Any]) -> None:
@@ -149,7 +138,7 @@ def _say_list(operation: Operation, rows: list[Any], given: Mapping[str, Any]) -
     elif rows and isinstance(rows[0], Observation):
         for number, row in enumerate(rows):
             if number:
-                say("\n---\n")
+                output.say("\n---\n")
             say_in_full(row)
     else:
         _say_part(operation, ListPage(rows), is_first=True)
@@ -157,7 +146,7 @@ def _say_list(operation: Operation, rows: list[Any], given: Mapping[str, Any]) -
 
 def _say_each(rows: Sequence[Any]) -> None:
     for row in rows:
-        say(str(as_json(row)))
+        output.say(str(as_json(row)))
 
 
 def _line(operation: Operation, item: Any) -> str:  # noqa: PLR0911 - one for each type
@@ -181,19 +170,19 @@ def _line(operation: Operation, item: Any) -> str:  # noqa: PLR0911 - one for ea
             return str(as_json(item))
 
 
-_PEOPLE: Columns[Person] = {
+_PEOPLE: output.Columns[Person] = {
     "mentions": lambda person: str(person.mention_count),
-    "last": lambda person: age(person.last_mentioned),
+    "last": lambda person: output.age(person.last_mentioned),
     "facts": lambda person: str(len(person.facts)),
     "name": lambda person: person.name + (f" ({', '.join(person.aliases)})" if person.aliases else ""),
 }
-_PROJECTS: Columns[Project] = {
+_PROJECTS: output.Columns[Project] = {
     "project": lambda each: each.name,
     "sessions": lambda each: str(each.sessions),
     "memories": lambda each: str(each.memories),
-    "used": lambda each: age(each.used_at) if each.used_at else "–",
+    "used": lambda each: output.age(each.used_at) if each.used_at else "–",
 }
-_TASKS: Columns[Task] = {
+_TASKS: output.Columns[Task] = {
     "id": None,
     "priority": lambda task: task.priority,
     "status": lambda task: task.status.replace("_", " "),
@@ -201,7 +190,7 @@ _TASKS: Columns[Task] = {
     "project": lambda task: task.project or "–",
     "title": lambda task: f"{task.title} – {task.note}" if task.note else task.title,
 }
-_FACTS: Columns[Triple] = {
+_FACTS: output.Columns[Triple] = {
     "id": None,
     "confidence": lambda fact: f"{fact.confidence:.0%}",
     "fact": lambda fact: (
@@ -209,7 +198,7 @@ _FACTS: Columns[Triple] = {
         + (f" (stated {fact.count} times)" if fact.count > 1 else "")
     ),
 }
-_PROFILE: Columns[ProfileLine] = {
+_PROFILE: output.Columns[ProfileLine] = {
     "id": None,
     "key": lambda line: line.key,
     "value": lambda line: line.value,
@@ -222,36 +211,36 @@ _PROFILE: Columns[ProfileLine] = {
 
 def _say_found(hits: Sequence[SessionHit]) -> None:
     for hit in hits:
-        say_hit(hit, f"chatbot -r {hit.record.id}")
+        output.say_hit(hit, f"chatbot -r {hit.record.id}")
 
 
 def _say_entries(read: Entries) -> None:
     marked = f" · {read.session.sensitivity}" if read.session.sensitivity != "public" else ""
-    say(f"# {read.session.title or 'untitled'}\n{read.session.id}{marked}")
+    output.say(f"# {read.session.title or 'untitled'}\n{read.session.id}{marked}")
     for number, entry in enumerate(read.rows, read.first):
-        say(f"\n### {number} {entry.role} — {format_time(entry.at)}\n\n{entry.content}")
+        output.say(f"\n### {number} {entry.role} — {format_time(entry.at)}\n\n{entry.content}")
 
 
 def _say_profile(known: Profile) -> None:
     """Print the lines, the proposed values with the commands to decide, and the answers to the standing questions."""
     if known.lines:
-        say_columns(known.lines, _PROFILE)
+        output.say_columns(known.lines, _PROFILE)
     else:
-        say("Nothing in the profile: chatbot memory profile set KEY VALUE")
+        output.say("Nothing in the profile: chatbot memory profile set KEY VALUE")
     for row in known.proposals:
-        say(f"{row.title} (memory profile accept {row.id}, or reject)")
+        output.say(f"{row.title} (memory profile accept {row.id}, or reject)")
     answered = [answer for answer in known.standing if answer.rows]
     for answer in answered:
-        say(f"\n{answer.sentence}".rstrip())
-        columns: Columns[Observation] = {
+        output.say(f"\n{answer.sentence}".rstrip())
+        columns: output.Columns[Observation] = {
             "said": lambda row: f"{row.created_at:%Y-%m-%d}",
             "id": None,
             "source": lambda row: row.source,
             f"{answer.question}{' (pinned)' if answer.pinned else ''}": answer.text_of,
         }
-        say_columns(answer.rows, columns)
+        output.say_columns(answer.rows, columns)
     if nothing := len(known.standing) - len(answered):
-        say(f"\n{how_many(nothing, 'standing question')} without an answer yet")
+        output.say(f"\n{how_many(nothing, 'standing question')} without an answer yet")
 
 
 def _notes(line: ProfileLine) -> Sequence[tuple[str, bool]]:
@@ -263,12 +252,12 @@ _WHOLE: dict[type, Callable[[Any], None]] = {Entries: _say_entries, Profile: _sa
 _TABLES: dict[type, Callable[[Sequence[Any]], None]] = {
     Hit: say_hits,
     Observation: say_observations,
-    Person: partial(say_columns, columns=_PEOPLE),
-    Task: partial(say_columns, columns=_TASKS),
-    Triple: partial(say_columns, columns=_FACTS),
-    SessionRecord: lambda records: say_table(SESSION_HEAD, session_rows(records)),
+    Person: partial(output.say_columns, columns=_PEOPLE),
+    Task: partial(output.say_columns, columns=_TASKS),
+    Triple: partial(output.say_columns, columns=_FACTS),
+    SessionRecord: lambda records: output.say_table(output.SESSION_HEAD, output.session_rows(records)),
     SessionHit: _say_found,
-    Project: partial(say_columns, columns=_PROJECTS),
+    Project: partial(output.say_columns, columns=_PROJECTS),
 }
 """Printers of lists."""
 _HEAD = ("", "what", "how many")
@@ -278,9 +267,9 @@ async def stats(run: VerbRun) -> None:
     """Print counts of what the caller may see, and bytes on the disk."""
     counted = await run.memories.stats(sensitivities=SENSITIVITIES)
     if run.args.json:
-        say_json(to_builtins(counted))
+        output.say_json(to_builtins(counted))
     else:
-        say_table(_HEAD, _rows(counted))
+        output.say_table(_HEAD, _rows(counted))
 
 
 def _rows(counted: Stats) -> list[list[str]]:

@@ -24,19 +24,11 @@ from chatbot.stores.errors import InvalidValue, UnsupportedOperation
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import FILE_MODE, FOLDER_MODE, writing
 from chatbot.stores.records import expand_home
-from chatbot.transfer.exports import (
-    SUFFIXES,
-    SessionExport,
-    export_loose,
-    export_memories,
-    export_session,
-    render_memories,
-    render_session,
-)
+from chatbot.transfer import exports
 from chatbot.transfer.importer import Importer, ImportReport
 from chatbot.transfer.sources import open_source
 
-_FORMS = {suffix: form for form, suffix in SUFFIXES.items()} | {".markdown": "markdown"}
+_FORMS = {suffix: form for form, suffix in exports.SUFFIXES.items()} | {".markdown": "markdown"}
 _MOST_SHOWN = 20
 _NON_WORDS = re.compile(r"[^\w]+")
 
@@ -86,18 +78,18 @@ async def _print(memory: MemorySystem, records: Sequence[SessionRecord], form: s
     if len(records) > 1:
         raise InvalidValue(f"these are {len(records)} sessions: name a folder or a .jsonl file for them with -o")
     exported = await _export(memory, records[0], args)
-    _say_content(partial(render_session, exported), form, args)
+    _say_content(partial(exports.render_session, exported), form, args)
 
 
 async def _write(memory: MemorySystem, records: Sequence[SessionRecord], form: str, args: argparse.Namespace) -> None:
     """Write a file for each session: the named file, or files in the named folder."""
     written: list[Path] = []
-    paths = _targets(records, expand_home(args.output), SUFFIXES[form])
+    paths = _targets(records, expand_home(args.output), exports.SUFFIXES[form])
     with reporting(written, lambda: _report_files(records, written, form, args)):
         for record, path in zip(records, paths, strict=True):
             exported = await _export(memory, record, args)
             with new_file(path, force=args.force) as file:
-                file.write(render_session(exported, form).encode())
+                file.write(exports.render_session(exported, form).encode())
             written.append(path)
 
 
@@ -107,16 +99,16 @@ async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: 
     loose = None
     if args.memories and (args.with_archived or args.project):
         with suppress(UnsupportedOperation):
-            loose = await export_loose(memory, args.project)
+            loose = await exports.export_loose(memory, args.project)
     parts = len(records) + (loose is not None)
     with progress("exporting") as advance, new_file(path, force=args.force) as file:
         for done, record in enumerate(records, 1):
             exported = await _export(memory, record, args)
-            file.write(render_session(exported, "jsonl", left=parts - done).encode())
+            file.write(exports.render_session(exported, "jsonl", left=parts - done).encode())
             if advance:
                 advance(done, len(records))
         if loose is not None:
-            file.write(render_memories(loose, "jsonl").encode())
+            file.write(exports.render_memories(loose, "jsonl").encode())
     return path
 
 
@@ -178,8 +170,8 @@ def _report_files(records: Sequence[SessionRecord], paths: Sequence[Path], form:
         say(f"wrote {path}")
 
 
-async def _export(memory: MemorySystem, record: SessionRecord, args: argparse.Namespace) -> SessionExport:
-    exported = await export_session(memory, record.id, memories=args.memories)
+async def _export(memory: MemorySystem, record: SessionRecord, args: argparse.Namespace) -> exports.SessionExport:
+    exported = await exports.export_session(memory, record.id, memories=args.memories)
     if exported.redacted:
         warn(f"secrets were removed from the export: {', '.join(exported.redacted)}")
     return exported
@@ -214,14 +206,14 @@ async def export_memory(run: VerbRun) -> None:
     path = None if args.output in {None, Path("-")} else expand_home(args.output)
     form = args.format or (_FORMS.get(path.suffix.lower(), "jsonl") if path else "jsonl")
     memories = run.memories if args.namespace else run.memories.within(across=True)
-    remembered = await export_memories(memories, SENSITIVITIES, **await run.given_filter())
+    remembered = await exports.export_memories(memories, SENSITIVITIES, **await run.given_filter())
     counts = {"observations": len(remembered.observations), "facts": len(remembered.facts)}
     if not path and not args.dry_run:
-        _say_content(partial(render_memories, remembered), form, args)
+        _say_content(partial(exports.render_memories, remembered), form, args)
         return
     if path and not args.dry_run:
         with new_file(path, force=args.force) as file:
-            file.write(render_memories(remembered, form).encode())
+            file.write(exports.render_memories(remembered, form).encode())
     what = f"{how_many(counts['observations'], 'memory')} and {how_many(counts['facts'], 'fact')}"
     done = f"would be exported: {what}" if args.dry_run else f"wrote {path}: {what}"
     run.say_result(counts | {"format": form, "file": str(path or ""), "dry_run": args.dry_run}, done)
