@@ -206,7 +206,7 @@ def examine(backend: PostgresBackend, options: Examination) -> Iterator[Flaw]:
         return
     yield Flaw("storage", "note" if reason else "ok", reason or f"PostgreSQL: {backend.name}")
     yield Flaw("clock", "ok", f"differs from that of the database by less than {abs(skew) + 0.1:.1f} s")
-    yield _examine_sessions(backend, ids)
+    yield from _examine_sessions(backend, ids)
     for name, (subject, check) in options.subjects.items():
         yield _examine_lines(subject, _lines_of(backend, name), check, verify=options.verify)
 
@@ -225,11 +225,22 @@ def examine_events(lines: Iterable[bytes], *, verify: bool) -> list[Flaw]:
     return [flaw]
 
 
-def _examine_sessions(backend: PostgresBackend, ids: list[str]) -> Flaw:
-    readable = {record.id for record in backend.sessions.find(lambda _: True)}
-    if damaged := sorted(set(ids) - readable):
-        return Flaw("sessions", "bad", f"{len(damaged)} of {len(ids)} cannot be read: {', '.join(damaged[:_NAMED])}")
-    return Flaw("sessions", "ok", f"{how_many(len(ids), 'session')}, all valid" if ids else "no sessions yet")
+def _examine_sessions(backend: PostgresBackend, ids: list[str]) -> list[Flaw]:
+    found, damaged = list[Flaw](), list[str]()
+    for each in sorted({*ids} - {record.id for record in backend.sessions.find(lambda _: True)}):
+        try:
+            backend.sessions.get(each)
+        except LaterFormat as error:
+            found.append(Flaw("sessions", "bad", str(error), is_later=True))
+        except DamagedFile:
+            damaged.append(each)
+        except MissingFolder:  # it was deleted meanwhile
+            continue
+    if damaged:
+        what = f"{len(damaged)} of {len(ids)} cannot be read: {', '.join(damaged[:_NAMED])}"
+        found.append(Flaw("sessions", "bad", what))
+    valid = f"{how_many(len(ids), 'session')}, all valid" if ids else "no sessions yet"
+    return found or [Flaw("sessions", "ok", valid)]
 
 
 def _lines_of(backend: PostgresBackend, name: str) -> Iterator[bytes]:
@@ -246,6 +257,8 @@ def _examine_lines(subject: str, lines: Iterable[bytes], check: Callable[[bytes]
         try:
             check(line)
             problem = damage_of(line) if verify else ""
+        except LaterFormat as error:
+            return Flaw(subject, "bad", str(error), is_later=True)
         except MISFITS as error:
             problem = str(error) or type(error).__name__
         if problem:

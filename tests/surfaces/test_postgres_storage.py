@@ -56,6 +56,17 @@ def test_the_command_line_works_on_a_database(name: str, tmp_path: Path) -> None
     assert not list(tmp_path.glob("identities/*/memory"))
 
 
+def test_doctor_suggests_an_upgrade_for_sessions_and_memories_of_a_later_release(name: str) -> None:
+    ok("ask", "--new", "I keep bees in the garden")
+    with psycopg.connect(owner_url()) as owner:
+        later = "SET record = replace(record, '\"version\": 1', '\"version\": 9')"
+        owner.execute(f"UPDATE chatbot.session {later} WHERE identity = %s", [name])
+        owner.execute("UPDATE chatbot.event SET line = replace(line, '\"v\":1', '\"v\":9') WHERE identity = %s", [name])
+    found = run("doctor").stdout
+    assert found.count("→ uv tool upgrade chatbot-runtime") == 2, found
+    assert "damaged" not in found
+
+
 async def test_a_server_refuses_a_role_that_could_see_every_identity(name: str) -> None:
     async with Identities(Options()):
         pass
