@@ -63,7 +63,7 @@ async def blocks_of(person: Person, folder: Path) -> list[str]:
             clock[0] += timedelta(hours=9)
         await runtime.memory.memory(AGENT).embed_memories()
         clock[0] += timedelta(days=3)
-        return [await block_for(runtime, each[0], clock[0]) for each in person["ask"] + person["small"]]
+        return [await block_for(runtime, each[0]) for each in person["ask"] + person["small"]]
 
 
 async def run(people: list[Person], *, show: bool) -> None:

@@ -156,11 +156,11 @@ async def year(
         await leave(runtime, session)
 
 
-async def block_for(runtime: Runtime, message: str, now: datetime) -> str:
+async def block_for(runtime: Runtime, message: str) -> str:
     """Return the memory block of a message in a new session, without a turn."""
     session = await runtime.new_session()
     assert session is not None
-    memory = ConversationMemory.of(session, AgentSettings(), lambda: now)
+    memory = ConversationMemory.of(session, AgentSettings())
     assert memory is not None
     return (await memory.recall([message], since=None, most_tokens=2_000)).text
 
@@ -212,10 +212,10 @@ async def measure(life: Life, others: int, questions: int = 0) -> tuple[list[Ans
             await year(runtime, voice, life.sessions(others), clock)
             clock[0] = BEGIN + timedelta(days=DAYS + 1)
             await runtime.memory.memory("chat").embed_memories()
-            idle = sum([len(notes_in(await block_for(runtime, each, clock[0]))) for each in life.small])
+            idle = sum([len(notes_in(await block_for(runtime, each))) for each in life.small])
             if questions:
                 return [await ask_in_turn(runtime, voice, fact) for fact in sample(life.facts, questions)], idle
-            blocks = [await block_for(runtime, fact.question, clock[0]) for fact in life.facts]
+            blocks = [await block_for(runtime, fact.question) for fact in life.facts]
             return [read(fact, block) for fact, block in zip(life.facts, blocks, strict=True)], idle
 
 

@@ -223,7 +223,7 @@ async def fills(case: Case, folder: Path) -> tuple[dict[str, Fill], Callable[[],
     async def ours(query: Query, budget: int) -> str:
         usual = AgentSettings()
         rows = min(max(usual.recall_rows, budget // _TOKENS_A_ROW), _MOST_ROWS)
-        turn = ConversationMemory.of(session, AgentSettings(recall_rows=rows, recall_tokens=budget), lambda: case.now)
+        turn = ConversationMemory.of(session, AgentSettings(recall_rows=rows, recall_tokens=budget))
         assert turn is not None
         return (await turn.recall(query.texts, since=None, most_tokens=budget)).text
 

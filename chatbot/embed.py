@@ -295,7 +295,7 @@ class AgentMemory(Memory, AsyncResource):
 
     def _turn(self, session: SessionHandle | None, **changes: Any) -> ConversationMemory:
         memory = self._sessionless if session is None else self._own_session(session).memory
-        return ConversationMemory(memory, replace(self._setup.agent_settings, **changes), self.scope.clock, session)
+        return ConversationMemory(memory, replace(self._setup.agent_settings, **changes), session)
 
 
 def open_memory(

@@ -76,7 +76,7 @@ class Chat:
         self.publisher = publisher or Publisher()
         self.clock = clock
         self.window = dialogue.Window(rules.settings.window_entries)
-        self.memory = ConversationMemory.of(session, rules.settings, clock)
+        self.memory = ConversationMemory.of(session, rules.settings)
         """None if nothing is remembered."""
         self.greeting = ""
         """The title that this conversation made from a greeting, until a better one can be made."""

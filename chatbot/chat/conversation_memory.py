@@ -126,29 +126,20 @@ def limit_disclosure(recalled: PromptMemory, disclosure: Disclosure) -> PromptMe
 class ConversationMemory:
     """The memory of one conversation, with its session if it has one. `earlier` is the block of the last turn."""
 
-    def __init__(
-        self,
-        memory: Memory,
-        settings: AgentSettings,
-        clock: Callable[[], datetime],
-        session: SessionHandle | None = None,
-    ) -> None:
+    def __init__(self, memory: Memory, settings: AgentSettings, session: SessionHandle | None = None) -> None:
         self._memory = memory
         self._session = session
         self._settings = settings
-        self._clock = clock
         self.earlier = PromptMemory()
         self._judgement: tuple[str, Judgement | None] = ("", None)
         """The last judged text, with its judgement."""
 
     @classmethod
-    def of(
-        cls, session: SessionHandle | None, settings: AgentSettings, clock: Callable[[], datetime]
-    ) -> ConversationMemory | None:
+    def of(cls, session: SessionHandle | None, settings: AgentSettings) -> ConversationMemory | None:
         """Return the memory of that conversation, or None if nothing is remembered, as for `public` callers."""
         if session is None or session.caller.clearance == "public" or not session.supports(ObservationStore):
             return None
-        return cls(session.memory, settings, clock, session)
+        return cls(session.memory, settings, session)
 
     def _refresh(self) -> None:
         """Use the session's current memory: the session may have been moved to another project, or marked."""
@@ -187,7 +178,7 @@ class ConversationMemory:
         repeated = [each.id for each in found if _is_in(client_text, each.observation)]
         hits: Sequence[RankedMemory] = [each for each in found if each.id not in repeated]
         if choose is not None and self._session is not None:
-            hits = await choose(self._session, hits, most, self._clock())
+            hits = await choose(self._session, hits, most, self._memory.scope.clock())
         tasks, index = await self._at_the_beginning() if len(said) == 1 else ((), ())
         rows = [*((row, 1.0) for row in tasks), *((each.observation, each.score) for each in hits if each.observation)]
         lines = await self._profile(asked, recollection, [each.id for each in hits[:_WITH_PROFILE_LINES]])
@@ -198,7 +189,7 @@ class ConversationMemory:
         given = [*(row for row, _ in rows), *index, *(row for row in beside if row.id not in withheld)]
         asked_of = {each.question: each.rows for each in answers}
         asked_of |= {each: [row for row, _ in rows] for each in asked[-1:]}
-        meaning, view = self._memory.scope.meaning, replace(self._memory.scope.write_view(OWN), now=self._clock())
+        meaning, view = self._memory.scope.meaning, self._memory.scope.write_view(OWN)
         block = build_block(
             rows,
             index,
@@ -370,7 +361,7 @@ class ConversationMemory:
         receipts, began = (await session.receipts_since(since))[::-1], format_time(since)  # newest first
         # Only those from the turn's own back: if the clock was set back, earlier turns have later times.
         later = [each["at"] for each in dropwhile(lambda each: each["at"] != began, receipts) if each["at"] > began]
-        end = min(map(parse_time, later), default=max(self._clock(), since) + timedelta.resolution)
+        end = min(map(parse_time, later), default=max(memory.scope.clock(), since) + timedelta.resolution)
         rows = await memory.every(
             session_id=session.id, after=since, before=end, sensitivities=SENSITIVITIES, statuses=STATUSES
         )

@@ -146,7 +146,7 @@ async def recover_words(
         with suppress(SessionError, StoreError, TimeoutError):
             theirs = memory.cleared_for(namespace=record.namespace, principal=record.principal)
             session = (await theirs.load_session(record.id, agent)).for_turns()
-            conversation = ConversationMemory.of(session, config.agents[agent], utc_now)
+            conversation = ConversationMemory.of(session, config.agents[agent])
             if conversation and unanswered(await session.transcript_read_last(1)):
                 async with timeout(1), session.hold_turn():  # a turn that still runs needs no help
                     await conversation.recover(unanswered(await session.transcript_read_last()), measure)

@@ -215,7 +215,7 @@ async def test_what_was_replaced_stays_so_if_what_replaced_it_is_purged(tmp_path
                 "home: Berlin"
             ]
             assert [line.valid_to is not None for line in await session.memory.profile_history("home")] == [True]
-        memory = ConversationMemory.of(session, AgentSettings(), clock)
+        memory = ConversationMemory.of(session, AgentSettings())
         assert memory is not None
         text = (await memory.recall(["before", "Where do I live?"], since=None, most_tokens=2_000)).text
         assert text.count("Berlin") == 1, "what was said stays, and no line of the profile is made of it again"

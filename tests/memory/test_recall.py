@@ -97,7 +97,7 @@ async def test_the_receipt_lists_what_was_said_later_however_little_it_answers(t
     await told(told_of_cats, *(f"I walked {number} miles to see cats again." for number in range(40)), days_ago=40)
     await told_of_cats.memory().embed_memories()
     session = await told_of_cats.create_session(STORES, "chat")
-    turn = ConversationMemory.of(session, AgentSettings(), Clock(START))
+    turn = ConversationMemory.of(session, AgentSettings())
     assert turn is not None
     recalled = await turn.recall(["How many cats do I have?"], since=None, most_tokens=2_000)
     assert "Moritz has died" in recalled.text
