@@ -108,7 +108,7 @@ class Chat:
         with observed(self._observer), span("turn", agent=self.rules.agent, **session) as work:
             try:
                 files = await self._read(attachments, emit)
-                receipt = await self._run_turn(text, emit, max_output_tokens, client, files)
+                receipt = await self._run_turn(text, emit, files, max_output_tokens, client)
             except BaseException as error:
                 work.note(finish="cancelled" if isinstance(error, asyncio.CancelledError) else "error")
                 raise
@@ -145,7 +145,12 @@ class Chat:
         return found
 
     async def _run_turn(
-        self, text: str, emit: Emit, most: int | None, client: dialogue.ClientRequest, files: Sequence[Attachment]
+        self,
+        text: str,
+        emit: Emit,
+        files: Sequence[Attachment],
+        max_output_tokens: int | None,
+        client: dialogue.ClientRequest,
     ) -> Receipt:
         if not files:
             _check_message(text)
@@ -154,7 +159,7 @@ class Chat:
             await self._restore_window()
             if client.again:
                 await self._set_aside()
-            turn = Turn(text, self, emit, most=most, client=client, files=files)
+            turn = Turn(text, self, emit, files=files, max_output_tokens=max_output_tokens, client=client)
             try:
                 return await turn.run()
             finally:

@@ -176,8 +176,8 @@ class TurnTranscript:
     """The transcript of a session during one turn: the entries that the model is shown, and those that the turn adds.
 
     Entries that cannot be saved are kept for this turn only; `notice` gets each failure. Without a session, or a store
-    for transcripts, nothing is read or saved. `bills` are writes of bill lines, made with the next entries.
-    `shows_window` is false if a client sends the whole conversation: then only this turn is read.
+    for transcripts, nothing is read or saved. `shows_window` is false if a client sends the whole conversation: then
+    only this turn is read.
     """
 
     def __init__(
@@ -186,7 +186,6 @@ class TurnTranscript:
         window: Window,
         clock: Callable[[], datetime],
         notice: Callable[[str], None],
-        bills: list[Callable[[], object]],
         *,
         asked: str,
         shows_window: bool,
@@ -195,7 +194,8 @@ class TurnTranscript:
         self._window = window
         self._clock = clock
         self._notice = notice
-        self._bills = bills
+        self.bills: list[Callable[[], object]] = []
+        """Writes of bill lines, made with the next entries."""
         self.is_kept = session is not None and session.supports(TranscriptStore)
         self._shows_window = shows_window
         self.asked = asked
@@ -209,7 +209,7 @@ class TurnTranscript:
         """True once an entry could not be saved: later ones would follow a gap."""
         self._shown: list[TranscriptEntry] | None = None
         """The window; None once something was written."""
-        self._last_reply: str | None = None
+        self._reply_before: str | None = None
 
     def resume(self, entries: Sequence[TranscriptEntry]) -> None:
         """Continue the turn that wrote these entries."""
@@ -235,11 +235,11 @@ class TurnTranscript:
         """Return the lines of the window, then those that could not be saved."""
         return [*((each.role, each.content) for each in await self.entries()), *self._unsaved]
 
-    async def last_reply(self) -> str | None:
+    async def reply_before(self) -> str | None:
         """Return the bot's last reply before this turn, as far as the window shows it; None if it is not known."""
-        if self._last_reply is None:
-            self._last_reply = reply_before(await self.entries(), self.asked_at)
-        return self._last_reply
+        if self._reply_before is None:
+            self._reply_before = reply_before(await self.entries(), self.asked_at)
+        return self._reply_before
 
     async def begin_window(self, exchanges: int) -> bool:
         """Begin the window with the user's last `exchanges` messages; return whether that moved it."""
@@ -287,7 +287,7 @@ class TurnTranscript:
 
     async def write_parts(self, **parts: Any) -> WriteResult:
         """Write these parts and the bills of calls so far."""
-        bills, self._bills[:] = [*self._bills], []
+        bills, self.bills[:] = [*self.bills], []
         if self._session is None or not (bills or any(parts.values())):
             return WriteResult()
         try:

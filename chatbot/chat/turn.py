@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING
 
@@ -49,7 +49,7 @@ _MEMORY_SHARE = 6
 
 
 class Turn:
-    """One exchange; `run` it once. `emit` receives events as they happen; `most` limits the tokens of the reply."""
+    """One exchange; `run` it once. The parameters are those of `Chat.turn`."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Turn:
         chat: Chat,
         emit: events.Emit,
         *,
-        most: int | None = None,
+        max_output_tokens: int | None = None,
         client: dialogue.ClientRequest = dialogue.NO_CLIENT,
         files: Sequence[Attachment] = (),
     ) -> None:
@@ -68,13 +68,12 @@ class Turn:
         self._session = chat.session
         self._memory = chat.memory
         self._emit = emit
-        most_of_all = chat.rules.max_output_tokens
-        self._reply_tokens = min(check_limit(most or most_of_all, "max_output_tokens"), most_of_all)
+        most = chat.rules.max_output_tokens
+        self._reply_tokens = min(check_limit(max_output_tokens or most, "max_output_tokens"), most)
         self._client = client
-        bills: list[Callable[[], object]] = []
         shows_window = client.history is None
         self._transcript = dialogue.TurnTranscript(
-            self._session, chat.window, chat.clock, self._notice, bills, asked=text, shows_window=shows_window
+            self._session, chat.window, chat.clock, self._notice, asked=text, shows_window=shows_window
         )
         self._calls = Calls(
             self._model,
@@ -85,7 +84,8 @@ class Turn:
             payers=client.payers,
             clock=chat.clock,
             report=self._notice,
-            bills=bills if self._session and self._session.saves_trips else None,  # None: each is billed at once
+            # None: each is billed at once
+            bills=self._transcript.bills if self._session and self._session.saves_trips else None,
         )
         self.receipt = Receipt(
             turn=client.turn or str(new_id()),
@@ -406,7 +406,7 @@ class Turn:
         """Remember the message; with the reply if only that makes it worth keeping, or if the first try failed."""
         if self._memory is None or not self._client.keeps:
             return
-        at, text, before = self.receipt.at, self._text, await self._transcript.last_reply()
+        at, text, before = self.receipt.at, self._text, await self._transcript.reply_before()
         measure = self._memorability
         try:
             kept = await self._memory.remember(at, text, reply, self._recalled, memorability=measure, before=before)
