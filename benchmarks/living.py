@@ -81,7 +81,7 @@ async def begin(runtime: Runtime) -> SessionHandle:
     """Begin a session, and wait until its hooks are done."""
     session = await runtime.new_session()
     assert session is not None
-    await runtime.hooks.begin(session, session.record.created_at)
+    await runtime.hooks.begin_session(session, session.record.created_at)
     await runtime.hooks.settle()
     return session
 

@@ -96,7 +96,7 @@ class Runtime(AsyncResource):
         self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder, _judge, _clean)
         identity, beside = self.setup.identity.name, self.setup.settings.plugins_beside
         context = HookContext(self.config, identity, self.agent, self.memory, self.model, self.ledger, clock)
-        self.hooks = Hooks(context, home=self.memory.where, plugins_beside=beside, observer=self._observer)
+        self.hooks = Hooks(context, plugins_beside=beside)
 
     @property
     def store_types(self) -> tuple[str, ...]:
@@ -190,7 +190,7 @@ class Runtime(AsyncResource):
 
         `aclose` does so for the sessions that are still open.
         """
-        return [] if session is None else await self.hooks.end(session.id)
+        return [] if session is None else await self.hooks.end_session(session.id)
 
     def calls(self, *, reply_tokens: int, payers: Sequence[Payer] = ()) -> Calls:
         """Return the calls of the model for replies without a session, of which only the bill is kept."""

@@ -164,8 +164,8 @@ class Step(Struct, frozen=True):
 class Publisher:
     """The receiver of a conversation's events. This one has no listeners: turns recall and remember."""
 
-    async def begin(self, session: SessionHandle, at: datetime) -> None:
-        """Note that a turn of the session has begun, with the message of that time; makes capabilities for `find`."""
+    async def begin_session(self, session: SessionHandle, at: datetime) -> None:
+        """Note that the session begins with the message of that time, unless it has begun; called before `find`."""
 
     async def publish(self, event: Any, step: Step | None = None) -> Sequence[object]:  # noqa: ARG002
         """Call the listeners and the turn's own step, and return their answers in order. Raises what that raises."""

@@ -128,7 +128,7 @@ class Turn:
         try:
             await to_its_end(self._begin())
             if self._session is not None:
-                await self._chat.publisher.begin(self._session, self.receipt.at)
+                await self._chat.publisher.begin_session(self._session, self.receipt.at)
             await self._remember_words()
             await self._recall()
             while tool_calls := await self._ask():

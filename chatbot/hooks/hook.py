@@ -139,9 +139,9 @@ class Failure(Struct, frozen=True):
 
 
 class Failures:
-    """The last failures of an identity's hooks; `place` may be a folder or an address, None keeps them in memory."""
+    """The last failures of an identity's hooks; `place` may be a folder or an address."""
 
-    def __init__(self, place: Place | Home | None) -> None:
+    def __init__(self, place: Place | Home) -> None:
         self._lines = open_place(place).lines(FAILURES)
 
     def acknowledge(self) -> None:

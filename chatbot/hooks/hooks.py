@@ -34,10 +34,9 @@ from chatbot.memory.scope import MemoryEvent
 from chatbot.memory.writing import AddResult, Draft
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import StoreError
-from chatbot.stores.home import Home
 from chatbot.stores.loops import in_own_task, is_cancelled
 from chatbot.stores.records import format_time, reason_of
-from chatbot.stores.span import Observer, observed, span
+from chatbot.stores.span import observed, span
 from chatbot.stores.text.redaction import redact
 
 logger = logging.getLogger(__name__)
@@ -245,24 +244,14 @@ def _session_of(event: Any) -> str:
 
 
 class Hooks(Bus, AsyncResource):
-    """The hooks of an identity, all made for one context. `home` is where failures are kept; None keeps them in memory.
+    """The hooks of an identity, all made for one context. Failures are kept with its memory."""
 
-    `observer` watches hooks that run outside of a turn.
-    """
-
-    def __init__(
-        self,
-        context: HookContext,
-        *,
-        home: Home | None,
-        plugins_beside: Path | None = None,
-        observer: Observer | None = None,
-    ) -> None:
-        super().__init__(Failures(home), context.clock)
+    def __init__(self, context: HookContext, *, plugins_beside: Path | None = None) -> None:
+        super().__init__(Failures(context.memory.backend), context.clock)
         self._beside = plugins_beside
         self.capabilities = context.capabilities
         self.capabilities["memory.store"] = context.memory
-        self._observer = observer
+        self._observer = context.memory.caller.observer
         self._context = replace(context, publisher=self)
         self._hooks: list[tuple[Hook, float]] | None = None
         """Each with its time-out; None before the first event."""
@@ -292,13 +281,13 @@ class Hooks(Bus, AsyncResource):
         with observed(self._observer):
             super().notify(event)
 
-    async def begin(self, session: SessionHandle, at: datetime) -> None:
+    async def begin_session(self, session: SessionHandle, at: datetime) -> None:
         """Publish that a session begins, unless it has begun."""
         if session.id not in self._sessions:
             self._sessions[session.id] = (session, at)
             await self.publish(SessionStart(session=session, at=at))
 
-    async def end(self, session_id: str) -> list[str]:
+    async def end_session(self, session_id: str) -> list[str]:
         """Publish the end of a session, once its background work is done; nothing if it never began.
 
         Returns its failures that no event has reported.
@@ -314,7 +303,7 @@ class Hooks(Bus, AsyncResource):
         """End all sessions, wait for running hooks, and close all. May be called twice."""
         try:
             for session_id in list(self._sessions):
-                self.last_failures += await self.end(session_id)
+                self.last_failures += await self.end_session(session_id)
             await self.settle()
         except asyncio.CancelledError:  # memory closes next, and each would fail
             for task in self._last_tasks.values():

@@ -59,7 +59,7 @@ class Chats:
         """End the conversation of a session before its deletion, so that nothing is written afterwards."""
         for key in [each for each in self._chats if each[:2] == (runtime.setup.identity.name, session_id)]:
             del self._chats[key]
-        await runtime.hooks.end(session_id)
+        await runtime.hooks.end_session(session_id)
         await runtime.hooks.settle(session_id)  # what hooks write at the end
 
     def drop(self, identity: str) -> None:
