@@ -28,7 +28,7 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log, Shelf
-from chatbot.stores.loops import GroupCommit, in_thread
+from chatbot.stores.loops import GroupCommit, in_thread, to_its_end
 from chatbot.stores.observation import STATUSES, Observation, RowState, Triple
 from chatbot.stores.observations import filters, log, search
 from chatbot.stores.observations.arrays import INDEX_FORMAT, read_list
@@ -257,6 +257,9 @@ class LoggedObservations(ObservationStore):
         return self._replica.reindex(progress)
 
     async def aclose(self) -> None:
+        await to_its_end(self._finish())  # if cancelled midway, the files would stay open
+
+    async def _finish(self) -> None:
         await self._commits.finish()
         await self._indexing.finish()
         await asyncio.to_thread(self._replica.close)

@@ -599,6 +599,22 @@ def test_reindexing_holds_no_writer_up(place: Journaled) -> None:
     assert len(place.titles()) == 5
 
 
+async def test_a_closing_that_is_cancelled_ends_what_was_begun(place: Journaled) -> None:
+    store = place.open()
+    make_folder(place.home)
+    with files.locked(place.home):
+        writing = asyncio.create_task(store.commit(OWNER, [adding(1)]))
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(store.aclose())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.sleep(0)
+    await writing
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert store._replica._is_closed
+
+
 def _is_free(lock: Path) -> bool:
     script = "import fcntl,sys; fcntl.flock(open(sys.argv[1]), fcntl.LOCK_EX | fcntl.LOCK_NB)"
     return subprocess.run([sys.executable, "-c", script, str(lock)], check=False, capture_output=True).returncode == 0
