@@ -28,7 +28,7 @@ from chatbot.server.identity_access import IDLE_S, Chats, IdentityAccess
 from chatbot.server.turns import Turns, cancel_all
 from chatbot.stores.backend import Backend
 from chatbot.stores.base import AsyncResource
-from chatbot.stores.errors import ConflictingChange, StoreAway, StoreError, did_you_mean
+from chatbot.stores.errors import ConflictingChange, StoreAway, StoreError, did_you_mean, nearest
 from chatbot.stores.home import Address
 from chatbot.stores.plugins import open_backend
 from chatbot.telemetry import open_telemetry
@@ -307,16 +307,15 @@ class Identities(AsyncResource):
 
     async def aclose(self) -> None:
         """Stop the running turns, then close every identity. May be called twice."""
-        await cancel_all({*self.at_work, *filter(None, [self._tidying])})
-        await self.turns.aclose()
-        self._chats.clear()
-        try:
-            await self.runtimes.aclose()
-        finally:
-            await self.storage.aclose()
-            self._backend.close()
+        async with AsyncExitStack() as closing:  # the last one first; one that fails leaves no other open
             if self._own_telemetry is not None:
-                await self._own_telemetry.aclose()
+                closing.push_async_callback(self._own_telemetry.aclose)
+            closing.callback(self._backend.close)
+            closing.push_async_callback(self.storage.aclose)
+            closing.push_async_callback(self.runtimes.aclose)
+            closing.callback(self._chats.clear)
+            closing.push_async_callback(self.turns.aclose)
+            await cancel_all({*self.at_work, *filter(None, [self._tidying])})
 
     def _served_names(self) -> list[str]:
         usual = self.setup.identity.name
@@ -345,11 +344,12 @@ class Identities(AsyncResource):
 
     async def _confirm(self, call: ToolCall) -> bool:
         """Allow only listed tools: HTTP cannot ask a user, as the caller may be a program, or gone."""
-        if call.name in self.settings.unasked_tools:
+        if call.name in (listed := self.settings.unasked_tools):
             return True
+        beside = "".join(f", which has {each!r}" for each in nearest(call.name, listed)[:1])
         raise ToolError(
             f"{call.name!r} needs the user's consent, which HTTP cannot ask for: call it in a chat in the "
-            "terminal, or list it in [server] unasked_tools"
+            f"terminal, or list it in [server] unasked_tools{beside}"
         )
 
     async def __aenter__(self) -> Self:

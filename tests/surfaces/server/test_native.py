@@ -166,7 +166,10 @@ wipe = Wipe()
 
 
 @pytest.mark.usefixtures("config_is_asked_for")
-@pytest.mark.parametrize(("listed", "told"), [("", "needs the user's consent, which HTTP"), ('"wipe"', "wiped")])
+@pytest.mark.parametrize(
+    ("listed", "told"),
+    [("", "needs the user's consent, which HTTP"), ('"wiped"', "which has 'wiped'"), ('"wipe"', "wiped")],
+)
 def test_a_tool_that_needs_consent_runs_only_where_the_owner_listed_it(http: Serve, listed: str, told: str) -> None:
     Path("delicate_tools.py").write_text(DELICATE, encoding="utf-8")
     config = '[agents.chat]\nmemory = ["basic_session"]\ntools = ["delicate_tools:wipe"]\n[server]\n'
@@ -177,9 +180,10 @@ def test_a_tool_that_needs_consent_runs_only_where_the_owner_listed_it(http: Ser
             found = list(events(stream))
         [result] = [data for name, data in found if name == "tool_result"]
         notices = [data["text"] for name, data in found if name == "notice"]
-        assert any("list it in [server] unasked_tools" in each for each in notices) is not bool(listed)
+        is_refused = listed != '"wipe"'
+        assert any("list it in [server] unasked_tools" in each for each in notices) is is_refused
         assert told in result["content"]
-        assert result["is_error"] is not bool(listed)
+        assert result["is_error"] is is_refused
 
 
 def test_a_client_that_leaves_mid_stream_stops_no_turn_and_another_can_listen(http: Serve) -> None:

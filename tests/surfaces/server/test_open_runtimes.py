@@ -47,6 +47,19 @@ def clock(identities: Identities, monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
+async def test_a_closing_that_is_cancelled_leaves_none_open(identities: Identities) -> None:
+    runtime = await identities.runtimes.get("ada")
+    going_on = asyncio.create_task(asyncio.sleep(0))
+    identities.at_work.add(going_on)
+    closing = asyncio.create_task(identities.aclose())
+    await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    with pytest.raises(ClosedResource):
+        await runtime.memory.list_sessions()
+
+
 async def test_the_longest_unused_are_closed_and_no_other_one(identities: Identities, clock: Clock) -> None:
     for name in ("ada", "bea", "cleo", "dora"):
         await identities.runtimes.get(name)
