@@ -20,8 +20,7 @@ from chatbot.hooks.hooks import Hooks
 from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.memory.scope import utc_now
 from chatbot.messages import ToolSpec
-from chatbot.models import open_model, warn_without_encoders
-from chatbot.models.model import Model
+from chatbot.models import Model, open_model, warn_without_encoders
 from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import NO_PROJECT, TOOL_RIGHTS
 from chatbot.stores.base import AsyncResource

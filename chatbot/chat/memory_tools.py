@@ -20,13 +20,8 @@ from msgspec.structs import asdict
 from chatbot import operation as kinds
 from chatbot.chat.prompt import MORE_TOOLS
 from chatbot.errors import SessionError, SessionNotFound, ToolError, without_folders
-from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.memory.people import Person, Task
+from chatbot.memory import AddResult, Hit, MemorySystem, Person, Profile, SessionHandle, SessionHit, Task
 from chatbot.memory.profile_lines import ProfileLine
-from chatbot.memory.reading import Hit
-from chatbot.memory.session_search import SessionHit
-from chatbot.memory.standing import Profile
-from chatbot.memory.writing import AddResult
 from chatbot.messages import ToolCall, ToolSpec
 from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, Parameter, named_for_models
 from chatbot.operations import OPERATIONS, Context, Entries, MemoryRows

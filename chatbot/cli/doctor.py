@@ -21,7 +21,7 @@ from errno import EDQUOT, ENOSPC, EROFS
 from pathlib import Path
 from typing import Any, Literal
 
-from msgspec import Struct, structs
+from msgspec import Struct
 from msgspec.structs import replace
 from platformdirs import user_cache_path
 
@@ -36,10 +36,9 @@ from chatbot.hooks.extraction.structured import own_model_settings
 from chatbot.hooks.hook import Failures
 from chatbot.memory.scope import utc_now
 from chatbot.messages import Message
-from chatbot.models import open_model
+from chatbot.models import Model, open_model
 from chatbot.models.embedding import open_embedder
 from chatbot.models.local_encoder import INSTALL, NO_ENCODERS
-from chatbot.models.model import Model
 from chatbot.options import Options, Setup
 from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES, View
@@ -188,7 +187,7 @@ async def check_tools(setup: Setup, options: Options) -> AsyncIterator[Finding]:
     files = ["files"] if setup.config.files.folder else []
     for agent, settings in setup.config.agents.items():
         if own := ", ".join([*sorted({*settings.tools} - TOOLS.own.keys()), *(files if settings.tools else [])]):
-            changed = structs.replace(options, agent=agent, model="scripted", ephemeral=True)
+            changed = replace(options, agent=agent, model="scripted", ephemeral=True)
             try:
                 async with Runtime(changed, is_terminal=True) as runtime:
                     runtime.tools(await runtime.new_session())

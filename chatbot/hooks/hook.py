@@ -24,8 +24,7 @@ from chatbot.config import Config, ModelSettings, Table
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.session_catalog import FAILURES
-from chatbot.models import open_model
-from chatbot.models.model import Model
+from chatbot.models import Model, open_model
 from chatbot.stores.backend import Place
 from chatbot.stores.errors import StoreError, nearest_hint
 from chatbot.stores.home import Home

@@ -28,10 +28,8 @@ from msgspec.structs import replace
 from chatbot.chat.events import SESSION_START, Publisher, SessionEnd, SessionStart, Step
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.hooks.hook import HOOKS, Failure, Failures, Hook, HookContext, planned_hooks
-from chatbot.memory import SessionHandle
-from chatbot.memory.reading import Hit
+from chatbot.memory import AddResult, Draft, Hit, SessionHandle
 from chatbot.memory.scope import MemoryEvent
-from chatbot.memory.writing import AddResult, Draft
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import StoreError
 from chatbot.stores.loops import in_own_task, is_cancelled

@@ -16,8 +16,7 @@ from chatbot.chat.chat import Chat
 from chatbot.chat.dialogue import NO_CLIENT, ClientRequest
 from chatbot.chat.ledger import Bill, Payer
 from chatbot.errors import ConfigError, SessionNotFound
-from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.memory.memory import Memory
+from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.users_and_projects import UserErasure, check_erases, erase_user
 from chatbot.operations import Context
 from chatbot.runtime import Runtime

@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, create_model
 
 from chatbot import operations
 from chatbot.memory import (
+    Erasure,
     SessionRecord,
     people,
     profile_lines,
@@ -25,7 +26,6 @@ from chatbot.memory import (
     users_and_projects,
     writing,
 )
-from chatbot.memory.erasure import Erasure
 from chatbot.memory.profile import ONLY_PROPOSED
 from chatbot.stores import query
 from chatbot.stores.access import SENSITIVITIES

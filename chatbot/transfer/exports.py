@@ -32,9 +32,8 @@ import msgspec
 from msgspec import Struct, structs
 
 from chatbot.attachments import MEDIA_TYPES
-from chatbot.memory import MemorySystem, SessionRecord
+from chatbot.memory import Memory, MemorySystem, SessionRecord
 from chatbot.memory.erasure import KEY
-from chatbot.memory.memory import Memory
 from chatbot.memory.scope import utc_now
 from chatbot.messages import json_in
 from chatbot.stores import transcript

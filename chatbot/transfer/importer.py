@@ -33,14 +33,12 @@ from msgspec import Struct, field, structs
 
 from chatbot.embedding import Judgement
 from chatbot.errors import SessionError
-from chatbot.memory import MemorySystem, SessionRecord
+from chatbot.memory import AddResult, Draft, Memory, MemorySystem, SessionRecord
 from chatbot.memory.episode import EXCHANGE, exchange_draft, exchanges_in
 from chatbot.memory.erasure import FROM, HASH, KEY, PurgeMark, marks_of, marks_of_fact
 from chatbot.memory.handle import CHOICES, Choices
 from chatbot.memory.memorability import Memorability
-from chatbot.memory.memory import Memory
 from chatbot.memory.scope import utc_now
-from chatbot.memory.writing import AddResult, Draft
 from chatbot.messages import without_blocks
 from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visibility, default_visibility
 from chatbot.stores.backend import suffix_of

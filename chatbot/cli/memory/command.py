@@ -17,8 +17,7 @@ from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, OF_SESSIONS, given_of
 from chatbot.cli.memory.tables import say_numbered
 from chatbot.cli.options import setup_of
 from chatbot.cli.output import ask_line, fitted, progress, say_result, warn
-from chatbot.memory import Hit, MemorySystem
-from chatbot.memory.memory import Memory
+from chatbot.memory import Hit, Memory, MemorySystem
 from chatbot.messages import TaskStatus
 from chatbot.operations import OPERATIONS, Context, MemoryFilter
 from chatbot.options import Setup

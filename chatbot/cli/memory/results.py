@@ -12,14 +12,8 @@ from msgspec.structs import replace
 from chatbot.cli import output
 from chatbot.cli.memory.command import VerbRun, warn_redacted
 from chatbot.cli.memory.tables import say_history, say_hits, say_in_full, say_observations, say_timeline
-from chatbot.memory import SessionRecord
-from chatbot.memory.people import Person, Task
+from chatbot.memory import AddResult, Hit, Person, Profile, Project, ProjectContent, SessionHit, SessionRecord, Task
 from chatbot.memory.profile_lines import ProfileLine
-from chatbot.memory.reading import Hit
-from chatbot.memory.session_search import SessionHit
-from chatbot.memory.standing import Profile
-from chatbot.memory.users_and_projects import Project, ProjectContent
-from chatbot.memory.writing import AddResult
 from chatbot.operation import ListPage, Operation
 from chatbot.operations import Alias, Entries
 from chatbot.stores.access import SENSITIVITIES, project_words

@@ -14,10 +14,8 @@ from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.output import SESSION_HEAD, confirm, progress, reporting, say, say_json, say_table, session_rows, warn
 from chatbot.cli.verbs import chosen_sessions
 from chatbot.errors import SessionNotFound
-from chatbot.memory import SessionRecord
-from chatbot.memory.erasure import Erasure
+from chatbot.memory import Erasure, ProjectContent, SessionRecord
 from chatbot.memory.session_catalog import SESSIONS_AT_ONCE
-from chatbot.memory.users_and_projects import ProjectContent
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
 from chatbot.stores.records import chunks

@@ -31,12 +31,10 @@ from chatbot.chat.calls import Calls
 from chatbot.chat.governor import fenced, with_bars
 from chatbot.config import ExtractionSettings
 from chatbot.hooks.extraction.structured import DATA, Table, objects_in, schema_of
-from chatbot.memory import SessionHandle
+from chatbot.memory import AddResult, Draft, Memory, SessionHandle
 from chatbot.memory.episode import QUESTION
-from chatbot.memory.memory import Memory
 from chatbot.memory.orders import form_in, without_invisible
 from chatbot.memory.profile_lines import is_proposable
-from chatbot.memory.writing import AddResult, Draft
 from chatbot.messages import Message
 from chatbot.stores.access import CLEARANCES, Guard, Sensitivity, fold
 from chatbot.stores.errors import InvalidValue

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, Request, Response
 from msgspec import Struct, structs
-from msgspec.structs import replace
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
 
@@ -240,7 +239,7 @@ async def answer_to(
     access = await access_of(identities, caller, asked)
     request = asked.parsed(session, memory)
     if remembers and request.memory is None:
-        request = replace(request, memory="on")
+        request = structs.replace(request, memory="on")
     if writing.before:
         return await answered_before(access, writing.before, writing)
     access.check_chat()

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Path, Query, Request, Response
 from markupsafe import Markup
 from msgspec import structs
-from msgspec.structs import replace
 
 from chatbot import operations
 from chatbot.attachments import is_image, media_of, split_links, with_links
@@ -206,7 +205,7 @@ async def _done(
         session=session.record,
         session_id=session_id,
         sidebar=await sidebar(access),
-        exchange=exchange and replace(exchange, problem=problem),
+        exchange=exchange and structs.replace(exchange, problem=problem),
         following=waiting[0] if waiting else None,
         problem=problem,
     )
@@ -219,7 +218,7 @@ def _exchange_of(shown: list[talk.Exchange], turn: RunningTurn | RemoteTurn | No
     later = [each for each in shown if each.moment >= turn.begun_at]
     same = [each for each in later if each.question == split_links(turn.text)[0]]
     of_turn = [each for each in shown if each.at == at] or same or later
-    return of_turn[0] if of_turn else replace(talk.waiting_exchange(turn), turn="")
+    return of_turn[0] if of_turn else structs.replace(talk.waiting_exchange(turn), turn="")
 
 
 async def _reply_events(turn: RunningTurn | RemoteTurn) -> AsyncGenerator[bytes, None]:

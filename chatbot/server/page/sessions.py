@@ -15,10 +15,8 @@ from starlette.responses import HTMLResponse
 from chatbot.chat.ledger import Bill, bill_of, calls_in, sum_of
 from chatbot.chat.receipts import IN_PROMPT, ending, memory_line, nothing_considered, outcomes, with_calls
 from chatbot.errors import SessionNotFound
-from chatbot.memory import SessionRecord
+from chatbot.memory import SessionHit, SessionRecord, projects_in
 from chatbot.memory.scope import utc_now
-from chatbot.memory.session_search import SessionHit
-from chatbot.memory.users_and_projects import projects_in
 from chatbot.operations import list_sessions
 from chatbot.server.dependencies import SessionId
 from chatbot.server.identity_access import IdentityAccess
