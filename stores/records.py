@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import re
 from array import array
@@ -109,7 +110,11 @@ def expand_home(path: str | Path) -> Path:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the type and the message of an error that a plug-in raised; of a group, those of its errors."""
+    """Return the type and the message of an error that a plug-in raised; of a group, those of its errors.
+
+    Its traceback is logged at the level `DEBUG`.
+    """
+    logging.getLogger(__name__).debug("a plug-in failed", exc_info=error)
     if isinstance(error, BaseExceptionGroup):  # its own message only counts them
         return "; ".join(map(reason_of, error.exceptions))
     try:

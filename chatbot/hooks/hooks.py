@@ -192,9 +192,7 @@ class Bus(Publisher):
             if is_cancelled():
                 raise
             failure = "it cancelled itself"
-        except (Exception, SystemExit) as error:
-            # A plug-in may raise anything, and the conversation goes on.
-            logger.debug("the hook %s failed", subscription.name, exc_info=True)
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a plug-in may raise anything, and the turn goes on
             failure = reason_of(error)
         finally:
             _running.reset(token)

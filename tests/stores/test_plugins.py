@@ -111,11 +111,15 @@ def test_a_wrong_setting_is_named_whoever_refuses_it(tmp_path: Path, settings: d
         ("import a_module_that_is_not_there", "a_module_that_is_not_there"),
     ],
 )
-def test_whatever_a_module_raises_when_it_is_imported_names_the_store(tmp_path: Path, source: str, words: str) -> None:
+def test_whatever_a_module_raises_when_it_is_imported_names_the_store(
+    tmp_path: Path, source: str, words: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("DEBUG")
     module = f"raising_{tmp_path.name}"
     (tmp_path / f"{module}.py").write_text(source, encoding="utf-8")
     with pytest.raises(BrokenStore, match=f"{module}.*{words}"):
         load(f"{module}:Store", beside=tmp_path)
+    assert f"{module}.py" in caplog.text  # the traceback
 
 
 def test_annotations_that_cannot_be_read_are_said_to_be_the_trouble(tmp_path: Path) -> None:
