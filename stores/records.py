@@ -110,10 +110,7 @@ def expand_home(path: str | Path) -> Path:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return the type and the message of an error that a plug-in raised; of a group, those of its errors.
-
-    Its traceback is logged at the level `DEBUG`.
-    """
+    """Return type and message of an error that a plug-in raised, of a group those of its errors; log the traceback."""
     logging.getLogger(__name__).debug("a plug-in failed", exc_info=error)
     if isinstance(error, BaseExceptionGroup):  # its own message only counts them
         return "; ".join(map(reason_of, error.exceptions))
