@@ -22,7 +22,7 @@ from chatbot.operations import Context
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Accounts, ServerCaller
 from chatbot.server.errors import Problem
-from chatbot.server.turns import AfterTurn, KeptTurn, RemoteTurn, RunningTurn, StopRequests, TurnRequest, Turns
+from chatbot.server.turns import AfterTurn, KeptTurn, RemoteTurn, RunningTurn, StopRequests, Turns
 from chatbot.stores.access import Right, check_may
 from chatbot.stores.backend import is_blob_name
 from chatbot.stores.errors import UnsupportedOperation
@@ -202,9 +202,13 @@ class IdentityAccess(Struct, frozen=True):
     ) -> RunningTurn:
         """Start a turn in a session. It continues to its end without listeners."""
         chat = await self.chat(session_id)
-        request = TurnRequest(text, attachments, max_output_tokens, replace(client, payers=await self.payers()))
+        client = replace(client, payers=await self.payers())
         await self._stop_requests.listen()
-        return self.turns.begin_turn((self.identity, session_id), chat, request, then=then)
+        turn = RunningTurn(
+            chat, text, attachments=attachments, max_output_tokens=max_output_tokens, client=client, then=then
+        )
+        self.turns.add((self.identity, session_id), turn)
+        return turn
 
     async def kept_turn(self, session_id: str, turn: str) -> KeptTurn:
         """Return an ended turn by its id. Raises like `session`, and `TurnGone` if it was taken back."""

@@ -8,6 +8,7 @@ import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from itertools import takewhile
 from typing import Any
 from uuid import uuid4
@@ -16,8 +17,8 @@ from msgspec import Struct
 
 from chatbot.attachments.read import Upload
 from chatbot.chat.chat import Chat
-from chatbot.chat.dialogue import ASSISTANT, NO_CLIENT, USER, ClientRequest, replies_of, unanswered_calls
-from chatbot.chat.events import ClientCall, TurnEvent
+from chatbot.chat.dialogue import ASSISTANT, USER, ClientRequest, replies_of, unanswered_calls
+from chatbot.chat.events import ClientCall, Emit, TurnEvent
 from chatbot.chat.receipts import Receipt, with_calls
 from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
@@ -64,29 +65,30 @@ class TurnResult(Struct, frozen=True):
     receipt: dict[str, Any]
 
 
-class TurnRequest(Struct, frozen=True):
-    """Message of a turn, and how to answer it."""
-
-    text: str
-    attachments: Sequence[Upload] = ()
-    max_output_tokens: int | None = None
-    client: ClientRequest = NO_CLIENT
-
-
 class RunningTurn:
-    """One running turn, independent of its listeners."""
+    """One running turn, independent of its listeners; it runs `chat.turn` with these parameters."""
 
-    def __init__(self, chat: Chat, request: TurnRequest, *, then: AfterTurn | None = None) -> None:
-        self.text, self.files = request.text, request.attachments
+    def __init__(
+        self,
+        chat: Chat,
+        text: str,
+        *,
+        attachments: Sequence[Upload],
+        max_output_tokens: int | None,
+        client: ClientRequest,
+        then: AfterTurn | None,
+    ) -> None:
+        self.text, self.files = text, attachments
         self.begun_at = utc_now()
-        self.is_again = request.client.again
+        self.is_again = client.again
         """True if it answers a message that is in the transcript already."""
         self._feed: Feed[TurnEvent] = Feed()
         self._receipt: Receipt | None = None
         self.error: BaseException | None = None
         """The error with which it ended; the transcript may lack its message then, and `files` are kept."""
         self._then = then
-        self.task = asyncio.create_task(self._run(chat, request))
+        run = partial(chat.turn, attachments=attachments, max_output_tokens=max_output_tokens, client=client)
+        self.task = asyncio.create_task(self._run(run))
 
     def events(self) -> AsyncIterator[TurnEvent]:
         """Yield the events from the start to the end of the turn; its errors are not raised here."""
@@ -99,15 +101,9 @@ class RunningTurn:
             raise self.error or TurnStopped(_STOPPED)
         return TurnResult(self._receipt.reply, self._receipt.as_json())
 
-    async def _run(self, chat: Chat, request: TurnRequest) -> None:
+    async def _run(self, run: Callable[[str, Emit], Awaitable[Receipt]]) -> None:
         try:
-            self._receipt = await chat.turn(
-                request.text,
-                self._feed.add,
-                attachments=request.attachments,
-                max_output_tokens=request.max_output_tokens,
-                client=request.client,
-            )
+            self._receipt = await run(self.text, self._feed.add)
             if self._receipt.lost:
                 logger.error("turn %s could not be stored: %s", self._receipt.turn, "; ".join(self._receipt.notices))
             if self._then is not None:
@@ -349,17 +345,13 @@ class Turns(AsyncResource):
         if (requests := self._stop_requests.pop(identity, None)) is not None:
             await requests.aclose()
 
-    def begin_turn(
-        self, key: SessionKey, chat: Chat, request: TurnRequest, *, then: AfterTurn | None = None
-    ) -> RunningTurn:
-        """Begin a turn of the session with that key. Turns of one session run in order."""
-        turn = RunningTurn(chat, request, then=then)
+    def add(self, key: SessionKey, turn: RunningTurn) -> None:
+        """Add a turn that runs in the session with that key. Turns of one session run in order."""
         self._running[turn] = key
         self._begun.append((key, turn))
         for old in [each for _, each in self._begun if each.files][:-_KEPT_FILES]:
             old.files = ()
         turn.task.add_done_callback(lambda _: self._running.pop(turn, None))
-        return turn
 
     def under_way(self, key: SessionKey) -> list[RunningTurn]:
         """Return the turns of that session that have not ended, in their order."""
