@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -75,29 +75,29 @@ async def complete(
 
     `user` or `safety_identifier` names the end user: each has their own sessions and memory.
     """
-    answer = await answer_to(asked, request.headers, identities, caller, writing)
-    encoder = _Encoder(asked, answer)
+    pending = await reply_to(asked, request.headers, identities, caller, writing)
+    encoder = _Encoder(asked, pending)
     if asked.stream:
-        return await answer.stream(encoder.encode, encoder.encode_error)
-    return JSONResponse(await encoder.whole(), headers=answer.headers)
+        return await pending.stream(encoder.encode, encoder.encode_error)
+    return JSONResponse(await encoder.whole(), headers=pending.headers)
 
 
 class _Encoder:
     """A reply in OpenAI's form, whole or in chunks."""
 
-    def __init__(self, asked: ReplyRequest, answer: PendingReply) -> None:
-        self._answer = answer
+    def __init__(self, asked: ReplyRequest, pending: PendingReply) -> None:
+        self._pending = pending
         self._head = {
-            "id": f"chatcmpl-{answer.turn}",
-            "created": answer.created,
-            "model": answer.access.identity,
-            "session_id": answer.session_id,
+            "id": f"chatcmpl-{pending.turn}",
+            "created": pending.created,
+            "model": pending.access.identity,
+            "session_id": pending.session_id,
         }
         self._with_usage = bool(asked.stream_options and asked.stream_options.include_usage)
 
     async def whole(self) -> dict[str, Any]:
         """Return the complete reply."""
-        reply, end = await self._answer.whole()
+        reply, end = await self._pending.whole()
         self._head["notices"] = end.notices
         calls = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
@@ -164,7 +164,7 @@ def _usage(usage: Usage) -> dict[str, Any]:
 
 
 class PendingReply(Struct):
-    """A reply that is being made. Its `deltas` are read once."""
+    """A reply to read, once, from `deltas`: its turn or its model call begins with the first of them."""
 
     access: IdentityAccess
     turn: str
@@ -222,7 +222,7 @@ class PendingReply(Struct):
         return sse.EventStream(events(), encode_error, headers=self.headers)
 
 
-async def answer_to(
+async def reply_to(
     asked: ReplyRequest,
     headers: Headers,
     identities: Identities,
@@ -231,50 +231,37 @@ async def answer_to(
     *,
     remembers: bool = False,
 ) -> PendingReply:
-    """Begin to answer, or repeat an earlier answer.
+    """Return the reply to a request, or the one that was made before to the same request.
 
     With `remembers` the exchange is remembered unless the request says otherwise.
     """
-    session, memory = places.session_in_headers(headers)
+    named = places.session_in_headers(headers)
     access = await access_of(identities, caller, asked)
-    request = asked.parsed(session, memory)
+    request = asked.parsed(*named)
     if remembers and request.memory is None:
         request = structs.replace(request, memory="on")
     if writing.before:
-        return await answered_before(access, writing.before, writing)
+        return await earlier_reply(access, writing.before, writing)
     access.check_chat()
     await _check_options(access, request)
     if not request.new and (request.session is not None or request.previous is not None):
         raise invalid("the last message must be the user's, or a tool's answer, in a session", "messages", UNSUPPORTED)
     place = await places.find_place(request, access)
     turn, created = str(new_id()), int(time.time())
-    if place.session is None:
-        return PendingReply(access, turn, created, None, await _answer(access, request, place))
+    if (session := place.session) is None:
+        return PendingReply(access, turn, created, None, await _reply_without_session(access, request, place))
     writing.may_be_erased = True
-    note = partial(writing.note, session=place.session.id, created=str(created))
-    begin = partial(_begin, access, request, place, place.session, turn)
-    return PendingReply(access, turn, created, place.session, _begin_or_forget(access, place, begin, note))
+    note = partial(writing.note, session=session.id, created=str(created))
+    deltas = _reply_in_session(access, request, place, session, turn=turn, note=note)
+    return PendingReply(access, turn, created, session, deltas)
 
 
-async def answered_before(access: IdentityAccess, made: Mapping[str, str], writing: IdempotentWrite) -> PendingReply:
+async def earlier_reply(access: IdentityAccess, made: Mapping[str, str], writing: IdempotentWrite) -> PendingReply:
     """Return the stored reply of the turn in `made`. Raises `SessionError` or `TurnGone` if there is none."""
     session = await access.session(made["session"])
     turn = await access.kept_turn(session.id, made["turn"])
     created = int(made.get("created") or turn.begun_at.timestamp())
     return PendingReply(access, made["turn"], created, session, _deltas_of(turn, partial(writing.note, **made)))
-
-
-async def _begin_or_forget(
-    access: IdentityAccess, place: ReplyPlace, begin: Callable[[], Awaitable[RunningTurn]], note: Callable[..., None]
-) -> AsyncGenerator[Delta, None]:
-    """Begin a turn and yield its reply; if it fails, delete a new session: the client will ask again."""
-    try:
-        async for delta in _deltas_of(await begin(), note):
-            yield delta
-    except Exception:
-        if place.is_new and place.session is not None:
-            await access.forget_new(place.session)
-        raise
 
 
 async def _check_options(access: IdentityAccess, request: ParsedRequest) -> None:
@@ -286,7 +273,9 @@ async def _check_options(access: IdentityAccess, request: ParsedRequest) -> None
         raise invalid(f"the model of {access.identity} does not support it", unknown[0], UNSUPPORTED)
 
 
-async def _answer(access: IdentityAccess, request: ParsedRequest, place: ReplyPlace) -> AsyncGenerator[Delta, None]:
+async def _reply_without_session(
+    access: IdentityAccess, request: ParsedRequest, place: ReplyPlace
+) -> AsyncGenerator[Delta, None]:
     """Return the reply to just these messages; those of the place, if any, replace all before the new ones.
 
     Closing the generator stops the model.
@@ -305,10 +294,19 @@ async def _answer(access: IdentityAccess, request: ParsedRequest, place: ReplyPl
     )
 
 
-async def _begin(
-    access: IdentityAccess, request: ParsedRequest, place: ReplyPlace, session: SessionHandle, turn: str
-) -> RunningTurn:
-    """Start the turn in its session. If that was found by its history, store the conversation's digests at the end."""
+async def _reply_in_session(
+    access: IdentityAccess,
+    request: ParsedRequest,
+    place: ReplyPlace,
+    session: SessionHandle,
+    *,
+    turn: str,
+    note: Callable[..., None],
+) -> AsyncGenerator[Delta, None]:
+    """Run the turn with that id in the session, and yield its reply; then store digests of a history that was sent.
+
+    If the turn fails, delete a new session: the client will ask again.
+    """
     client = ClientRequest(
         turn=turn,
         persona=request.persona,
@@ -320,19 +318,26 @@ async def _begin(
         options=request.options,
         recalls=request.recalls_always or not request.options.is_forced,
     )
-    text = request.typed
-    if request.answers:
-        text = request.asked.content or await (await access.chat(session.id)).last_message() or ""
-        if not text:
-            raise invalid(UNMATCHED_ANSWERS, "messages")
-    return await access.begin_turn(
-        session.id,
-        text,
-        attachments=request.attachments,
-        max_output_tokens=request.most_tokens,
-        client=client,
-        then=None if place.before is None else partial(_note_history, session, request),
-    )
+    try:
+        text = request.typed
+        if request.answers:
+            text = request.asked.content or await (await access.chat(session.id)).last_message() or ""
+            if not text:
+                raise invalid(UNMATCHED_ANSWERS, "messages")
+        running = await access.begin_turn(
+            session.id,
+            text,
+            attachments=request.attachments,
+            max_output_tokens=request.most_tokens,
+            client=client,
+            then=None if place.before is None else partial(_note_history, session, request),
+        )
+        async for delta in _deltas_of(running, note):
+            yield delta
+    except Exception:
+        if place.is_new:
+            await access.forget_new(session)
+        raise
 
 
 async def _note_history(session: SessionHandle, request: ParsedRequest, events: Sequence[TurnEvent]) -> None:

@@ -17,7 +17,7 @@ from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.errors import OF_IDENTITY, OF_MODELS, Problem, TurnGone
 from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.openai import wire
-from chatbot.server.openai.completions import PendingReply, answer_to, answered_before
+from chatbot.server.openai.completions import PendingReply, earlier_reply, reply_to
 from chatbot.server.openai.places import parse_response_id, response_id, unknown_response
 from chatbot.server.request_values import Flag, Tokens
 
@@ -160,11 +160,11 @@ async def respond(
     `store: true`. `previous_response_id` continues from it, and forks the session if it has continued since.
     """
     completion = asked.as_completion()
-    answer = await answer_to(completion, request.headers, identities, caller, writing, remembers=bool(asked.store))
-    response = _Encoder(asked, answer)
+    pending = await reply_to(completion, request.headers, identities, caller, writing, remembers=bool(asked.store))
+    response = _Encoder(asked, pending)
     if asked.stream:
-        return await answer.stream(response.encode, response.encode_error)
-    return JSONResponse(await response.whole(), headers=answer.headers)
+        return await pending.stream(response.encode, response.encode_error)
+    return JSONResponse(await response.whole(), headers=pending.headers)
 
 
 @router.get("/{response}", summary="Get a stored response", response_model=ResponseObject)
@@ -178,11 +178,11 @@ async def read_response(
     for name in identities.names_for(caller):
         access = await identities.access(caller, name)
         try:
-            answer = await answered_before(access, {"session": session, "turn": turn}, IdempotentWrite())
+            pending = await earlier_reply(access, {"session": session, "turn": turn}, IdempotentWrite())
         except (SessionError, TurnGone):
             continue
-        whole = await _Encoder(ResponseRequest(model=name, input="-"), answer).whole()  # no response shows its input
-        return JSONResponse(whole, headers=answer.headers)
+        whole = await _Encoder(ResponseRequest(model=name, input="-"), pending).whole()  # no response shows its input
+        return JSONResponse(whole, headers=pending.headers)
     raise unknown_response(response)
 
 
@@ -210,33 +210,33 @@ _PARTS = {"message": ("content", "content_part"), "reasoning": ("summary", "reas
 class _Encoder:
     """A response built from the deltas of a reply, as items and numbered events."""
 
-    def __init__(self, asked: ResponseRequest, answer: PendingReply) -> None:
-        self._answer = answer
+    def __init__(self, asked: ResponseRequest, pending: PendingReply) -> None:
+        self._pending = pending
         self._number = -1
         self._items: list[dict[str, Any]] = []
         self._open: object = None
         self._response = {
             **_REPEATED,
             **{name: value for name, value in asked if name in _REPEATED and value is not None},
-            "id": response_id(answer.session, answer.turn),
+            "id": response_id(pending.session, pending.turn),
             "object": "response",
-            "created_at": answer.created,
-            "model": answer.access.identity,
+            "created_at": pending.created,
+            "model": pending.access.identity,
             "status": "in_progress",
             "background": False,
             "error": None,
             "incomplete_details": None,
-            "store": answer.session is not None,
+            "store": pending.session is not None,
             "truncation": "disabled",
-            "conversation": {"id": answer.session_id} if asked.conversation else None,
-            "session_id": answer.session_id,
+            "conversation": {"id": pending.session_id} if asked.conversation else None,
+            "session_id": pending.session_id,
             "output": [],
             "usage": None,
         }
 
     async def whole(self) -> dict[str, Any]:
         """Return the complete response, as in its last event."""
-        async for delta in self._answer.deltas:
+        async for delta in self._pending.deltas:
             list(self._take(delta))
         return self._response
 
