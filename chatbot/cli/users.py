@@ -21,7 +21,7 @@ from chatbot.memory.scope import check_namespace, namespace_digest, user_namespa
 from chatbot.memory.users_and_projects import User, erase_user, export_user, users_in
 from chatbot.options import Setup
 from chatbot.server.callers import Account, Accounts, Grant, Token, Tokens, forget_user
-from chatbot.server.earlier_requests import Requests
+from chatbot.server.earlier_requests import EarlierRequests
 from chatbot.stores.access import RIGHTS, Right, project_words
 from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.fields import how_many
@@ -210,7 +210,7 @@ async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -
         raise InvalidValue(f"this would delete permanently: {what}: add --yes to confirm")
     with waiting("erasing"):
         erased = await erase_user(user_memory)
-    requests = await forget_user(user.namespace, Accounts(setup.server_home), Requests(setup.server_home))
+    requests = await forget_user(user.namespace, Accounts(setup.server_home), EarlierRequests(setup.server_home))
     done = {"memories": erased.memories, "sessions": list(erased.sessions), "requests": requests}
     say_result(args, {"namespace": user.namespace, "dry_run": False, **done}, f"deleted permanently: {what}")
 

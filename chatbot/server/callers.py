@@ -38,7 +38,7 @@ from chatbot.stores.records import format_time
 
 if TYPE_CHECKING:
     from chatbot.memory import MemorySystem
-    from chatbot.server.earlier_requests import Requests
+    from chatbot.server.earlier_requests import EarlierRequests
 
 Users = Literal["apart", "shared"]
 """Memory of a caller's users: one for each, or the caller's."""
@@ -312,7 +312,7 @@ class Accounts:
         self._document.change(changed)
 
 
-async def forget_user(namespace: str, accounts: Accounts, requests: Requests) -> int:
+async def forget_user(namespace: str, accounts: Accounts, requests: EarlierRequests) -> int:
     """Delete the user's quota and the records of their requests; return how many. Durable on return."""
     await asyncio.to_thread(accounts.set_quota, namespace, None)
     return await asyncio.to_thread(requests.forget, namespace)

@@ -46,7 +46,7 @@ _Known = dict[str, EarlierRequest]
 _Result = TypeVar("_Result")
 
 
-class Requests:
+class EarlierRequests:
     """The requests of all callers, in a home. Blocking; safe between processes."""
 
     def __init__(self, home: Home, *, clock: Callable[[], datetime] = utc_now) -> None:

@@ -3,7 +3,7 @@
 The first request with a key does the work and continues if its client leaves; concurrent requests with the same key
 get the same answer from its start. Later ones are answered by the same route, which finds the created items by their
 ids and creates nothing: no text is stored, and items erased meanwhile are missing in the answer. Failed requests can be
-sent again. `Requests` says what happens after a crash.
+sent again. `EarlierRequests` says what happens after a crash.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from chatbot.server.access_checks import replay_body
-from chatbot.server.earlier_requests import EarlierRequest, Requests, is_success
+from chatbot.server.earlier_requests import EarlierRequest, EarlierRequests, is_success
 from chatbot.server.errors import Problem, problem_of
 from chatbot.server.request_values import named_in_body
 from chatbot.server.sse import Feed
@@ -83,7 +83,7 @@ class Idempotency:
     Work that continues without a client is in `at_work`, which shutdown waits for.
     """
 
-    def __init__(self, app: ASGIApp, *, at_work: set[asyncio.Task[None]], requests: Requests) -> None:
+    def __init__(self, app: ASGIApp, *, at_work: set[asyncio.Task[None]], requests: EarlierRequests) -> None:
         self._app = app
         self._at_work = at_work
         self._requests = requests

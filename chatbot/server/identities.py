@@ -23,7 +23,7 @@ from chatbot.options import Options, Setup
 from chatbot.runtime import Runtime
 from chatbot.server.access_checks import RateLimits
 from chatbot.server.callers import Accounts, ServerCaller, Tokens
-from chatbot.server.earlier_requests import Requests
+from chatbot.server.earlier_requests import EarlierRequests
 from chatbot.server.identity_access import IDLE_S, Chats, IdentityAccess
 from chatbot.server.turns import Turns, cancel_all
 from chatbot.stores.backend import Backend
@@ -228,7 +228,7 @@ class Identities(AsyncResource):
         self._options = replace(options, settings=self.setup.settings, telemetry=self.telemetry)
         self.tokens = Tokens(self.setup.server_home)
         self.accounts = Accounts(self.setup.server_home)
-        self.requests = Requests(self.setup.server_home)
+        self.requests = EarlierRequests(self.setup.server_home)
         self.rates = RateLimits()
         self.turns = Turns()
         self.at_work: set[asyncio.Task[None]] = set()

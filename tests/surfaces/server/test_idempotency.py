@@ -15,7 +15,7 @@ from chatbot.errors import ProviderFailed
 from chatbot.memory.scope import utc_now
 from chatbot.messages import Delta, TextDelta, ToolCall
 from chatbot.server import earlier_requests
-from chatbot.server.earlier_requests import Requests
+from chatbot.server.earlier_requests import EarlierRequests
 from chatbot.stores.errors import StoreAway
 from tests.servers.http_server import Serve, Served, events, serving, wait_until
 from tests.surfaces.server.test_access_checks import ASKED, World, named, routes_in
@@ -230,7 +230,7 @@ def test_a_key_that_another_caller_used_tells_nothing(served: Served) -> None:
 def test_request_records_are_bounded_expire_and_survive_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(earlier_requests, "MOST", 20)
     now = [utc_now()]
-    requests = Requests(tmp_path / "s", clock=lambda: now[0])
+    requests = EarlierRequests(tmp_path / "s", clock=lambda: now[0])
     requests.begin("a/me", "running", "r")
     requests.begin("a/me", "done", "r")
     requests.end("a/me", "done", 200)
@@ -242,7 +242,7 @@ def test_request_records_are_bounded_expire_and_survive_damage(tmp_path: Path, m
     assert len(json.loads(file.read_bytes())) == 20 + 3
     assert requests.begin("a/me", "done", "r") is not None
     assert all(requests.begin(caller, "running", "r") is not None for caller in ("me", "a/me"))
-    other = Requests(tmp_path / "s", clock=lambda: now[0])
+    other = EarlierRequests(tmp_path / "s", clock=lambda: now[0])
     known = other.begin("me", "99", "r")
     assert (getattr(known, "status", 0), getattr(known, "made", 0)) == (200, {"id": "99"})
     assert other.begin("me", "0", "r") is None
@@ -278,7 +278,7 @@ def test_what_nobody_knows_the_outcome_of_is_not_done_again(http: Serve, monkeyp
         assert codes == [(503, "outcome_unknown"), (409, "idempotency_cut_off"), (409, "idempotency_cut_off")]
         [row] = client.get("/v1/memories").json()["data"]
         assert row["mention_count"] == 0
-        monkeypatch.setattr(Requests, "end", _away)
+        monkeypatch.setattr(EarlierRequests, "end", _away)
         assert [_post(client, "/v1/sessions", "b").status_code for _ in range(2)] == [201, 409]
 
 
