@@ -67,7 +67,7 @@ async def lived(*, turns: int = 12) -> dict[str, Any]:
             "capabilities": set(runtime.hooks.capabilities),
             "facts": await runtime.memory.memory().query_facts(predicate="boundary_at", limit=100),
             "purposes": set((await runtime.ledger.total()).by_purpose),
-            "failures": Failures(runtime.memory.home).read(),
+            "failures": Failures(runtime.memory.backend).read(),
             "receipts": receipts,
         }
 
@@ -149,7 +149,7 @@ async def test_a_clock_that_runs_backwards_harms_nothing(step: timedelta) -> Non
         assert len(await session.memory.session_summaries(session_id=session.id)) == 1
         found = await session.memory.search("which vinegar for herring", types=["exchange"])
         assert found[0].observation.user_text == QUESTIONS[1]
-        assert Failures(runtime.memory.home).read() == []
+        assert Failures(runtime.memory.backend).read() == []
 
 
 STALE = """
@@ -251,7 +251,7 @@ async def test_processes_that_end_one_session_and_maintain_at_once_agree() -> No
         assert len(await again.memory.session_summaries(session_id=session.id)) == 1
         rows = (await again.memory.list_observations(types=["exchange"], limit=50)).rows
         assert sorted(row.user_text.split()[5] for row in rows) == sorted(words)
-        assert Failures(runtime.memory.home).read() == []
+        assert Failures(runtime.memory.backend).read() == []
 
 
 async def test_sessions_without_observations_leave_nothing_behind() -> None:

@@ -333,7 +333,7 @@ async def test_who_may_not_write_captures_nothing_and_fails_at_nothing(caplog: p
         for text, _ in SAID:
             receipt = await runtime.chat(session).turn(text)
             assert (receipt.notices, receipt.lost, caplog.messages) == ([], False, [])
-    assert Failures(runtime.memory.home).read() == []
+    assert Failures(runtime.memory.backend).read() == []
 
 
 async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -> None:
