@@ -13,7 +13,7 @@ from chatbot.memory.people import People, Tasks
 from chatbot.memory.reading import MemoryReads
 from chatbot.memory.scope import PUBLIC, Sensitivities
 from chatbot.memory.standing import StandingQuestions
-from chatbot.memory.writing import AddResult
+from chatbot.memory.writing import AddResult, MemoryWrites
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.observation import OWN_KEY, STATUSES, Observation
@@ -23,7 +23,7 @@ from chatbot.stores.row_events import Event
 from chatbot.stores.text.redaction import redact_all
 
 
-class Memory(StandingQuestions, Tasks, MemoryReads, People, Purges):
+class Memory(MemoryReads, StandingQuestions, Tasks, MemoryWrites, People, Purges):
     """Observations, profile, people, tasks, facts and summaries, in the scope of one caller.
 
     `system.memory(agent)` and `session.memory` return one.
