@@ -38,13 +38,26 @@ async def run(args: argparse.Namespace) -> None:
 
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING)
     for handler in logging.getLogger().handlers:
-        handler.setFormatter(TerminalFormatter("%(levelname)s %(name)s: %(message)s"))
+        handler.addFilter(_name_request)
+        handler.setFormatter(TerminalFormatter(_LINE, "%Y-%m-%dT%H:%M:%S%z"))
     logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it reports each attempt to connect, many a second
     options = replace(options_of(args), host=args.host, port=args.port, namespace=args.namespace)
     async with Identities(options) as identities:
         # each token has its own setting
         remembers = identities.settings.memory == "on" or bool(identities.tokens.all())
         await serve(identities, ready=partial(_say_ready, remembers=remembers))
+
+
+_LINE = "%(asctime)s %(levelname)s %(name)s%(request)s: %(message)s"
+
+
+def _name_request(record: logging.LogRecord) -> bool:
+    """Let a line of the log name the request that it is about; none is left out."""
+    from chatbot.server.errors import REQUEST
+
+    name = REQUEST.get()
+    vars(record)["request"] = f" [{name}]" if name else ""
+    return True
 
 
 def _say_ready(address: str, *, remembers: bool) -> None:

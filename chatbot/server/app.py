@@ -25,7 +25,7 @@ from chatbot.server.access_checks import OPEN_PATHS, AccessChecks, RequestBodies
 from chatbot.server.bind import router_of
 from chatbot.server.dependencies import CallerHere, IdentitiesHere, known_parameters_only
 from chatbot.server.document import DocumentedApi, methods_of
-from chatbot.server.errors import EVERYWHERE, OPENAI_PATHS, UNSUPPORTED, Problem, invalid, problem_of
+from chatbot.server.errors import EVERYWHERE, OPENAI_PATHS, REQUEST, UNSUPPORTED, Problem, invalid, problem_of
 from chatbot.server.idempotency import Idempotency
 from chatbot.server.identities import Identities, IdentityUse
 from chatbot.server.native import administration, agents, conversation
@@ -219,8 +219,8 @@ _STOPPED = Problem(
 class Envelope:
     """ASGI middleware, the outermost: gives every answer an id, and forbids caches to store private content.
 
-    It also answers unexpected errors, treats `HEAD` as `GET` (uvicorn omits the body), and drops a slash at the end of
-    a path.
+    Lines of the log name the id. It also answers unexpected errors, treats `HEAD` as `GET` (uvicorn omits the body),
+    and drops a slash at the end of a path.
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -232,6 +232,7 @@ class Envelope:
             return await self._app(scope, receive, send)
         is_head = scope["method"] == "HEAD"
         request_id = f"req_{uuid.uuid4().hex}"
+        REQUEST.set(f"{request_id} {scope['method']} {scope['raw_path'].decode('latin-1')}")  # without line breaks
         is_private = scope["path"].startswith("/v1/")
         has_begun = False
         state = scope.setdefault("state", {})

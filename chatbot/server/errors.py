@@ -5,7 +5,9 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any
+from weakref import WeakSet
 
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import JSONResponse
@@ -16,6 +18,9 @@ from chatbot.server.callers import ServerCaller
 from chatbot.stores import errors as store_errors
 
 logger = logging.getLogger(__name__)
+
+REQUEST: ContextVar[str] = ContextVar("request", default="")
+"""Id, method and path of the request that is being answered, which the log names."""
 
 _TYPES = {
     401: "authentication_error",
@@ -156,10 +161,15 @@ def no_such_page(cursor: str) -> Problem:
     return Problem(404, "page_not_found", why, "cursor")
 
 
-def problem_of(error: BaseException, caller: ServerCaller | None = None) -> Problem:
-    """Return the problem for an error, by its nearest class. An unexpected error is logged.
+_logged: WeakSet[BaseException] = WeakSet()
+"""Errors that are in the log: that of a failed turn is answered each time somebody asks for the turn."""
 
-    Only the owner and the log get the names of files on the server.
+
+def problem_of(error: BaseException, caller: ServerCaller | None = None) -> Problem:
+    """Return the problem for an error, by its nearest class.
+
+    Failures of the server or its model are logged, and errors of which the caller may not know all: only the owner and
+    the log get the names of files on the server.
     """
     if isinstance(error, Problem):
         return error
@@ -167,7 +177,12 @@ def problem_of(error: BaseException, caller: ServerCaller | None = None) -> Prob
         logger.error("a request failed", exc_info=error)
         return Problem(500, "internal", "the server failed: see its log")
     status, code = next(_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
-    return Problem(status, code, _message(error, code, caller), headers=_retry(error, status))
+    message = _message(error, code, caller)
+    is_ours = status >= 500 or isinstance(error, errors.ModelError) or message != str(error)
+    if is_ours and error not in _logged:
+        _logged.add(error)
+        logger.error("%d %s: %s", status, code, " ".join(str(error).split()))
+    return Problem(status, code, message, headers=_retry(error, status))
 
 
 def _message(error: Exception, code: str, caller: ServerCaller | None) -> str:
@@ -177,7 +192,6 @@ def _message(error: Exception, code: str, caller: ServerCaller | None) -> str:
         return errors.without_folders(getattr(error, "in_public", "") or str(error))
     if not isinstance(error, _MAY_NAME_FILES) or isinstance(error, _HARMLESS):
         return str(error)
-    logger.error("%s", error)
     if isinstance(error, store_errors.StoreError) and error.in_public:
         return error.in_public
     return f"the server failed ({code.replace('_', ' ')}): see its log"

@@ -20,11 +20,10 @@ from chatbot.chat.chat import Chat
 from chatbot.chat.dialogue import ASSISTANT, USER, ClientRequest, replies_of, unanswered_calls
 from chatbot.chat.events import ClientCall, Emit, TurnEvent
 from chatbot.chat.receipts import Receipt, with_calls
-from chatbot.errors import ChatbotError
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
 from chatbot.messages import TextDelta, ToolCall
-from chatbot.server.errors import TurnGone, TurnLost, TurnStopped
+from chatbot.server.errors import TurnGone, TurnLost, TurnStopped, problem_of
 from chatbot.server.sse import Feed
 from chatbot.stores.backend import Backend, Lease, Mark
 from chatbot.stores.base import AsyncResource
@@ -108,10 +107,8 @@ class RunningTurn:
                 logger.error("turn %s could not be stored: %s", self._receipt.turn, "; ".join(self._receipt.notices))
             if self._then is not None:
                 await self._follow(self._then, self._receipt)
-        except (ChatbotError, StoreError) as error:
-            self.error = error
-        except Exception as error:  # plug-ins may raise anything; the waiting caller gets the error
-            logger.exception("a turn failed")
+        except Exception as error:  # noqa: BLE001 - plug-ins may raise anything; the waiting caller gets the error
+            problem_of(error)  # logs it, also if nobody waits
             self.error = error
         finally:
             if self.error is None:

@@ -126,8 +126,12 @@ def test_storage_that_is_away_for_a_while_is_told_without_its_place(kind: type[S
     assert (problem.headers.get("x-should-retry") == "false") is (kind is UnknownOutcome)  # it may be stored
 
 
-def test_what_a_model_raises_reaches_the_client_and_the_server_goes_on(http: Serve) -> None:
-    errors = [StoreFailed("/secret/path: disk full"), KeyError("/secret/path"), ProviderFailed("down")] * 2
+def test_what_a_model_raises_reaches_the_client_and_once_the_log_and_the_server_goes_on(
+    http: Serve, caplog: pytest.LogCaptureFixture
+) -> None:
+    errors: list[Exception] = []
+    for _ in range(2):
+        errors += [StoreFailed("/secret/path: disk full"), KeyError("/secret/path"), ProviderFailed("down")]
     served = http([reply for error in errors for reply in (error, "fine again")], tokens=True)
     with served.client(served.token("ada")) as client:
         for number, error in enumerate(errors):
@@ -138,6 +142,8 @@ def test_what_a_model_raises_reaches_the_client_and_the_server_goes_on(http: Ser
             assert told.headers["x-request-id"]
             assert '"error":{' in told.text
             assert "/secret" not in told.text
+            assert len([each for each in caplog.messages if each[:4] in {"500 ", "502 "} and str(error) in each]) == 1
+            caplog.clear()
             again = client.post(f"/v1/sessions/{session}/chat", json={"text": "hello", "stream": False})
             assert again.json()["reply"] == "fine again"
 

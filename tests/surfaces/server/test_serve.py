@@ -1,6 +1,7 @@
 """`chatbot serve` and `chatbot token` as processes: where they listen, how they stop, and what a kill loses."""
 
 import asyncio
+import re
 import signal
 import socket
 import stat
@@ -75,6 +76,16 @@ def test_with_a_token_others_may_reach_it_and_it_stops_in_order_and_keeps_what_w
     marks = [] if len(words) == len(SCRIPT.split()) else [("error", STOPPED)]  # if it did not end in time
     assert {*words} == {"word"}
     assert [(entry["role"], entry["content"]) for entry in said[2:]] == marks
+
+
+def test_the_log_names_the_time_and_the_request_of_a_failure(capfd: pytest.CaptureFixture[str]) -> None:
+    with server_process("-m", "chatbot", "serve", "--port", "0", "-m", "local/none.gguf") as (_, [url, *_]):
+        asked = {"model": "ada", "messages": [{"role": "user", "content": "hi"}]}
+        answer = httpx.post(f"{url}/v1/chat/completions", json=asked, timeout=PATIENCE_S)
+    assert answer.status_code == 503
+    request = f"{answer.headers['x-request-id']} POST /v1/chat/completions"
+    [line] = [each for each in capfd.readouterr().err.splitlines() if request in each]
+    assert re.match(r"[-\d]{10}T[:\d]{8}[+-]\d{4} ERROR chatbot\.server\.errors \[req_.*\]: 503 missing_model: ", line)
 
 
 async def test_a_request_that_the_end_cuts_off_is_answered_like_a_write_of_unknown_outcome() -> None:
