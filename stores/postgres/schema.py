@@ -49,7 +49,8 @@ def text() -> str:
 
 
 def check_version(connection: psycopg.Connection[Any], where: str) -> None:
-    """Raise a `StoreError` unless the tables are of the version that this release works with."""
+    """Raise a `StoreError` unless the tables are of the version that this release works with, and can hold any text."""
+    _check_encoding(connection, where)
     try:
         row = connection.execute(statements.WITHOUT_IDENTITY["version"]).fetchone()
     except (errors.UndefinedTable, errors.InvalidSchemaName) as error:
@@ -65,9 +66,19 @@ def check_version(connection: psycopg.Connection[Any], where: str) -> None:
         )
 
 
+def _check_encoding(connection: psycopg.Connection[Any], where: str) -> None:
+    encoding = connection.info.parameter_status("server_encoding") or "UTF8"  # a pooler may not report it
+    if encoding != "UTF8":
+        raise InvalidSettings(
+            f"{where}: the database is encoded in {encoding}, which cannot hold every text: use one that was created "
+            "with `createdb --encoding=UTF8 --template=template0`"
+        )
+
+
 def _create(url: str, role: str, where: str) -> bool:
     with psycopg.connect(url.partition("#")[0], connect_timeout=10) as connection:
         connection.execute(_BOUNDS)
+        _check_encoding(connection, where)
         is_new = connection.execute("SELECT to_regclass('chatbot.version')").fetchone() == (None,)
         if is_new:
             connection.execute(sql.SQL(text()))

@@ -155,10 +155,11 @@ def test_any_text_is_kept(text: str) -> None:
 
 
 @pytest.fixture
-def fresh() -> Iterator[str]:
-    """The URL of an empty database, for its owner."""
+def fresh(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The URL of an empty database, for its owner; a parameter is its encoding."""
     with psycopg.connect(owner_url(), autocommit=True) as connection:
-        connection.execute("CREATE DATABASE fresh TEMPLATE template0 STRATEGY FILE_COPY")
+        made = "CREATE DATABASE fresh TEMPLATE template0 STRATEGY FILE_COPY"
+        connection.execute(made + getattr(request, "param", ""))
         yield owner_url().replace("/postgres?", "/fresh?")
         connection.execute("DROP DATABASE fresh WITH (FORCE)")
 
@@ -169,6 +170,12 @@ def test_several_at_once_create_the_tables_once(fresh: str) -> None:
     assert not schema.create(fresh)
     with pytest.raises(InvalidSettings, match='role "nobody" does not exist'):
         schema.create(fresh, role="nobody")
+
+
+@pytest.mark.parametrize("fresh", [" LOCALE 'C' ENCODING 'SQL_ASCII'", " LOCALE 'C' ENCODING 'LATIN1'"], indirect=True)
+def test_a_database_that_cannot_hold_every_text_is_refused(fresh: str) -> None:
+    with pytest.raises(InvalidSettings, match=r"the database is encoded in .*: use one .*--encoding=UTF8"):
+        schema.create(fresh, role=ROLE)
 
 
 def test_tables_of_another_version_are_refused_in_words(fresh: str) -> None:
