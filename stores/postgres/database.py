@@ -421,7 +421,7 @@ class Database:
         try:
             self._connect_once()
         except StoreError as error:
-            self._is_away = True
+            self._is_away = not isinstance(error, StoreBusy)  # one that is full is there
             return error
         return StoreBusy(
             f"{self.shown}: all {MOST_CONNECTIONS} connections of this process were busy for {_LONGEST_WAIT_S:g} s"

@@ -163,8 +163,9 @@ def unknown_end(error: psycopg.Error, where: str) -> StoreError:
 
 def explain(error: psycopg.Error, where: str) -> StoreError:
     """Return the error with what happened at `where`, a URL without its password, and what to do."""
-    if isinstance(error, _TOO_BUSY) or is_conflict(error):
-        return StoreBusy(f"{where}: the database is busy, try again ({_short(error)})")
+    full = _hint_for(_FULL, error)
+    if full or isinstance(error, _TOO_BUSY) or is_conflict(error):
+        return StoreBusy(f"{where}: {full or f'the database is busy, try again ({_short(error)})'}")
     if isinstance(error, _NO_ROOM):
         return StoreFailed(f"{where}: the database has no room, nothing was written ({_short(error)})")
     if isinstance(error, errors.ReadOnlySqlTransaction):
@@ -185,7 +186,12 @@ _PERMANENT_FAULTS = {
 _NO_PRIMARY = "no server that answers accepts writes: wait until one is promoted, or promote one (pg_ctl promote)"
 _NO_SERVER = "no PostgreSQL answers there: start it, or correct url in [storage]"
 _NO_HOST = "host not found: correct url in [storage]"
-_FULL = "the database has no connection left: raise max_connections, or put PgBouncer in front"
+_FULL = dict.fromkeys(
+    ("too many clients", "too many connections", "remaining connection slots"),
+    "the database has no connection left: raise max_connections or the CONNECTION LIMIT of the role, or put PgBouncer "
+    "in front",
+)
+"""Errors of a database that has no connection left: those that we have still work."""
 _TEMPORARY_FAULTS = {
     "session is read-only": _NO_PRIMARY,
     "server is in hot standby mode": _NO_PRIMARY,
@@ -195,9 +201,6 @@ _TEMPORARY_FAULTS = {
     "Connection refused": _NO_SERVER,
     "No such file or directory": _NO_SERVER,
     "timeout expired": _NO_SERVER,
-    "too many clients": _FULL,
-    "too many connections": _FULL,
-    "remaining connection slots": _FULL,
     "is starting up": "the database is starting: try again",
     "not yet accepting connections": "the database is starting: try again",
     "recovery mode": "the database is starting: try again",

@@ -302,17 +302,23 @@ def test_what_only_reads_is_repeated_without_a_word(backend: PostgresBackend, pr
     assert [each["n"] for each in backend.lines("usage").all()] == [1]
 
 
-def test_a_database_without_connections_left_says_so(tmp_path: Path) -> None:
+def test_a_database_without_connections_left_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "_LONGEST_WAIT_S", 0.1)
     with psycopg.connect(owner_url(), autocommit=True) as owner:
         owner.execute("DROP ROLE IF EXISTS chatbot_crowded")
         owner.execute(f"CREATE ROLE chatbot_crowded LOGIN CONNECTION LIMIT 1 IN ROLE {ROLE}")
         where = Address(owner_url().replace("//postgres@", "//chatbot_crowded@"), address(tmp_path).identity)
         backend = PostgresBackend(where)
-        with psycopg.connect(where.url), pytest.raises(StoreError, match="no connection left: raise max_connections"):
+        with (
+            psycopg.connect(where.url),
+            pytest.raises(StoreError, match="no connection left: raise max_connections or the CONNECTION LIMIT"),
+        ):
             backend.lines("usage").append([{"n": 1}])
         while owner.execute("SELECT 1 FROM pg_stat_activity WHERE usename = 'chatbot_crowded'").fetchall():
             time.sleep(0.01)
         backend.lines("usage").append([{"n": 2}])
-        assert backend.lines("usage").all() == [{"n": 2}]
+        with backend.database.connection(), pytest.raises(StoreBusy, match="no connection left"):
+            backend.lines("usage").append([{"n": 1}])
+        assert backend.lines("usage").all() == [{"n": 2}]  # over the connection that it has
         backend.close()
         owner.execute("DROP ROLE chatbot_crowded")
