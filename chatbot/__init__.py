@@ -21,21 +21,18 @@ if TYPE_CHECKING:
     from chatbot.runtime import Runtime as Runtime
     from chatbot.tools import Tool as Tool
 
-_HOMES = {
-    "Chat": "chatbot.chat.chat",
-    "ChatbotError": "chatbot.errors",
-    "MemorySystem": "chatbot.memory",
-    "Model": "chatbot.models",
-    "Options": "chatbot.options",
-    "Receipt": "chatbot.chat.receipts",
-    "Runtime": "chatbot.runtime",
-    "ScriptedModel": "chatbot.models",
-    "SessionHandle": "chatbot.memory",
-    "SessionRecord": "chatbot.memory",
-    "Tool": "chatbot.tools",
-    "ToolContext": "chatbot.chat.memory_tools",
-    "open_model": "chatbot.models",
+_NAMES = {
+    "chatbot.chat.chat": "Chat",
+    "chatbot.chat.memory_tools": "ToolContext",
+    "chatbot.chat.receipts": "Receipt",
+    "chatbot.errors": "ChatbotError",
+    "chatbot.memory": "MemorySystem SessionHandle SessionRecord",
+    "chatbot.models": "Model ScriptedModel open_model",
+    "chatbot.options": "Options",
+    "chatbot.runtime": "Runtime",
+    "chatbot.tools": "Tool",
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = list(_HOMES)
 

@@ -13,11 +13,12 @@ import json
 import os
 import threading
 import weakref
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Self, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,6 +27,7 @@ from chatbot.chat.conversation_memory import RECENT_QUESTIONS, ConversationMemor
 from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_line
 from chatbot.chat.memory_tools import agent_context, offered_to_models
 from chatbot.config_layers import FILE_NAME, Settings, is_there
+from chatbot.embedding import Embedder
 from chatbot.errors import ConfigError
 from chatbot.hooks.capture import ToolRun, exchange_measure, keep_run, why_unkept
 from chatbot.hooks.hook import plan_hook
@@ -167,12 +169,12 @@ class AgentMemory(Memory, AsyncResource):
         """
         said = asked_in(messages)
         turn = self._turn(session, recall_rows=check_limit(rows, "rows"), recall_tokens=check_limit(tokens, "tokens"))
+        if not said:
+            return MemoryContext()
         since, count = None, 1 if isinstance(messages, str) else len(messages)
         if session is not None and session.supports(TranscriptStore):
             since = next((each.at for each in await session.transcript_read_last(count)), None)
-        recalled = PromptMemory()
-        if said:
-            recalled = await turn.recall(said, since=since, most_tokens=tokens, disclosure=UNKNOWN_MODEL)
+        recalled = await turn.recall(said, since=since, most_tokens=tokens, disclosure=UNKNOWN_MODEL)
         text = f"{INTRODUCTION}\n{recalled.text}" if recalled.text else ""
         return MemoryContext(text, recalled.record, recalled)
 
@@ -220,31 +222,26 @@ class AgentMemory(Memory, AsyncResource):
         for number, entry in enumerate(new):
             self._check_past(check_type(entry, TranscriptEntry, f"messages[{number}]").at, f"messages[{number}].at")
         async with self._own_session(session).hold_turn():
-            return await self._append(session, new)
-
-    async def _append(self, session: SessionHandle, new: Sequence[TranscriptEntry]) -> list[str]:
-        turn, measure = self._turn(session), self._measure
-        before, reach = await session.transcript_read_last(_LOOKED_BACK), _LOOKED_BACK
-        while len(before) == reach and all(unwrap_message(each).role != USER for each in before):  # a run of many tools
-            before, reach = await session.transcript_read_last(4 * reach), 4 * reach
-        await session.transcript_extend(new)
-        if measure is None:
-            return []
-        known = {each.number for each in exchanges_in(list(map(unwrap_message, before)))}
-        kept = []
-        found = exchanges_in(list(map(unwrap_message, [*before, *new])))
-        for each in [each for each in found if each.last > len(before)]:
-            if each.number in known:
-                await turn.take_back(each.at)
-            kept.append(await turn.remember(each.at, each.text, each.reply, memorability=measure))
+            turn, measure = self._turn(session), self._measure
+            before, reach = await session.transcript_read_last(_LOOKED_BACK), _LOOKED_BACK
+            while len(before) == reach and all(unwrap_message(each).role != USER for each in before):  # many tools
+                before, reach = await session.transcript_read_last(4 * reach), 4 * reach
+            await session.transcript_extend(new)
+            if measure is None:
+                return []
+            known = {each.number for each in exchanges_in(list(map(unwrap_message, before)))}
+            kept = []
+            found = exchanges_in(list(map(unwrap_message, [*before, *new])))
+            for each in [each for each in found if each.last > len(before)]:
+                if each.number in known:
+                    await turn.take_back(each.at)
+                kept.append(await turn.remember(each.at, each.text, each.reply, memorability=measure))
         return [each.id for each in kept if each is not None]
 
     def tools(self) -> list[MemoryTool]:
         """Return the memory tools for a model; they see only the `public` rows that this caller sees."""
-        project = self._sessionless.caller.project
-        system = self.system.cleared_for(
-            self.caller.clearance, rights=self.caller.rights & TOOL_RIGHTS, project=project
-        )
+        own = self._sessionless.caller
+        system = self.system.cleared_for(own.clearance, rights=own.rights & TOOL_RIGHTS, project=own.project)
         box = Toolbox(offered_to_models(agent_context(system, self._setup.agent)))
         return [MemoryTool(each, box) for each in box.specs]
 
@@ -261,8 +258,7 @@ class AgentMemory(Memory, AsyncResource):
             raise AccessDenied(
                 f"this is the memory of the user {mine!r:.80}: call for_user on memory opened without a user"
             )
-        namespace = user_namespace(user)
-        return AgentMemory(self.system.cleared_for(clearance, namespace=namespace), self._setup, owns=False)
+        return AgentMemory(self.system.cleared_for(clearance, namespace=user_namespace(user)), self._setup, owns=False)
 
     def for_project(self, project: str) -> AgentMemory:
         """Return the same memory in a project, closed with this one; `-` for none.
@@ -306,13 +302,15 @@ def open_memory(
     agent: str = "chat",
     clearance: Clearance | None = None,
     project: str | None = None,
+    embedder: Embedder | None = None,
+    clock: Callable[[], datetime] = utc_now,
 ) -> AgentMemory:
     """Open the memory in a folder, at the address of a database, or, for None, only in this process.
 
     A folder is that of `chatbot --config FOLDER/config.toml`: identities are below it, and a `config.toml` in it is
     read, if there is one. Each `user` has a memory of their own. Memories of a `project` are found only in it, those
-    without a project in all. Open with `async with`, or call `aclose`. Raises `ConfigError`, `IdentityError` or
-    `InvalidValue`.
+    without a project in all. An `embedder` takes the place of that of the settings, and is closed. Open with
+    `async with`, or call `aclose`. Raises `ConfigError`, `IdentityError` or `InvalidValue`.
     """
     if isinstance(place, str) and "://" in place:
         settings = Settings(None, {"storage": {"url": place}})
@@ -323,18 +321,21 @@ def open_memory(
         file = folder / FILE_NAME
         settings = Settings.read(file) if place is not None and is_there(file) else Settings(file, {})
     setup = Setup.resolve(Options(identity=identity, agent=agent, project=project, settings=settings))
-    warn_without_encoders(setup.config.embedding.model)
+    warn_without_encoders("" if embedder else setup.config.embedding.model)
     system = setup.open_memory(
         ephemeral=place is None,
+        is_billed=place is not None,
         observations=None if place is None else setup.observation_store(),
         clearance=clearance,
+        embedder=embedder,
+        clock=clock,
         namespace="" if user is None else user_namespace(user),
         project=project,
     )
     return AgentMemory(system, setup)
 
 
-class Portal:
+class Portal(AbstractContextManager["Portal"]):
     """An event loop in a thread, for code without one: `portal.run(memory.recall("tea"))`.
 
     It runs everything with `await`, so there is no second interface. Open with `with`. Any other thread may use it.
@@ -372,9 +373,6 @@ class Portal:
     def _run(self) -> None:
         with self._runner:
             self._loop.run_forever()
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *raised: object) -> None:
         self.close()

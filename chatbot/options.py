@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from chatbot.chat.ledger import Call, Ledger
 from chatbot.config import AgentSettings, Config, Table, from_variable
 from chatbot.config_layers import Settings, parse_toml
+from chatbot.embedding import Embedder
 from chatbot.errors import ConfigError, NotTrusted
 from chatbot.hooks.hook import plan_hook
 from chatbot.identity import Identity, load_identity, parse_identity
@@ -217,18 +218,20 @@ class Setup(Struct, frozen=True):
         self,
         *,
         ephemeral: bool = False,
+        is_billed: bool = True,
         observations: str | None = None,
         clearance: Clearance | None = None,
         on_event: EventListener | None = None,
+        embedder: Embedder | None = None,
         clock: Callable[[], datetime] = utc_now,
         observer: Observer | None = None,
         namespace: str = "",
         project: str | None = None,
     ) -> MemorySystem:
-        """Open the identity's memory, or one that writes nothing; `observations` is the store of memories.
+        """Open the identity's memory, or one that writes nothing but its bill; `observations` is the store of memories.
 
         Nobody sees more through it than the identity's clearance allows, or the lower `clearance` if given. With a
-        `project`, everything stays in it.
+        `project`, everything stays in it. An `embedder` takes the place of that of the settings.
         """
         ttl, meant = self.config.sessions.ttl_days, self.config.embedding
         named = {name for agent in self.config.agents.values() for name in agent.memory}
@@ -243,14 +246,14 @@ class Setup(Struct, frozen=True):
             ),
             settings={name: self.config.memory.get(name, {}) for name in {*named, *self.config.memory}},
             ttl=timedelta(days=ttl) if ttl else None,
-            embedder=open_embedder(meant, self.config.providers) if meant.model else None,
+            embedder=open_embedder(meant, self.config.providers) if embedder is None and meant.model else embedder,
             clock=clock,
             options=SystemOptions(
                 observations=observations,
                 plugins_beside=self.settings.plugins_beside,
                 profiles={name: replace(each, meaning=meant.weight) for name, each in PROFILES.items()},
                 questions=lambda: self.config.questions,
-                bill=self._bill_embedding,
+                bill=self._bill_embedding if is_billed else None,
                 on_event=on_event,
                 project=self.project or "",
             ),

@@ -14,6 +14,7 @@ from chatbot.allowed import PROVIDERS, is_model
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger, Payer
 from chatbot.config import ModelSettings
+from chatbot.embedding import Embedder
 from chatbot.errors import ConfigError, ModelError, UnknownModel
 from chatbot.hooks import HookContext
 from chatbot.hooks.hooks import Hooks
@@ -40,8 +41,8 @@ __all__ = ["Options", "Runtime", "Setup"]
 class Runtime(AsyncResource):
     """An open identity: its memory and its model. Use with `async with`.
 
-    `confirm` asks the user about tool calls that need consent; without it they are refused. File tools are offered
-    only with `is_terminal`: a person sees each call there.
+    `model` and `embedder` take the place of those of the settings, and are closed. `confirm` asks the user about tool
+    calls that need consent; without it they are refused. File tools are offered only with `is_terminal`.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Runtime(AsyncResource):
         options: Options | None = None,
         *,
         model: Model | None = None,
+        embedder: Embedder | None = None,
         tools: Sequence[Tool] = (),
         confirm: Confirm | None = None,
         is_terminal: bool = False,
@@ -57,7 +59,6 @@ class Runtime(AsyncResource):
         check_type(options, Options | None, "options")
         check_type(model, Model | None, "model", ": `open_model(name)` returns one")
         check_type(confirm, Callable | None, "confirm")
-        check_type(clock, Callable, "clock")
         for tool in check_type(tools, Sequence, "tools"):
             check_type(tool, Tool, "a tool", ": `FunctionTool(function)` makes one")
         options = options or Options()
@@ -65,7 +66,7 @@ class Runtime(AsyncResource):
         """Settings and identity; `config` and `agent` are those in force."""
         self.setup.check()
         self.config, self.agent = self.setup.config, self.setup.agent
-        warn_without_encoders(self.config.embedding.model)
+        warn_without_encoders("" if embedder else self.config.embedding.model)
         self.persona = options.persona or self.setup.identity.persona
         self._ephemeral = options.ephemeral
         self._asked_project = None if options.project is None else self.setup.project
@@ -79,6 +80,7 @@ class Runtime(AsyncResource):
             ephemeral=options.ephemeral,
             observations=None if self._ephemeral else self.setup.observations,
             on_event=lambda event: self.hooks.notify(event),  # noqa: PLW0108 - the hooks are made after the memory
+            embedder=embedder,
             clock=clock,
             observer=self._observer,
             namespace=options.namespace,

@@ -265,8 +265,7 @@ def _public_names() -> Iterator[str]:
                 yield re.split(r"\W", line, maxsplit=2)[1]
 
 
-def test_every_public_name_of_chatbot_is_there_and_listed_in_order() -> None:
-    assert sorted(chatbot.__all__) == chatbot.__all__
+def test_every_public_name_of_chatbot_is_there() -> None:
     for name in chatbot.__all__:
         assert getattr(chatbot, name).__module__.startswith(("chatbot.", "stores."))
 

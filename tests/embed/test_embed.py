@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.errors import AccessDenied, InvalidValue, StoreError
 from tests.adapters.poisoned import ATTACKS, assert_inside, poison
+from tests.memory.test_meaning import LetterEmbedder
 from tests.patience import PATIENCE_S
 from tests.test_architecture import HEAVY, loaded_by
 
@@ -280,6 +282,23 @@ async def test_messages_that_are_appended_at_once_are_remembered_once(memory: Ag
     await asyncio.gather(*(memory.append(session, [reply]) for reply in replies))
     [exchange] = await memory.every(types=["exchange"])
     assert all(reply.content in exchange.assistant_text for reply in replies)
+
+
+async def test_an_embedder_and_a_clock_of_ones_own_are_used_and_nothing_in_memory_is_billed_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    async with open_memory(None, embedder=LetterEmbedder(), clock=lambda: now) as memory:
+        kept = await memory.remember("The cat sat", expires_at=now + timedelta(days=1))
+        assert [hit.observation.id for hit in await memory.search("attaches")] == [kept.id]
+        now += timedelta(days=2)
+        assert not await memory.search("attaches")
+    assert list(tmp_path.iterdir()) == []
+    embedder = LetterEmbedder()
+    async with Runtime(Options(ephemeral=True), model=ScriptedModel(), embedder=embedder) as runtime:
+        await runtime.chat(await runtime.new_session()).turn("My cat is called Tom")
+    assert embedder.calls
 
 
 @pytest.mark.parametrize(
