@@ -28,7 +28,7 @@ from chatbot.memory.scope import utc_now
 from chatbot.messages import Usage
 from chatbot.models.model import Price
 from chatbot.stores.backend import Document, Flaw, Mark, Place
-from chatbot.stores.errors import MISFITS, DamagedFile, StoreError
+from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.home import Home
 from chatbot.stores.loops import in_thread
@@ -420,11 +420,14 @@ class Ledger:
 
 
 def _parse_reservations(document: Document, data: bytes | None) -> list[Reservation]:
-    """Read every reservation. Raises `DamagedFile`: unknown calls could exceed a limit together."""
+    """Read every reservation. Raises `DamagedFile` or `LaterFormat`: unknown calls could exceed a limit together."""
     try:
-        return [] if data is None else msgspec.json.decode(data, type=_Reservations).reservations
+        found = _Reservations([]) if data is None else msgspec.json.decode(data, type=_Reservations)
     except (ValueError, RecursionError) as error:
         raise DamagedFile(f"{document.name} is damaged ({error}): delete it while no model call is running") from error
+    if found.v > _Reservations([]).v:
+        raise LaterFormat(f"{document.name} was written by a later release: upgrade chatbot to use this memory")
+    return found.reservations
 
 
 def examine_reservations(place: Place | Home) -> Flaw | None:

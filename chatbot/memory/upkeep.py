@@ -15,7 +15,7 @@ from chatbot.config import MaintenanceSettings
 from chatbot.memory.maintenance import MaintenanceReport, Part, Run, policy_of_part
 from chatbot.memory.scope import Scope
 from chatbot.stores.backend import Place
-from chatbot.stores.errors import unknown_choice
+from chatbot.stores.errors import LaterFormat, unknown_choice
 from chatbot.stores.loops import to_its_end
 
 logger = logging.getLogger(__name__)
@@ -49,8 +49,11 @@ class RunPosition(Struct, frozen=True):
         return self.done_at is None or not timedelta(0) <= now - self.done_at < every
 
 
-class _File(Struct, frozen=True):
+class _Format(Struct, frozen=True):
     v: int = 1
+
+
+class _File(_Format, frozen=True):
     consolidation: RunPosition = RunPosition()
     compression: RunPosition = RunPosition()
 
@@ -91,11 +94,16 @@ class Upkeep:
             await asyncio.to_thread(lease.release)
 
     def _read(self) -> None:
+        """Read the file; one that is damaged is as none. Raises `LaterFormat`."""
+        self._known, form = _File(), _Format()
         try:
-            self._known = msgspec.json.decode(self._document.read() or b"{}", type=_File)
+            data = self._document.read() or b"{}"
+            form = msgspec.json.decode(data, type=_Format)
+            self._known = msgspec.json.decode(data, type=_File)
         except (OSError, ValueError, RecursionError) as error:
-            self._known = _File()
             logger.warning("%s cannot be read, so maintenance begins again at the oldest row: %s", NAME, error)
+        if form.v > _Format().v:
+            raise LaterFormat(f"{NAME} was written by a later release: upgrade chatbot to maintain this memory")
 
     async def _run_leased(self, scope: Scope, options: MaintenanceOptions) -> MaintenanceReport:
         policy = policy_of_part(options.policy or MaintenanceSettings(), options.part)

@@ -19,6 +19,7 @@ from chatbot.memory.merging import groups, jaccard
 from chatbot.memory.scope import Caller
 from chatbot.memory.upkeep import NAME
 from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.errors import LaterFormat
 from chatbot.stores.files import locked
 from chatbot.stores.observation import Observation, estimate_tokens
 
@@ -431,6 +432,14 @@ async def test_a_damaged_note_of_the_last_run_costs_only_a_new_beginning(memory:
     assert report.counts()["consolidate"] == 1
     assert (await memory.after(0, unless_within=timedelta(days=1), part="consolidation")).skipped == "not due"
     assert (await memory.after(0, unless_within=timedelta(days=1), part="compression")).skipped == ""
+
+
+async def test_a_note_of_a_later_release_is_left_as_it_is(memory: Maintained) -> None:
+    await memory.keep("something")
+    (memory.home / NAME).write_bytes(later := b'{"v": 2, "consolidation": 3}')
+    with pytest.raises(LaterFormat, match="later release: upgrade chatbot"):
+        await memory.after(30)
+    assert (memory.home / NAME).read_bytes() == later
 
 
 async def test_two_at_once_are_one_who_does_it_and_one_who_says_so(memory: Maintained) -> None:
