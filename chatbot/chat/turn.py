@@ -142,6 +142,12 @@ class Turn:
         await to_its_end(self._close())
         return self.receipt
 
+    async def dry_run(self) -> PromptBundle:
+        """Return the prompt that would be sent. Calls no chat model; writes only the cost of a remote encoder."""
+        self._transcript.show_asked()
+        await self._recall()
+        return await self._prompt()
+
     async def _begin(self) -> None:
         """Write the message with its attachments, or continue one that has no last reply yet; set a title by rule."""
         if self._client.answers:
@@ -179,11 +185,98 @@ class Turn:
         answers = (dialogue.tool_result_line(str(each.tool_call_id), each.content) for each in self._client.answers)
         await self._transcript.write(*answers)
 
-    async def dry_run(self) -> PromptBundle:
-        """Return the prompt that would be sent. Calls no chat model; writes only the cost of a remote encoder."""
-        self._transcript.show_asked()
-        await self._recall()
-        return await self._prompt()
+    async def _remember_words(self) -> None:
+        """Remember what the user says, before anything that may fail, be stopped or take long."""
+        is_remembered = self.receipt.remembered is not None  # remembered before the client ran its tools
+        if self._session is None or is_remembered or self._chat.publisher.find(events.EXCHANGE_STEP) is None:
+            return
+        earlier = [each for each in await self._transcript.entries() if each.at < self._transcript.asked_at]
+        if self._memory and self._client.keeps and (lost := dialogue.unanswered(earlier)):
+            self._notice("the message before this one was never answered; the model sees both")
+            try:
+                await self._memory.recover(lost, self._memorability)
+            except StoreError as error:
+                self._notice(f"an earlier message could not be remembered: {error}")
+        await self._remember()
+        self._session.turn_order.asked_row = self.receipt.remembered or ""
+
+    @property
+    def _memorability(self) -> Memorability:
+        measure = self._chat.publisher.find(events.MEMORABILITY)
+        return measure or Memorability(threshold=0)  # without the hook for it, all is kept
+
+    async def _remember(self, reply: str | None = None) -> None:
+        """Remember the message; with the reply if only that makes it worth keeping, or if the first try failed."""
+        if self._memory is None or not self._client.keeps:
+            return
+        at, text, before = self.receipt.at, self._text, await self._transcript.reply_before()
+        measure = self._memorability
+        try:
+            kept = await self._memory.remember(at, text, reply, self._recalled, memorability=measure, before=before)
+        except StoreError as error:
+            self._unremembered = error
+            return
+        self._unremembered = None
+        self.receipt.remembered = None if kept is None else kept.id
+        self._notice_secrets(() if kept is None else kept.redacted)
+
+    async def _recall(self) -> None:
+        """Recall for the prompt, and summarise what was said before the window."""
+        self._emit(events.Phase("recalling"))
+        if self._session is not None and self._client.recalls:
+            self._recalled = await self._recall_in(self._session)
+        await self._summarize()
+        if self._memory and self._client.recalls:
+            self._earlier = limit_disclosure(self._memory.earlier, self._model.disclosure)
+
+    async def _recall_in(self, session: SessionHandle) -> PromptMemory:
+        """Recall, in the order of the hooks at `prompt:submit`: the first answer is the memory block."""
+        said = await self._transcript.lines()
+        event = events.PromptSubmit(
+            session=session,
+            turn=self.receipt.turn,
+            at=self.receipt.at,
+            said=tuple(with_file_names(content) for role, content in said if role == dialogue.USER)[-RECENT_QUESTIONS:],
+            since=self._chat.window.since,
+            most_tokens=await self._model.context_window() // _MEMORY_SHARE,
+            dry_run=not self._is_begun,
+            memory=self._memory if self._client.keeps else None,
+            notice=self._notice,
+        )
+
+        async def recall() -> PromptMemory | None:
+            if self._memory is None:
+                return None
+            try:
+                return await self._memory.recall(
+                    event.said,
+                    since=event.since,
+                    most_tokens=event.most_tokens,
+                    choose=self._chat.publisher.find(events.CHOOSE),
+                    disclosure=self._model.disclosure,
+                    client_text="\n".join(message.content for message in self._client.history or ()),
+                )
+            except StoreError as error:
+                self._notice(f"memory cannot be searched, so this turn continues without it: {error}")
+                return None
+
+        answers = await self._chat.publisher.publish(event, events.Step(events.INJECT_STEP, recall))
+        if others := [each for each in answers if not isinstance(each, PromptMemory | None)]:
+            self._notice(f"a hook answered prompt:submit with {type(others[0]).__name__}: only a PromptMemory is used")
+        recalled = next((answer for answer in answers if isinstance(answer, PromptMemory)), self._recalled)
+        limited = limit_disclosure(recalled, self._model.disclosure)
+        if recalled.text and not limited.text:
+            self._notice(f"a hook's memory block names no memories, so {self._model.name} is not sent it")
+        return limited
+
+    async def _summarize(self) -> None:
+        """Summarise the entries that the window leaves out."""
+        try:
+            if self._session is not None and self._transcript.is_kept and self._client.history is None:
+                since = self._chat.window.since
+                self._summary = await summarize_episode(self._session, since, save=self._is_begun)
+        except StoreError as error:
+            self._notice(f"earlier messages cannot be summarized: {error}")
 
     async def _ask(self) -> list[ToolCall]:
         """Ask the model once. Returns the tools to run before the next call; without any, the reply is the last one."""
@@ -218,6 +311,49 @@ class Turn:
             await to_its_end(self._write_partial(reply, error))
             raise
         return await self._take_reply(reply, may_run_tools=may_run_tools)
+
+    async def _prompt(self) -> PromptBundle:
+        """Return the prompt, and summarise what the window leaves out."""
+        if loading := self._model.loading:
+            self._emit(events.Phase(f"loading {loading}"))
+        prompt = await self._build()
+        while prompt.left_out and await self._transcript.begin_window(prompt.exchanges):
+            await self._summarize()
+            prompt = await self._build()
+        since = self.receipt.at if prompt.left_out else self._chat.window.since
+        self.receipt.note_prompt(prompt, await self._transcript.entries(), since, self._recalled, self._earlier)
+        for cut in prompt.cut:  # each is reported once a turn
+            says = f"{'this message' if cut.what == 'message' else cut.what} is too long for the model's window"
+            if not any(each.startswith(says) for each in self.receipt.notices):
+                self._notice(f"{says} and was cut: {cut.kept:,} of {cut.tokens:,} tokens are sent")
+        return prompt
+
+    async def _build(self) -> PromptBundle:
+        said = await self._transcript.lines()
+        messages = self._client.dialogue(await self._attached.fill_links(dialogue.messages_of(said), self._model))
+        recalls = self._memory is not None and self._client.recalls
+        persona = self._client.persona or self._chat.rules.persona
+        return await build_prompt(
+            self._model,
+            f"{persona}\n\n{system_notice(self.receipt.at)}" if recalls else persona,
+            dialogue.with_answers_withheld(await with_file_texts(messages), withheld_tools(self._model.disclosure)),
+            tools=await self._specs(),
+            reply_tokens=self._reply_tokens,
+            summary=self._summary,
+            block=self._recalled.text,
+            earlier_block=self._earlier.text if self._earlier.shown else "",
+        )
+
+    async def _specs(self) -> tuple[ToolSpec, ...]:
+        """Return the tools that are offered to the model: as many as do not take too much of its window."""
+        if self._offered is None:
+            for complaint in await self._tools.complete():
+                self._notice(complaint)
+            specs = self._client.tools_beside(self._tools.specs)
+            fitting, notice = await fitting_tools(self._model, specs, memory=self._client.keeps)
+            self._notice(notice)
+            self._offered = (*fitting, *self._client.tools)
+        return self._offered
 
     async def _take_reply(self, reply: Reply, *, may_run_tools: bool) -> list[ToolCall]:
         """Write a reply that calls tools; the last one is written with the rest of `_keep`."""
@@ -280,142 +416,6 @@ class Turn:
                 self._notice(f"{says}; the model gets it as data")
             self._emit(events.ToolFinished(result))
             self._notice(result.refusal)  # the model may not pass it on
-
-    async def _prompt(self) -> PromptBundle:
-        """Return the prompt, and summarise what the window leaves out."""
-        if loading := self._model.loading:
-            self._emit(events.Phase(f"loading {loading}"))
-        prompt = await self._build()
-        while prompt.left_out and await self._transcript.begin_window(prompt.exchanges):
-            await self._summarize()
-            prompt = await self._build()
-        since = self.receipt.at if prompt.left_out else self._chat.window.since
-        self.receipt.note_prompt(prompt, await self._transcript.entries(), since, self._recalled, self._earlier)
-        for cut in prompt.cut:  # each is reported once a turn
-            says = f"{'this message' if cut.what == 'message' else cut.what} is too long for the model's window"
-            if not any(each.startswith(says) for each in self.receipt.notices):
-                self._notice(f"{says} and was cut: {cut.kept:,} of {cut.tokens:,} tokens are sent")
-        return prompt
-
-    async def _build(self) -> PromptBundle:
-        said = await self._transcript.lines()
-        messages = self._client.dialogue(await self._attached.fill_links(dialogue.messages_of(said), self._model))
-        recalls = self._memory is not None and self._client.recalls
-        persona = self._client.persona or self._chat.rules.persona
-        return await build_prompt(
-            self._model,
-            f"{persona}\n\n{system_notice(self.receipt.at)}" if recalls else persona,
-            dialogue.with_answers_withheld(await with_file_texts(messages), withheld_tools(self._model.disclosure)),
-            tools=await self._specs(),
-            reply_tokens=self._reply_tokens,
-            summary=self._summary,
-            block=self._recalled.text,
-            earlier_block=self._earlier.text if self._earlier.shown else "",
-        )
-
-    async def _specs(self) -> tuple[ToolSpec, ...]:
-        """Return the tools that are offered to the model: as many as do not take too much of its window."""
-        if self._offered is None:
-            for complaint in await self._tools.complete():
-                self._notice(complaint)
-            specs = self._client.tools_beside(self._tools.specs)
-            fitting, notice = await fitting_tools(self._model, specs, memory=self._client.keeps)
-            self._notice(notice)
-            self._offered = (*fitting, *self._client.tools)
-        return self._offered
-
-    async def _recall(self) -> None:
-        """Recall for the prompt, and summarise what was said before the window."""
-        self._emit(events.Phase("recalling"))
-        if self._session is not None and self._client.recalls:
-            self._recalled = await self._recall_in(self._session)
-        await self._summarize()
-        if self._memory and self._client.recalls:
-            self._earlier = limit_disclosure(self._memory.earlier, self._model.disclosure)
-
-    async def _summarize(self) -> None:
-        """Summarise the entries that the window leaves out."""
-        try:
-            if self._session is not None and self._transcript.is_kept and self._client.history is None:
-                since = self._chat.window.since
-                self._summary = await summarize_episode(self._session, since, save=self._is_begun)
-        except StoreError as error:
-            self._notice(f"earlier messages cannot be summarized: {error}")
-
-    async def _recall_in(self, session: SessionHandle) -> PromptMemory:
-        """Recall, in the order of the hooks at `prompt:submit`: the first answer is the memory block."""
-        said = await self._transcript.lines()
-        event = events.PromptSubmit(
-            session=session,
-            turn=self.receipt.turn,
-            at=self.receipt.at,
-            said=tuple(with_file_names(content) for role, content in said if role == dialogue.USER)[-RECENT_QUESTIONS:],
-            since=self._chat.window.since,
-            most_tokens=await self._model.context_window() // _MEMORY_SHARE,
-            dry_run=not self._is_begun,
-            memory=self._memory if self._client.keeps else None,
-            notice=self._notice,
-        )
-
-        async def recall() -> PromptMemory | None:
-            if self._memory is None:
-                return None
-            try:
-                return await self._memory.recall(
-                    event.said,
-                    since=event.since,
-                    most_tokens=event.most_tokens,
-                    choose=self._chat.publisher.find(events.CHOOSE),
-                    disclosure=self._model.disclosure,
-                    client_text="\n".join(message.content for message in self._client.history or ()),
-                )
-            except StoreError as error:
-                self._notice(f"memory cannot be searched, so this turn continues without it: {error}")
-                return None
-
-        answers = await self._chat.publisher.publish(event, events.Step(events.INJECT_STEP, recall))
-        if others := [each for each in answers if not isinstance(each, PromptMemory | None)]:
-            self._notice(f"a hook answered prompt:submit with {type(others[0]).__name__}: only a PromptMemory is used")
-        recalled = next((answer for answer in answers if isinstance(answer, PromptMemory)), self._recalled)
-        limited = limit_disclosure(recalled, self._model.disclosure)
-        if recalled.text and not limited.text:
-            self._notice(f"a hook's memory block names no memories, so {self._model.name} is not sent it")
-        return limited
-
-    async def _remember_words(self) -> None:
-        """Remember what the user says, before anything that may fail, be stopped or take long."""
-        is_remembered = self.receipt.remembered is not None  # remembered before the client ran its tools
-        if self._session is None or is_remembered or self._chat.publisher.find(events.EXCHANGE_STEP) is None:
-            return
-        earlier = [each for each in await self._transcript.entries() if each.at < self._transcript.asked_at]
-        if self._memory and self._client.keeps and (lost := dialogue.unanswered(earlier)):
-            self._notice("the message before this one was never answered; the model sees both")
-            try:
-                await self._memory.recover(lost, self._memorability)
-            except StoreError as error:
-                self._notice(f"an earlier message could not be remembered: {error}")
-        await self._remember()
-        self._session.turn_order.asked_row = self.receipt.remembered or ""
-
-    @property
-    def _memorability(self) -> Memorability:
-        measure = self._chat.publisher.find(events.MEMORABILITY)
-        return measure or Memorability(threshold=0)  # without the hook for it, all is kept
-
-    async def _remember(self, reply: str | None = None) -> None:
-        """Remember the message; with the reply if only that makes it worth keeping, or if the first try failed."""
-        if self._memory is None or not self._client.keeps:
-            return
-        at, text, before = self.receipt.at, self._text, await self._transcript.reply_before()
-        measure = self._memorability
-        try:
-            kept = await self._memory.remember(at, text, reply, self._recalled, memorability=measure, before=before)
-        except StoreError as error:
-            self._unremembered = error
-            return
-        self._unremembered = None
-        self.receipt.remembered = None if kept is None else kept.id
-        self._notice_secrets(() if kept is None else kept.redacted)
 
     async def _keep(self) -> None:
         """Write the last reply, publish the turn's end, and remember the message if that waited for the reply."""
