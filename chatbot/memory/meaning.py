@@ -48,6 +48,7 @@ _QUERY_TIMEOUT_S = 5.0
 """Longest wait for a remote embedder; a local one may take `_LOCAL_TIMEOUT_S`, as it is only slow while the machine is
 busy or the model is being loaded."""
 _LOCAL_TIMEOUT_S = 30.0
+_QUIET_S = 1.0
 _GAPS = 16
 """Rows without a vector that a search embeds first with a local embedder."""
 
@@ -253,6 +254,8 @@ class Meaning(AsyncResource):
             await self._finish()
 
     async def _finish(self) -> None:
+        waits = f"embedding new memories of {self._store.home} before it is closed, for at most {self.closing_s:g} s"
+        notice = asyncio.get_running_loop().call_later(_QUIET_S, self._notice, waits)
         try:
             async with asyncio.timeout(self.closing_s):
                 await self.embed_missing()
@@ -262,6 +265,8 @@ class Meaning(AsyncResource):
                 self._notice(f"{left}: run `chatbot memory reindex --embed` there, or call `memory.embed_memories()`")
         except (ChatbotError, StoreError) as error:
             self.pause(error)
+        finally:
+            notice.cancel()
 
     async def _embed_quietly(self) -> None:
         """Embed batch by batch, each to its end; after each, pause as long as it took, and while a question waits."""

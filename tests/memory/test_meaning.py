@@ -351,7 +351,10 @@ async def test_a_batch_under_way_is_not_made_again_when_the_memory_is_closed(sto
     assert embedder.calls == [["aaa"]]
 
 
-async def test_closing_stops_what_goes_on_in_the_background(store: ObservationStore) -> None:
+async def test_closing_stops_what_goes_on_in_the_background(
+    store: ObservationStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chatbot.memory.meaning._QUIET_S", 0.0)
     embedder = LetterEmbedder()
     embedder.gate.clear()
     await store.commit(OWNER, adding(note(0, "aaa")))
@@ -362,7 +365,9 @@ async def test_closing_stops_what_goes_on_in_the_background(store: ObservationSt
             meaning.embed_soon()
             await embedder.asked.wait()
         await meaning.aclose()
-    assert told[0].startswith(f"1 memory of {store.home} not embedded yet: run `chatbot memory reindex --embed` there")
+    waits, left = told
+    assert waits == f"embedding new memories of {store.home} before it is closed, for at most 0.1 s"
+    assert left.startswith(f"1 memory of {store.home} not embedded yet: run `chatbot memory reindex --embed` there")
 
 
 async def test_a_row_without_a_vector_yet_is_found_among_those_that_have_one(tmp_path: Path) -> None:
