@@ -165,6 +165,31 @@ class Chat:
             finally:
                 self._calls += turn.receipt.calls if self.session is None else ()
 
+    def _held(self) -> AbstractAsyncContextManager[None]:
+        """Hold the order of turns."""
+        return self._lock if self.session is None else self.session.hold_turn()
+
+    @asynccontextmanager
+    async def _settled(self) -> AsyncIterator[None]:
+        """Hold the order of turns, once all work of earlier ones is done."""
+        session = self.session
+        while True:
+            if session is not None:
+                await self.publisher.settle(session.id)  # without holding the order: some of that work may wait for it
+            async with self._held():
+                if session is None or self.publisher.is_settled(session.id):
+                    yield
+                    return
+
+    async def _restore_window(self) -> None:
+        """Begin the window of a new conversation at the session's compaction."""
+        window, session = self.window, self.session
+        if window.since is not None or session is None or not session.supports(KeyValueStore):
+            return
+        with suppress(StoreError, ValueError):  # a window that begins too early does no harm
+            if kept := await session.kv_get(COMPACTED):
+                window.since = parse_time(kept)
+
     async def take_back(self, *, to_ask_again: bool = False) -> list[TranscriptEntry]:
         """Remove the last exchange, from the user's entry on, and return it; empty if there is none.
 
@@ -183,22 +208,6 @@ class Chat:
                     if not to_ask_again:
                         await session.drop_unnamed_attachments()
                 return entries
-
-    def _held(self) -> AbstractAsyncContextManager[None]:
-        """Hold the order of turns."""
-        return self._lock if self.session is None else self.session.hold_turn()
-
-    @asynccontextmanager
-    async def _settled(self) -> AsyncIterator[None]:
-        """Hold the order of turns, once all work of earlier ones is done."""
-        session = self.session
-        while True:
-            if session is not None:
-                await self.publisher.settle(session.id)  # without holding the order: some of that work may wait for it
-            async with self._held():
-                if session is None or self.publisher.is_settled(session.id):
-                    yield
-                    return
 
     async def _erase_derived(self, session: SessionHandle, entries: Sequence[TranscriptEntry]) -> None:
         """Erase everything in memory and summaries that derives from the last exchange."""
@@ -292,15 +301,6 @@ class Chat:
     def use(self, model: Model, tools: Toolbox) -> None:
         """Change the model and the tools it is offered. Do not call this while a turn runs."""
         self.model, self.tools = model, tools
-
-    async def _restore_window(self) -> None:
-        """Begin the window of a new conversation at the session's compaction."""
-        window, session = self.window, self.session
-        if window.since is not None or session is None or not session.supports(KeyValueStore):
-            return
-        with suppress(StoreError, ValueError):  # a window that begins too early does no harm
-            if kept := await session.kv_get(COMPACTED):
-                window.since = parse_time(kept)
 
     async def bill(self) -> Bill:
         """Return what this session has cost so far, in all processes."""

@@ -219,6 +219,32 @@ class ConversationMemory:
         by_id = {row.id: row for row in given}
         return replace(recalled, rows=tuple(by_id[each] for each in recalled.shown))
 
+    async def _drop_outdated(self) -> None:
+        """Drop the last block if one of its rows was changed, forgotten or hidden."""
+        given = {row.id: row.hash for row in self.earlier.rows if row.status == "active"}
+        if given:
+            rows = await self._memory.get(list(given), count_use=False, sensitivities=OWN)
+            if {row.id: row.hash for row in rows} != given:
+                self.earlier = PromptMemory()
+
+    async def _judged(self, text: str) -> Judgement | None:
+        """Return the judgement of a message, made once; None without a judge."""
+        meaning = self._memory.scope.meaning
+        if meaning is not None and text != self._judgement[0]:
+            ends = ends_of(without_blocks(text), _MOST_ASKED)
+            self._judgement = text, (await meaning.judge([ends], sentences=True))[0]
+        return None if meaning is None else self._judgement[1]
+
+    async def _in_window(self, since: datetime | None) -> Mapping[str, datetime]:
+        """Return the rows that the window shows anyway, with their times: exchanges, captures of them and of tools."""
+        session_id = self._memory.scope.session_id
+        if since is None or session_id is None:
+            return {}
+        page = await self._memory.list_observations(
+            session_id=session_id, after=since, limit=_MOST_SHOWN, sensitivities=SENSITIVITIES
+        )
+        return {row.id: row.created_at for row in page.rows if row.type == EXCHANGE or row.source == AUTO}
+
     async def _search(
         self, said: Sequence[str], judged: Judgement | None, in_window: Collection[str], limit: int
     ) -> Recollection:
@@ -237,13 +263,20 @@ class ConversationMemory:
             statements=judged is None or not judged.asks_the_bot,
         )
 
-    async def _judged(self, text: str) -> Judgement | None:
-        """Return the judgement of a message, made once; None without a judge."""
-        meaning = self._memory.scope.meaning
-        if meaning is not None and text != self._judgement[0]:
-            ends = ends_of(without_blocks(text), _MOST_ASKED)
-            self._judgement = text, (await meaning.judge([ends], sentences=True))[0]
-        return None if meaning is None else self._judgement[1]
+    async def _at_the_beginning(self) -> tuple[Sequence[Observation], Sequence[Observation]]:
+        """Return what the first turn of a session always shows: open tasks, and the newest lasting rows."""
+        due = [task.id for task in await self._memory.tasks(surface=STARTUP)][:_TASKS_SHOWN]
+        tasks = await self._memory.get(due, count_use=False) if due else []
+        most = self._settings.index_rows
+        return tasks, (await self._memory.list_observations(types=_LASTING, limit=most)).rows if most else ()
+
+    async def _profile(
+        self, said: Sequence[str], recollection: Recollection, shown: Sequence[str]
+    ) -> list[ProfileLine]:
+        """Return the profile lines for this message, without unpinned ones that the last block shows."""
+        found = [each.id for each in recollection.considered if each.verdict == PROFILE_LINE]
+        lines = await self._memory.profile_for(said[-1] if said else "", [*found, *shown])
+        return [line for line in lines if line.pinned or line.id not in self.earlier.block.profile]
 
     async def _order_levels(self, rows: Sequence[Observation], view: View) -> dict[str, int]:
         """Return the level of `orders_a_model` of each row that is not the user's own; empty without heads."""
@@ -253,14 +286,6 @@ class ConversationMemory:
             return {}
         judged = zip(others, await meaning.judge([judged_text(row) for row in others]), strict=True)
         return {row.id: found.orders_a_model for row, found in judged if found is not None}
-
-    async def _profile(
-        self, said: Sequence[str], recollection: Recollection, shown: Sequence[str]
-    ) -> list[ProfileLine]:
-        """Return the profile lines for this message, without unpinned ones that the last block shows."""
-        found = [each.id for each in recollection.considered if each.verdict == PROFILE_LINE]
-        lines = await self._memory.profile_for(said[-1] if said else "", [*found, *shown])
-        return [line for line in lines if line.pinned or line.id not in self.earlier.block.profile]
 
     async def remember(
         self,
@@ -402,31 +427,6 @@ class ConversationMemory:
         except UnknownObservation:
             return None
         return next((version for version in versions if version.observation.id == observation_id), None)
-
-    async def _drop_outdated(self) -> None:
-        """Drop the last block if one of its rows was changed, forgotten or hidden."""
-        given = {row.id: row.hash for row in self.earlier.rows if row.status == "active"}
-        if given:
-            rows = await self._memory.get(list(given), count_use=False, sensitivities=OWN)
-            if {row.id: row.hash for row in rows} != given:
-                self.earlier = PromptMemory()
-
-    async def _at_the_beginning(self) -> tuple[Sequence[Observation], Sequence[Observation]]:
-        """Return what the first turn of a session always shows: open tasks, and the newest lasting rows."""
-        due = [task.id for task in await self._memory.tasks(surface=STARTUP)][:_TASKS_SHOWN]
-        tasks = await self._memory.get(due, count_use=False) if due else []
-        most = self._settings.index_rows
-        return tasks, (await self._memory.list_observations(types=_LASTING, limit=most)).rows if most else ()
-
-    async def _in_window(self, since: datetime | None) -> Mapping[str, datetime]:
-        """Return the rows that the window shows anyway, with their times: exchanges, captures of them and of tools."""
-        session_id = self._memory.scope.session_id
-        if since is None or session_id is None:
-            return {}
-        page = await self._memory.list_observations(
-            session_id=session_id, after=since, limit=_MOST_SHOWN, sensitivities=SENSITIVITIES
-        )
-        return {row.id: row.created_at for row in page.rows if row.type == EXCHANGE or row.source == AUTO}
 
 
 def _record(
