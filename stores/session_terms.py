@@ -12,12 +12,10 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
-from pathlib import Path
 
 from chatbot.stores.cache import Cache
 from chatbot.stores.errors import StoreError
 from chatbot.stores.files import erase, locked, stamp
-from chatbot.stores.home import Home
 from chatbot.stores.json_lines import damage_of, encode
 from chatbot.stores.text.analysis import VERSION
 
@@ -41,11 +39,6 @@ class SessionTerms:
 
     def __init__(self, cache: Cache | None) -> None:
         self._cache = cache
-
-    @classmethod
-    def of(cls, home: Home | None, root: Path | None = None) -> SessionTerms:
-        """Open the terms for `home`, cached below `root` or in the user's folder; without a home, none are kept."""
-        return cls(None if home is None else Cache(home, root))
 
     def find(self, terms: Sequence[str]) -> TermCounts:
         """Return for each known session the version that was read, and how many entries contain each of the terms."""
