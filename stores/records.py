@@ -22,7 +22,7 @@ from chatbot.stores.errors import InvalidValue, LaterFormat, unknown_choice
 
 Item = TypeVar("Item")
 ROLE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -67,12 +67,12 @@ def check_time(moment: datetime) -> datetime:
 
 def micros(at: datetime) -> int:
     """Return the microseconds since 1970."""
-    return (at - _EPOCH) // _MICROSECOND
+    return (at - EPOCH) // _MICROSECOND
 
 
 def moment(at: int) -> datetime:
     """Return the time of these microseconds."""
-    return _EPOCH + at * _MICROSECOND
+    return EPOCH + at * _MICROSECOND
 
 
 def check_type(value: Item, kind: Any, what: str, hint: str = "") -> Item:

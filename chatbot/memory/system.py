@@ -8,7 +8,7 @@ import time
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
@@ -25,7 +25,7 @@ from chatbot.stores.access import Clearance, Right, least_clearance
 from chatbot.stores.base import ObservationStore, SessionStore
 from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
 from chatbot.stores.loops import to_its_end
-from chatbot.stores.records import KeyValue, SessionRecord, TranscriptEntry, chunks
+from chatbot.stores.records import EPOCH, KeyValue, SessionRecord, TranscriptEntry, chunks
 from chatbot.stores.span import count, observed
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from chatbot.memory.maintenance import MaintenanceReport, Part
 
 logger = logging.getLogger(__name__)
-
-_LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class MemorySystem(SessionOpening):
@@ -157,7 +155,7 @@ class MemorySystem(SessionOpening):
         """
         self._named_stores.update(store_types)
         record = self._new_record(store_types, agent_id, title)
-        used_at = next((each for each in (used_at, created_at) if each <= record.created_at), _LONG_AGO)
+        used_at = next((each for each in (used_at, created_at) if each <= record.created_at), EPOCH)
         return replace(record, created_at=min(created_at, used_at), used_at=used_at, origin=origin)
 
     async def reorder_sessions(self) -> None:

@@ -21,13 +21,12 @@ from chatbot.memory.writing import Draft
 from chatbot.stores.errors import MISFITS
 from chatbot.stores.fields import one_line
 from chatbot.stores.observation import TYPES, content_hash
-from chatbot.stores.records import TranscriptEntry, check_time, read_time
+from chatbot.stores.records import EPOCH, TranscriptEntry, check_time, read_time
 
 CHATGPT, CLAUDE, MARKDOWN = "chatgpt", "claude", "markdown"
 MARKDOWN_SUFFIXES = (".md", ".markdown")
 EDITED = ("title", "subtitle", "narrative", "user_text", "assistant_text", "metadata")
 """Fields of a memory that are updated when its file was edited."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LONGEST_KEY = 700
 
 
@@ -136,10 +135,10 @@ def _conversation(kind: str, value: Mapping[str, Any], number: int) -> Conversat
     messages = {each: _message_of(kind, said) for each, said in found.items()}
     is_tree = kind == CHATGPT or all(isinstance(each, str) for each in (*found, *filter(None, parents.values())))
     if kind == CHATGPT and leaf not in [*messages]:  # a list, as an invalid leaf may not be hashable
-        leaf = max(messages, key=lambda each: _moment_of(messages[each].at, _EPOCH), default="")
+        leaf = max(messages, key=lambda each: _moment_of(messages[each].at, EPOCH), default="")
     branch = (_branch(parents, leaf) if is_tree else []) or [*messages]  # if a link is broken, all are read
     shown = [messages[each] for each in branch]
-    at = created_at = _moment_of(begun, _EPOCH)
+    at = created_at = _moment_of(begun, EPOCH)
     entries: list[TranscriptEntry] = []
     for message in shown:
         text = "\n\n".join(each.strip("\n") for each in message.said if each)
@@ -149,7 +148,7 @@ def _conversation(kind: str, value: Mapping[str, Any], number: int) -> Conversat
     if not entries:
         return Skip(what, "no text")
     left_out = Counter(each for message in shown for each in message.left_out)
-    used_at = max(_moment_of(used, _EPOCH), entries[-1].at)
+    used_at = max(_moment_of(used, EPOCH), entries[-1].at)
     created_at = min(created_at, entries[0].at)
     return Conversation(_key_of(key), str(title or ""), created_at, used_at, tuple(entries), left_out)
 
@@ -333,6 +332,6 @@ def _made_at(fields: Fields, name: str) -> datetime | None:
     """Return the date in the front matter or in the file's name, if there is one."""
     named = _DATE.search(name)
     for text in (_first(fields, "date", "created", "created_at"), named[0] if named else ""):
-        if (moment := _moment_of(text, _EPOCH)) != _EPOCH:
+        if (moment := _moment_of(text, EPOCH)) != EPOCH:
             return moment
     return None
