@@ -137,6 +137,7 @@ async def test_it_works_without_a_cache(memory: MemorySystem, monkeypatch: pytes
     monkeypatch.setenv("XDG_CACHE_HOME", str(nowhere))
     async with MemorySystem(memory.home) as second:
         await _said(second, "a giraffe", title="zoo")
+        _settle(second)
         assert await _found(second, "giraffe") == ["zoo"]
 
 
