@@ -250,8 +250,8 @@ async def add_drafts(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool 
         if number % _AT_ONCE == _AT_ONCE - 1:
             await asyncio.sleep(0)
         try:
-            row, (old, gone), redacted, warning = _make_row(scope, draft)
-            event = Event(kind="add", at=row.updated_at, row=row, supersedes=old, forgets=gone, who=scope.agent_id)
+            row, replaced, redacted, warning = _make_row(scope, draft)
+            event = Event(kind="add", at=row.updated_at, row=row, who=scope.agent_id, **replaced)
             events[number] = (event, redacted, warning)
         except errors.StoreError as error:
             if not keep_going:
@@ -267,8 +267,8 @@ async def add_drafts(scope: Scope, drafts: Sequence[Draft], *, keep_going: bool 
     return kept
 
 
-def _make_row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None, str | None], tuple[str, ...], str]:
-    """Return the row of a draft, the ids that it supersedes and forgets, the kinds of secrets, and a warning."""
+def _make_row(scope: Scope, draft: Draft) -> tuple[Observation, dict[str, Any], tuple[str, ...], str]:
+    """Return the row of a draft, the id that it `supersedes` or `forgets`, the kinds of secrets, and a warning."""
     now, values = scope.clock(), _values_of(check_type(draft, Draft, "a memory"))
     given = {
         name: value
@@ -277,7 +277,7 @@ def _make_row(scope: Scope, draft: Draft) -> tuple[Observation, tuple[str | None
     }
     given, redacted = redact_all(_within_bounds(given))
     _check_expiry(given.get("expires_at"), now)
-    replaced = given.pop("supersedes", None), given.pop("forgets", None)
+    replaced: dict[str, Any] = {name: given.pop(name) for name in ("supersedes", "forgets") if name in given}
     warning = ""
     if given.setdefault("type", DEFAULT_TYPE) not in TYPES:
         warning = (
