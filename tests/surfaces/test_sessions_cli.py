@@ -112,7 +112,9 @@ def test_what_erases_many_needs_a_yes_and_a_word_of_which() -> None:
     assert len(from_json("delete", "--all", "--with-memory", "--yes")["deleted"]) == 2
 
 
-@pytest.mark.parametrize(("action", "option"), [("archive", "--json"), ("delete", "--keep-memory")])
+@pytest.mark.parametrize(
+    ("action", "option"), [("archive", "--json"), ("delete", "--keep-memory"), ("delete", "--with-memory")]
+)
 def test_a_failure_midway_does_not_hide_what_was_done_before(action: str, option: str) -> None:
     gone, stuck = make("one", "two")
     lock = HOME / "sessions" / stuck / ".lock"
@@ -120,7 +122,9 @@ def test_a_failure_midway_does_not_hide_what_was_done_before(action: str, option
     lock.symlink_to("elsewhere")
     done = run(action, gone, stuck, "--yes", "--json", option)
     assert (done.returncode, json.loads(done.stdout)[f"{action}d"]) == (7, [gone])
-    assert json.loads(done.stderr)["error"]["type"] == "UnsafePath"
+    *warned, error = done.stderr.splitlines()
+    assert json.loads(error)["error"]["type"] == "UnsafePath"
+    assert ("repeat the command" in " ".join(warned)) is (option == "--with-memory")
 
 
 def test_the_empty_and_the_old_can_be_deleted() -> None:

@@ -13,15 +13,16 @@ from chatbot import operations
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.output import SESSION_HEAD, confirm, progress, reporting, say, say_json, say_table, session_rows, warn
 from chatbot.cli.verbs import chosen_sessions
-from chatbot.errors import SessionNotFound
+from chatbot.errors import ChatbotError, SessionNotFound
 from chatbot.memory import Erasure, ProjectContent, SessionRecord
 from chatbot.memory.session_catalog import SESSIONS_AT_ONCE
-from chatbot.stores.errors import InvalidValue
+from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.records import chunks
 
 Show = Callable[[], None]
 _ALREADY_DELETED = "{} was already deleted by another process"
+_UNFINISHED = "sessions that were not deleted may have lost their memories: repeat the command to delete them"
 
 
 async def archive(run: VerbRun) -> None:
@@ -96,6 +97,10 @@ async def delete(run: VerbRun) -> None:
                 try:
                     with suppress(SessionNotFound):
                         erased.append(await memory.delete_session(*part, keep_memory=keep_memory))
+                except (ChatbotError, StoreError):
+                    if not keep_memory:  # a session goes last
+                        warn(_UNFINISHED)
+                    raise
                 finally:
                     gone += [each for each in part if not await memory.is_taken(each)]
                 if advance and len(parts) > 1:
