@@ -266,8 +266,9 @@ def _token(parser: argparse.ArgumentParser) -> None:
     limits = ("token limit phone --day-usd 0.50", "token limit shop --user-day-tokens 100000")
     limit = add_action(actions, "limit", "change the daily limits of a token", *limits)
     add_action(actions, "list", "list tokens without their secrets", "token list --json")
+    renew = add_action(actions, "renew", "replace the text of a token that leaked or was lost", "token renew phone")
     revoke = add_action(actions, "revoke", "revoke a token at once", "token revoke phone")
-    for each in (limit, revoke):
+    for each in (limit, renew, revoke):
         each.add_argument("token", metavar="ID|LABEL", help="token id or label")
     for each in (add, limit):
         _quota(each, "--day", "the token")
@@ -457,7 +458,7 @@ COMMANDS = {
     "serve": Command("serve:run", "start the HTTP server", ["serve", "serve -i grace --port 8001"], _serve),
     "token": Command(
         "users:run_token",
-        "add, list, limit and revoke tokens of the HTTP server",
+        "add, list, limit, renew and revoke tokens of the HTTP server",
         ["token add laptop --for ada --clearance full", "token list"],
         _token,
     ),

@@ -52,7 +52,10 @@ async def _add(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
         quota=changed_quota(NO_QUOTA, args.day_usd, args.day_tokens),
         user_quota=changed_quota(NO_QUOTA, args.user_day_usd, args.user_day_tokens),
     )
-    text, token = await asyncio.to_thread(tokens.add, args.label, grant)
+    _show_text(args, *await asyncio.to_thread(tokens.add, args.label, grant))
+
+
+def _show_text(args: argparse.Namespace, text: str, token: Token) -> None:
     if args.json:
         say_json(_without_digest(token) | {"token": text})
     else:
@@ -103,12 +106,16 @@ async def _limit_token(setup: Setup, tokens: Tokens, args: argparse.Namespace) -
             user_quota=changed_quota(token.user_quota, args.user_day_usd, args.user_day_tokens),
         )
 
-    token = await asyncio.to_thread(tokens.limit, args.token, limited)
+    token = await asyncio.to_thread(tokens.update, args.token, limited)
     accounts = Accounts(setup.server_home)
     account = await accounts.account(accounts.of_token(token.id, token.quota), utc_now())
     each = f", each user {_limits(token.user_quota)} a day" if token.user_quota != NO_QUOTA else ""
     value = _without_digest(token) | {"spent_today": account.spent.as_json()}
     say_result(args, value, f"{token.id} {token.label}: {today(account)}{each}")
+
+
+async def _renew(_: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
+    _show_text(args, *await asyncio.to_thread(tokens.renew, args.token))
 
 
 async def _revoke(_: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
@@ -150,6 +157,7 @@ _TOKEN_ACTIONS: dict[str, Callable[[Setup, Tokens, argparse.Namespace], Awaitabl
     "add": _add,
     "list": _list_tokens,
     "limit": _limit_token,
+    "renew": _renew,
     "revoke": _revoke,
 }
 

@@ -197,7 +197,7 @@ class Tokens:
         if not grant.identities and not grant.metrics:
             raise InvalidValue("a token must open at least one identity")
         project = Caller().narrowed(rights=grant.rights, project=grant.project).project
-        text = f"cbt_{secrets.token_urlsafe(32)}"
+        text = _new_text()
         token = Token(
             **_grant_fields(replace(grant, project=project)),
             id=f"tk_{secrets.token_hex(4)}",
@@ -214,19 +214,23 @@ class Tokens:
 
         return text, self._change(added)
 
-    def limit(self, text: str, change: Callable[[Token], Token]) -> Token:
-        """Change the quotas of the token with that id or label, and return it. Durable on return.
+    def update(self, text: str, change: Callable[[Token], Token]) -> Token:
+        """Change the token with that id or label, and return it. Durable on return.
 
         Raises `UnknownToken` if there is none, or several.
         """
 
-        def limited(tokens: list[Token]) -> Token:
+        def updated(tokens: list[Token]) -> Token:
             at = _index_of(tokens, text)
-            new = change(tokens[at])
-            tokens[at] = replace(tokens[at], quota=new.quota, user_quota=new.user_quota)
+            tokens[at] = change(tokens[at])
             return tokens[at]
 
-        return self._change(limited)
+        return self._change(updated)
+
+    def renew(self, text: str) -> tuple[str, Token]:
+        """Give the token with that id or label another text: what its holder wrote stays theirs. Raises as `update`."""
+        new = _new_text()
+        return new, self.update(text, lambda token: replace(token, sha256=_hash(new)))
 
     def revoke(self, text: str) -> Token:
         """Revoke the token with that id or label. Raises `UnknownToken` if there is none, or several."""
@@ -326,6 +330,10 @@ def _index_of(tokens: list[Token], text: str) -> int:
         count = len(found) or "no"
         raise UnknownToken(f"{count} tokens are called {text!r:.80}: see `chatbot token list` for their ids")
     return found[0]
+
+
+def _new_text() -> str:
+    return f"cbt_{secrets.token_urlsafe(32)}"
 
 
 def _hash(text: str) -> str:

@@ -51,7 +51,7 @@ LINES: dict[int, str] = {
         projects rename none house; projects erase none --dry-run; memory profile pin home;
         memory profile forget home; memory profile history home;
         memory profile accept {row}; memory profile reject {row}; keys remove openai; token limit phone --day-usd 1;
-        token revoke phone; users export alice; users erase alice --yes
+        token renew phone; token revoke phone; users export alice; users erase alice --yes
     """,
 }
 """Arguments of each command by the exit code that they lead to, in the project below."""

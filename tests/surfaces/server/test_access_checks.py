@@ -494,6 +494,18 @@ def test_a_stream_ends_when_its_token_is_revoked_not_when_it_cannot_be_checked(
         assert client.get("/v1/models").status_code == 401
 
 
+def test_the_holder_of_a_renewed_token_keeps_what_is_theirs(http: Serve) -> None:
+    served = http(tokens=True)
+    before, token = served.identities.tokens.add("guest", Grant(("ada",), "full"))
+    with served.client(before) as client:
+        session = client.post("/v1/sessions", json={}).json()["id"]
+        after, renewed = served.identities.tokens.renew("guest")
+        assert client.get("/v1/sessions").status_code == 401
+    assert (renewed.id, renewed.caller()) == (token.id, token.caller())
+    with served.client(after) as client:
+        assert client.patch(f"/v1/sessions/{session}", json={"title": "mine"}).is_success
+
+
 def test_once_there_is_a_token_the_owner_needs_one_too_and_revoking_the_last_opens_nothing(http: Serve) -> None:
     served = http()
     with served.client() as client:

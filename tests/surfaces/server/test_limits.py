@@ -223,7 +223,7 @@ def test_a_token_beyond_its_quota_is_told_when_it_is_free_again(served: Served) 
     with official, pytest.raises(openai.APIStatusError, match="exceeds the whole limit") as refused:
         official.chat.completions.create(model="ada", messages=asked)
     assert refused.value.status_code == 402
-    served.identities.tokens.limit("shop", lambda token: replace(token, quota=Quota()))
+    served.identities.tokens.update("shop", lambda token: replace(token, quota=Quota()))
     with served.client(text) as client:
         assert _ask(client).status_code == 200
 

@@ -153,6 +153,8 @@ def test_a_token_is_shown_once_and_kept_as_a_hash_that_others_cannot_read() -> N
     assert "phone" in listed
     assert made["token"] not in listed
     assert "sha256" not in command.ok("token", "list", "--json")
+    renewed = command.from_json("token", "renew", "phone")
+    assert {name for name in made if made[name] != renewed[name]} == {"token"}
     assert made["id"] in command.ok("token", "revoke", "phone")
     assert "No tokens yet" in command.ok("token", "list")
 
