@@ -242,7 +242,7 @@ class ServerSettings(Section, frozen=True):
     rate_per_minute: Count = 600
     connections: AtLeastOne = 1000
     unasked_tools: tuple[str, ...] = ()
-    users: Literal["apart", "shared"] = "apart"
+    users: Literal["apart", "shared", "required"] = "apart"
     memory: Literal["on", "off"] = "off"
 
 

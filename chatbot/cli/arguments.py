@@ -90,6 +90,7 @@ _WITH_VALUE = frozenset(
 """Options before the command whose value is the next word."""
 _RIGHTS = "read,chat,write"
 _CLEARANCES = ("full", "inner", "familiar", "public")
+_USERS = ("apart", "shared", "required")
 _INHERITED = argparse.SUPPRESS
 """Default of an option that is also accepted before the command."""
 
@@ -260,7 +261,7 @@ def _token(parser: argparse.ArgumentParser) -> None:
     option(add, "--rights", "RIGHT,…", f"{_RIGHTS} (default), curate, erase, declassify, all", default=_RIGHTS)
     _namespace(add, "restrict the token to this namespace")
     option(add, "--project", "NAME", "restrict the token to this project; - for no project")
-    add.add_argument("--users", choices=["apart", "shared"], default="apart", help="memory of users, default: apart")
+    add.add_argument("--users", choices=_USERS, default="apart", help="memory of users, default: apart")
     add.add_argument("--memory", choices=["on", "off"], default="off", help="remember without a session, default: off")
     option(add, "--rate", "N", "requests per minute (default: from [server])", type=count, default=0)
     limits = ("token limit phone --day-usd 0.50", "token limit shop --user-day-tokens 100000")

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from chatbot.memory import MemorySystem
     from chatbot.server.earlier_requests import EarlierRequests
 
-Users = Literal["apart", "shared"]
-"""Memory of a caller's users: one for each, or the caller's."""
+Users = Literal["apart", "shared", "required"]
+"""Memory of a caller's users: one for each, or the caller's; if required, a request without a user has none."""
 Remembers = Literal["on", "off"]
 """Setting: remember calls of clients that name no session."""
 REMEMBERS: tuple[Remembers, ...] = get_args(Remembers)
@@ -65,7 +65,7 @@ class Grant(Struct, frozen=True):
     project: str | None = None
     """The project that it is bound to; empty for none, None for all."""
     users: Users = "apart"
-    """Memory of users named in requests: one for each, or the holder's."""
+    """Memory of users named in requests: one for each, or the holder's; or one for each, and each request names one."""
     memory: Remembers = "off"
     """`on` to remember calls through OpenAI's API that name no session."""
     quota: Quota = NO_QUOTA
@@ -126,7 +126,12 @@ class ServerCaller(Grant, frozen=True, kw_only=True):
         return replace(self, project=Caller(project=self.project).narrowed(project=name).project)
 
     def memory_of(self, memory: MemorySystem, rights: frozenset[Right] = EVERY_RIGHT) -> MemorySystem:
-        """Return the memory of an identity as the caller may use it, with at most these rights."""
+        """Return the memory of an identity as the caller may use it, with at most these rights.
+
+        Raises `InvalidValue` if the request has to name a user, and does not.
+        """
+        if self.users == "required" and self.user is None:
+            raise InvalidValue("name the user: X-Chatbot-User, or `user` in OpenAI's routes; this server requires one")
         is_named = self.user is not None or memory.caller.principal != OWNER_PRINCIPAL  # then the user is the writer
         return memory.cleared_for(
             self.clearance,

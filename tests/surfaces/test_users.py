@@ -26,7 +26,7 @@ from chatbot.stores.fields import LONGEST_LINE
 from tests.command import fails, ok, project
 from tests.effort import NIGHTLY
 from tests.patience import PATIENCE_S
-from tests.servers.http_server import Serve, http
+from tests.servers.http_server import Serve, http, wait_until
 from tests.servers.memory_server import listening
 from tests.surfaces.test_mcp import call
 
@@ -226,6 +226,24 @@ def test_a_request_names_one_user_or_is_refused(http: Serve) -> None:
             answer = client.post("/v1/chat/completions", json=asked | body, headers=headers)
             assert (answer.status_code, answer.json()["error"]["type"]) == (400, "invalid_request_error"), answer.text
         assert client.get("/v1/sessions").json()["data"] == []
+
+
+def test_a_token_may_require_a_user_so_that_no_memory_is_that_of_all(http: Serve) -> None:
+    served = http(tokens=True)
+    with served.client(served.token("ada", users="required", memory="on")) as client:
+        body = {"model": "ada", "messages": [{"role": "user", "content": said(0)}]}
+        refused = client.post("/v1/chat/completions", json=body)
+        assert (refused.status_code, "name the user" in refused.text) == (400, True)
+        for place in (*PLACES, "/v1/users", "/v1/backup"):
+            answer = client.get(f"{place}?user=alice" if "export" in place else place)
+            assert answer.is_success is ("export" in place), place
+        assert client.get("/v1/models").is_success
+        assert client.post("/v1/chat/completions", json=body | {"user": "alice"}).is_success
+        assert said(0) in _memories(client, **{"X-Chatbot-User": "alice"})
+        bob = {"X-Chatbot-User": "bob"}  # who uses the page, behind a proxy that sets both headers
+        assert client.post("/i/ada/say", data={"text": said(1)}, headers=bob).status_code == 303
+        wait_until(lambda: said(1) in client.get("/i/ada/memory", headers=bob).text)
+        assert said(0) not in client.get("/i/ada/memory", headers=bob).text
 
 
 def _say(client: httpx.Client, text: str, **named: str) -> httpx.Response:
