@@ -345,13 +345,13 @@ def _check_each_state(states: Iterable[RowState], view: View, known: PriorState)
 
 
 def _twin(row: Observation, view: View, known: PriorState) -> Observation | None:
-    """Return the twin, unless it is of another principal or project, or a profile line that a tool repeats.
+    """Return another row with the same content, which a repetition of it may change.
 
-    Repeating a row must not change it for others.
+    None if it is of another principal or project, or a profile line that a tool repeats.
     """
     is_anywhere = row.type == "task" and not row.project  # a task that is added again keeps its project
     twin = known.twin(row, view if is_anywhere else structs.replace(view, project=row.project))
-    if twin is None or twin.principal != row.principal:
+    if twin is None or twin.id == row.id or twin.principal != row.principal:
         return None
     return twin if not observation.is_line(twin) or access.may(view, "chat", twin) else None
 

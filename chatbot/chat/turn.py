@@ -357,11 +357,11 @@ class Turn:
 
     async def _take_reply(self, reply: Reply, *, may_run_tools: bool) -> list[ToolCall]:
         """Write a reply that calls tools; the last one is written with the rest of `_keep`."""
-        self.receipt.reply = reply.text
+        self.receipt.reply = text = reply.text if reply.text.strip() else ""
         reason = reply.finished.reason if reply.finished else "stop"
         self.receipt.finish = "stop" if reason == "tool_calls" else reason
         tool_calls = [self._tools.unwrapped(call) for call in reply.tool_calls()]
-        lines = [(dialogue.ASSISTANT, reply.text)] if reply.text else []
+        lines = [(dialogue.ASSISTANT, text)] if text else []
         clients = self._client.own_calls(tool_calls)
         if tool_calls and (clients or may_run_tools):
             lines.append(dialogue.tool_call_line(tool_calls))

@@ -132,6 +132,7 @@ async def test_a_broken_stream_keeps_what_arrived_but_not_as_a_reply(session: Se
     ("said", "reason", "notice"),
     [
         ([], "stop", "an empty reply"),
+        ([TextDelta(" \n")], "stop", "an empty reply"),
         ([TextDelta("<think>Hm")], "length", "only thoughts and no reply: raise max_output_tokens in [model]"),
     ],
 )

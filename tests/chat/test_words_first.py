@@ -245,6 +245,14 @@ async def test_what_was_said_and_answered_before_is_one_row(runtime_of: Callable
         assert await memory.every(statuses=STATUSES) == []
 
 
+async def test_a_blank_reply_makes_no_row_a_repetition_of_itself(runtime_of: Callable[..., Runtime]) -> None:
+    async with runtime_of(" \n") as runtime:
+        receipt = await (await begun(runtime))[1].turn(SAID)
+        assert await exchanges(runtime) == [(SAID, "")]
+        await runtime.memory.memory("chat").update(str(receipt.remembered), assistant_text=" ")
+        assert [said for said, _ in await exchanges(runtime)] == [SAID]
+
+
 async def test_words_that_are_forgotten_while_answered_stay_forgotten(runtime_of: Callable[..., Runtime]) -> None:
     async def forgetting() -> AsyncIterator[Delta]:
         memory = runtime.memory.memory("chat")
