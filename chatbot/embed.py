@@ -201,7 +201,7 @@ class AgentMemory(Memory, AsyncResource):
         recalled = check_type(MemoryContext() if context is None else context, MemoryContext, "context").recalled
         results = [_result(each, number) for number, each in enumerate(check_type(tools, Iterable, "tools"))]
         if session is not None and session.supports(TranscriptStore):
-            await session.transcript_extend(_entries(at, user, assistant, results))
+            await session.transcript_extend(_entries(at, user, max(self.scope.clock(), at), assistant, results))
         await memory.note_use(recalled.block.injected)
         measure = self._measure
         kept = None if measure is None else await turn.remember(at, user, assistant, recalled, memorability=measure)
@@ -212,15 +212,20 @@ class AgentMemory(Memory, AsyncResource):
             return RecordResult(None, captured, reason=why_unkept(measure))
         return RecordResult(kept.id, captured, kept.redacted)
 
-    async def append(self, session: SessionHandle, entries: Iterable[TranscriptEntry]) -> list[str]:
+    async def append(self, session: SessionHandle, entries: Iterable[TranscriptEntry | Mapping[str, Any]]) -> list[str]:
         """Append messages of a conversation that is held elsewhere, and record each exchange that they complete.
 
-        Returns the ids of the exchanges that were worth keeping. Durable on return. If a later call continues a reply,
-        the longer exchange replaces the one kept so far. Raises `InvalidValue` for a time in the future.
+        A dict with role and content, as OpenAI's clients write it, is of now. Returns the ids of the exchanges that
+        were worth keeping. Durable on return. If a later call continues a reply, the longer exchange replaces the one
+        kept so far. Raises `InvalidValue` for an unknown role, or a time in the future.
         """
-        new = list(check_type(entries, Iterable, "messages"))
-        for number, entry in enumerate(new):
-            self._check_past(check_type(entry, TranscriptEntry, f"messages[{number}]").at, f"messages[{number}].at")
+        new: list[TranscriptEntry] = []
+        for number, message in enumerate(check_type(entries, Iterable, "messages")):
+            check_type(message, TranscriptEntry | Mapping, f"messages[{number}]")
+            if not isinstance(message, TranscriptEntry):
+                asked_in([message])  # raises for a message without a known role
+            new.append(message if isinstance(message, TranscriptEntry) else entry_of(message, self.scope.clock()))
+            self._check_past(new[-1].at, f"messages[{number}].at")
         async with self._own_session(session).hold_turn():
             turn, measure = self._turn(session), self._measure
             before, reach = await session.transcript_read_last(_LOOKED_BACK), _LOOKED_BACK
@@ -255,9 +260,7 @@ class AgentMemory(Memory, AsyncResource):
     def for_user(self, user: str, *, clearance: Clearance = "full") -> AgentMemory:
         """Return the same memory for a user, closed with this one. Raises `AccessDenied` on a user's memory."""
         if (mine := user_of(self.caller.namespace)) is not None:
-            raise AccessDenied(
-                f"this is the memory of the user {mine!r:.80}: call for_user on memory opened without a user"
-            )
+            raise AccessDenied(f"this is the memory of {mine!r:.80}: call for_user on memory opened without a user")
         return AgentMemory(self.system.cleared_for(clearance, namespace=user_namespace(user)), self._setup, owns=False)
 
     def for_project(self, project: str) -> AgentMemory:
@@ -394,12 +397,11 @@ def _as_written(arguments: str | Mapping[str, Any]) -> str:
     return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
 
 
-def _entries(at: datetime, user: str, assistant: str, results: Sequence[ToolResult]) -> list[TranscriptEntry]:
+def _entries(at: datetime, user: str, now: datetime, reply: str, results: list[ToolResult]) -> list[TranscriptEntry]:
     calls = [tool_call_line([each.call for each in results])] if results else []
     answers = [tool_result_line(each.call.id, each.content) for each in results]
-    replied = max(utc_now(), at)
     first = TranscriptEntry(USER, user, at)
-    return [first, *(TranscriptEntry(role, text, replied) for role, text in (*calls, *answers, (ASSISTANT, assistant)))]
+    return [first, *(TranscriptEntry(role, text, now) for role, text in (*calls, *answers, (ASSISTANT, reply)))]
 
 
 def checked(memory: AgentMemory) -> AgentMemory:
@@ -428,12 +430,12 @@ def is_block(text: str) -> bool:
     return text.startswith(INTRODUCTION)
 
 
-def entry_of(item: Mapping[str, Any]) -> TranscriptEntry:
+def entry_of(item: Mapping[str, Any], at: datetime | None = None) -> TranscriptEntry:
     """Return the transcript entry of a framework's message: plain if it has only a role and a text, else JSON."""
     role, content = item.get("role"), item.get("content")
     if item.keys() == {"role", "content"} and role in (USER, ASSISTANT) and isinstance(content, str) and content:
-        return TranscriptEntry(role, content, utc_now())
-    return TranscriptEntry(ITEM, json.dumps(item, ensure_ascii=False, default=str), utc_now())
+        return TranscriptEntry(role, content, at or utc_now())
+    return TranscriptEntry(ITEM, json.dumps(item, ensure_ascii=False, default=str), at or utc_now())
 
 
 def item_of(entry: TranscriptEntry) -> dict[str, Any]:

@@ -67,16 +67,15 @@ class Options(Struct, frozen=True):
 
     def as_table(self) -> Table:
         """Return the options that are settings, in the form of the configuration file."""
-        table: Table = {}
-        if self.identity is not None:
-            table["identity"] = self.identity
-        if self.model is not None:
-            table["model"] = {"name": self.model}
-        if self.budget_usd is not None:
-            table["budget"] = {"session_usd": self.budget_usd}
-        if server := {name: value for name in ("host", "port") if (value := getattr(self, name)) is not None}:
-            table["server"] = server
-        return table
+        sections: dict[str, Table] = {
+            "model": {"name": self.model},
+            "budget": {"session_usd": self.budget_usd},
+            "server": {"host": self.host, "port": self.port},
+        }
+        given = {
+            name: {key: each for key, each in table.items() if each is not None} for name, table in sections.items()
+        }
+        return given if self.identity is None else {"identity": self.identity, **given}
 
 
 class Setup(Struct, frozen=True):

@@ -15,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 from chatbot.config import Config
-from chatbot.embed import AgentMemory, MemoryContext, Portal, ToolUse, entry_of, open_memory
+from chatbot.embed import AgentMemory, MemoryContext, Portal, ToolUse, open_memory
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.models import ScriptedModel
@@ -233,7 +233,7 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
                     memory.for_project(value or falsy[1])
                 with pytest.raises(InvalidValue, match="a user's name"):
                     memory.for_user(value)
-        with pytest.raises(AccessDenied, match="the user 'ada': call for_user on memory opened without"):
+        with pytest.raises(AccessDenied, match="the memory of 'ada': call for_user on memory opened without"):
             memory.for_user("ada").for_user("bob")
         with pytest.raises(AccessDenied, match="is of another user: open it with this user's memory"):
             await memory.for_user("ada").record(user="I ski.", assistant="Ok", session=await memory.session())
@@ -252,7 +252,8 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
             (memory.record(user="I ski.", assistant="Ok", context=empty), "context is '': it must be MemoryContext"),
             (memory.record(user="I ski.", assistant="Ok", at=empty), "the time is '': it must be datetime"),
             (memory.record(user="I ski.", assistant="Ok", tools=nothing), "tools is None: it must be Iterable"),
-            (memory.append(await memory.session(key), [one]), r"messages\[0\] is {.*it must be TranscriptEntry"),
+            (memory.append(await memory.session(key), key), r"messages\[0\] is 't': it must be TranscriptEntry or"),
+            (memory.append(await memory.session(key), [one, one | {"role": "human"}]), "is 'user', not 'human'"),
             (memory.record(user="I ski.", assistant="Ok", tools=[key]), r"tools\[0\] is 'thread-7'"),
             (memory.forget(one), "'Where does Anna live\\?'} is not an id"),
             (memory.history(one), "is not an id"),
@@ -277,11 +278,11 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
 
 async def test_messages_that_are_appended_at_once_are_remembered_once(memory: AgentMemory) -> None:
     session = await memory.session("thread-7")
-    await memory.append(session, [entry_of({"role": "user", "content": "My cat is called Tom."})])
-    replies = [entry_of({"role": "assistant", "content": f"I see {number}."}) for number in range(8)]
+    await memory.append(session, [{"role": "user", "content": "My cat is called Tom."}])
+    replies = [{"role": "assistant", "content": f"I see {number}."} for number in range(8)]
     await asyncio.gather(*(memory.append(session, [reply]) for reply in replies))
     [exchange] = await memory.every(types=["exchange"])
-    assert all(reply.content in exchange.assistant_text for reply in replies)
+    assert all(reply["content"] in exchange.assistant_text for reply in replies)
 
 
 async def test_an_embedder_and_a_clock_of_ones_own_are_used_and_nothing_in_memory_is_billed_on_the_disk(
@@ -292,8 +293,11 @@ async def test_an_embedder_and_a_clock_of_ones_own_are_used_and_nothing_in_memor
     async with open_memory(None, embedder=LetterEmbedder(), clock=lambda: now) as memory:
         kept = await memory.remember("The cat sat", expires_at=now + timedelta(days=1))
         assert [hit.observation.id for hit in await memory.search("attaches")] == [kept.id]
+        await memory.record(user="It purrs", assistant="Good", session=(session := await memory.session()))
+        await memory.append(session, [{"role": "user", "content": "It sleeps"}])
+        assert {entry.at for entry in await session.transcript_read_all()} == {now}
         now += timedelta(days=2)
-        assert not await memory.search("attaches")
+        assert kept.id not in [hit.observation.id for hit in await memory.search("attaches")]
     assert list(tmp_path.iterdir()) == []
     embedder = LetterEmbedder()
     async with Runtime(Options(ephemeral=True), model=ScriptedModel(), embedder=embedder) as runtime:

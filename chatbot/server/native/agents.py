@@ -49,8 +49,7 @@ class AppendedMessage(RequestBody):
 
     def entry(self) -> TranscriptEntry:
         """Return the message as an entry of a transcript."""
-        entry = entry_of({"role": self.role, "content": self.content})
-        return entry if self.at is None else TranscriptEntry(entry.role, entry.content, self.at)
+        return entry_of({"role": self.role, "content": self.content}, self.at)
 
 
 class AppendedMessages(RequestBody):
