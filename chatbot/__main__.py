@@ -1,6 +1,5 @@
 """The program: `chatbot`, or `python -m chatbot`. Ctrl-C ends it also while it loads."""
 
-import gc
 import sys
 
 _INTERRUPTED = 130
@@ -15,8 +14,6 @@ def run() -> int:
         code = main(sys.argv[1:])
     except KeyboardInterrupt:  # before there is a loop
         code = _INTERRUPTED
-    finally:
-        gc.freeze()  # the exit collects nothing
     if code == _INTERRUPTED and sys.stderr is not None and sys.stderr.isatty():
         print(file=sys.stderr)  # noqa: T201 - the next prompt of the shell begins a line
     return code

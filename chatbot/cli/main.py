@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import atexit
 import gc
 import os
 import sys
@@ -17,6 +18,7 @@ from chatbot.cli.grammar import PATHS, Parser, every_action
 def prepare_process() -> None:
     """Prepare to run as a process: without garbage collection while loading, which would take a fifth of the start."""
     gc.disable()
+    atexit.register(gc.freeze)  # the exit collects nothing
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed: the next file would get its descriptor, and what C libraries print
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - until the end
