@@ -88,7 +88,7 @@ class Turn:
             bills=self._transcript.bills if self._session and self._session.saves_trips else None,
         )
         self.receipt = Receipt(
-            turn=client.turn or str(new_id()),
+            turn=client.turn or new_id(),
             session=self._session.id if self._session else None,
             agent=chat.rules.agent,
             model=self._model.name,

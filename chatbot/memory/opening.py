@@ -317,7 +317,7 @@ class SessionOpening(AsyncResource, Observable):
     ) -> SessionRecord:
         now = self._clock()
         record = SessionRecord(
-            id=str(new_id()),
+            id=new_id(),
             agent_id=agent_id,
             store_types=store_types,
             created_at=now,

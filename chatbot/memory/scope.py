@@ -23,7 +23,6 @@ from inspect import iscoroutinefunction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from urllib.parse import quote, unquote_to_bytes
-from uuid import UUID
 
 from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
@@ -62,11 +61,11 @@ else:
     StandingSettings = Tombstones = Billing = Meaning = Any  # `help` evaluates the annotations of a struct
 
 
-def new_id() -> UUID:
+def new_id() -> str:
     """Return a UUIDv7: unique, and ordered by time."""
     import uuid6  # late: the first prompt needs no id
 
-    return uuid6.uuid7()
+    return str(uuid6.uuid7())
 
 
 utc_now: Callable[[], datetime] = partial(datetime.now, UTC)
@@ -272,10 +271,9 @@ class SystemOptions(Struct, frozen=True, kw_only=True):
 
 
 class Environment(Struct, frozen=True):
-    """Clock, ids, options and encoders that all callers of one memory share."""
+    """Clock, options and encoders that all callers of one memory share."""
 
     clock: Callable[[], datetime] = utc_now
-    new_id: Callable[[], UUID] = new_id
     options: SystemOptions = SystemOptions()
     meaning_of: Callable[[ObservationStore], Meaning | None] = lambda _: None
     """Search of a store's rows by meaning, or None."""

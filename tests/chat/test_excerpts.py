@@ -49,7 +49,7 @@ def test_a_digest_is_told_by_what_was_said_without_its_title_and_the_replies() -
         row_with(("user_text", "assistant_text"), (each, f"Noted {each[-20:]}"), number, type="exchange")
         for number, each in enumerate(said)
     ]
-    row = digest(rows, new_id=str(new_id()), what="memories alike", now=rows[0].created_at)
+    row = digest(rows, new_id=new_id(), what="memories alike", now=rows[0].created_at)
     [line] = [each for each in block_of(row).text.split("\n") if each.startswith("- ")]
     assert all(line.count(each) == 1 for each in said)
     assert "alike" not in line

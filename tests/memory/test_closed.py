@@ -51,7 +51,7 @@ def _value(name: str) -> Any:
         "store_types": ["basic_session"],
         "at": NOW,
         "moment": NOW,
-        "record": SessionRecord(str(new_id()), "chat", (), NOW, NOW),
+        "record": SessionRecord(new_id(), "chat", (), NOW, NOW),
         "entries": [TranscriptEntry("user", "said", NOW)],
         "receipt": {},
         "n": 1,

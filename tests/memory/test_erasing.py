@@ -116,7 +116,7 @@ async def test_sessions_deleted_together_rewrite_each_file_once_and_memory_can_b
     fork = await memory.fork_session(sessions[0])
     renamed.clear()
     assert (await memory.preview_delete(*sessions)).forks == (fork.id,)
-    gone = await memory.delete_session(*sessions[:2], str(new_id()), sessions[2], fork.id)
+    gone = await memory.delete_session(*sessions[:2], new_id(), sessions[2], fork.id)
     assert (gone.sessions, gone.forks, await left(memory)) == ((*sessions, fork.id), (), (0, 0))
     assert [renamed.count(name) for name in ("observations.jsonl", "sessions.json")] == [1, 1]
     assert files_with(tmp_path, CANARY) == []
@@ -358,7 +358,7 @@ async def every_kind(session: SessionHandle, clock: Clock) -> None:
     await session.memory.supersede(await row(20), await row(21))
     scope = session.memory.scope
     [merged] = await scope.store.get(scope.write_view(SENSITIVITIES), [await row(23)])
-    summary = replace(merged, id=str(new_id()), title=f"{CANARY} number 22", derived_from=(merged.id,))
+    summary = replace(merged, id=new_id(), title=f"{CANARY} number 22", derived_from=(merged.id,))
     compressing = Event(kind="add", at=clock(), row=summary, compresses=(merged.id,), who=CANARY, why=CANARY)
     [outcome] = await scope.store.commit(scope.write_view(SENSITIVITIES), [compressing])
     assert outcome.kind == "added"

@@ -106,7 +106,7 @@ async def test_what_was_changed_is_told_although_another_change_was_refused() ->
         with pytest.raises(UnknownObservation):
             await memories.remember_all([Draft(title="a"), Draft(title="b", supersedes="missing")])
         [row] = await memories.every()
-        at, both = memories.scope.clock(), (row.id, str(new_id()))
+        at, both = memories.scope.clock(), (row.id, new_id())
         confirm, lost = [Event(kind="confirm", at=at, ids=(each,)) for each in both]
         with pytest.raises(UnknownObservation):
             await memories.scope.commit(lost, confirm)

@@ -247,7 +247,7 @@ async def reply_to(
     if not request.new and (request.session is not None or request.previous is not None):
         raise invalid("the last message must be the user's, or a tool's answer, in a session", "messages", UNSUPPORTED)
     place = await places.find_place(request, access)
-    turn, created = str(new_id()), int(time.time())
+    turn, created = new_id(), int(time.time())
     if (session := place.session) is None:
         return PendingReply(access, turn, created, None, await _reply_without_session(access, request, place))
     writing.may_be_erased = True
