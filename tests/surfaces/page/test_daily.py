@@ -43,6 +43,8 @@ def test_the_first_visit_says_what_is_kept_where_and_offers_three_things_to_try(
     expect(page.locator(".promise dt")).to_have_text(["Remembered", "Not remembered", "Where"])
     expect(page.locator(".promise code")).to_contain_text(str(Path("identities", "ada", "memory")))
     expect(page.locator(".tries button")).to_have_count(3)
+    expect(page.get_by_role("heading", level=1)).to_be_in_viewport(ratio=1)
+    expect(page.locator("#composer")).to_be_in_viewport(ratio=1)
     page.locator(".tries button").first.click()
     expect(answers(page)).to_contain_text("You said: My name is")
     expect(page.locator(".noted summary")).to_contain_text("Remembered this")

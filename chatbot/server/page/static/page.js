@@ -29,7 +29,7 @@
     const here = location.hash ? at(location.hash.slice(1)) : null;
     if (here?.matches("details")) { here.open = true; here.querySelector("input, textarea")?.focus(); }
     if (here) here.scrollIntoView();
-    else if (document.querySelector(".page.chat") && !at("edit")) toEnd();
+    else if (at("log")?.dataset.session && !at("edit")) toEnd();
     else return false;
     return true;
   }
@@ -451,11 +451,15 @@
     if (!arrive()) window.scrollTo(0, 0);
     if (typed) { at("text").value = typed; typed = ""; keepDraft(); }
     if (ASKS.test(path) && !at("live")) sayEnding();
-    if (document.activeElement === document.body) {
-      (document.querySelector(isSearching ? "#q" : "#edited, .chat #text") ?? at("main"))?.focus({ preventScroll: true });
-    }
+    focusStart();
     isSearching = false;
   });
+  // On a touch screen the focus would open the keyboard, which covers half of a conversation.
+  function focusStart() {
+    if (document.activeElement !== document.body) return;
+    const start = isSearching ? "#q" : hasKeys() ? "#edited, .chat #text" : "#edited";
+    (document.querySelector(start) ?? at("main"))?.focus({ preventScroll: true });
+  }
 
   document.addEventListener("htmx:sseOpen", (event) => {
     announce("");
@@ -519,5 +523,6 @@
 
   window.addEventListener("pagehide", () => outbox.forEach(addToDraft));
   arrive();
+  if (at("text") && hasKeys()) focusStart();
   setTimeout(keepAsking, pause);
 })();
