@@ -99,7 +99,7 @@ class RowFilter(Struct, frozen=True, kw_only=True):
     visibilities: Annotated[Sequence[Visibility], _several(*VISIBILITIES)] = ()
     quiet_since: _Time = None
     """Nothing has happened to the row since then: see `Observation.quiet_since`."""
-    fading: Decay | None = None
+    fading: Annotated[Decay | None, _one(Decay)] = None
     """Rows that consolidation would change: see `chatbot.stores.observation`."""
     min_importance: Annotated[float, _one(int | float, is_optional=False)] = 0
     statuses: Annotated[Sequence[Status], _several(*STATUSES)] = ("active",)

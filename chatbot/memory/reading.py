@@ -159,7 +159,7 @@ class MemoryReads(ScopedOperations):
 
         scope = self.scope
         view, texts = scope.view(asked.sensitivities), list_of(asked.texts, "the question")
-        limit, offset = query.check_limit(asked.limit) or DEFAULT_LIMIT, query.check_limit(asked.offset)
+        limit, offset = query.check_limit(asked.limit) or DEFAULT_LIMIT, query.check_limit(asked.offset, "offset")
         filtered, past = await recall.as_of(scope, view, await self._filter(asked), asked)
         lists = [[text] for text in texts]
         vectors = await meaning.vectors_of(scope.meaning, lists) if scope.meaning else [[] for _ in texts]

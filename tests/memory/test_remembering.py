@@ -373,7 +373,7 @@ async def test_every_filter_finds_what_it_names(memories: Memory) -> None:
     assert [row.id for row in await memories.timeline(other.id, files="a.py")] == [kept.id, other.id]
     for wrong in (
         {"tag": "x"}, {"after": datetime(2026, 1, 1)}, {"after": "2026"}, {"project": ["P"]}, {"metadata": 5},  # noqa: DTZ001
-        {"tags": 5}, {"tags": [5]}, {"min_importance": "x"}, {"agent_id": 5}, {"people": 5},
+        {"tags": 5}, {"tags": [5]}, {"min_importance": "x"}, {"agent_id": 5}, {"people": 5}, {"fading": 5},
     ):  # fmt: skip
         refused: dict[str, Any] = wrong
         with pytest.raises(InvalidValue, match=r"'tag': did you mean|has no time zone|must be"):
@@ -390,8 +390,8 @@ async def test_a_search_ends_with_the_budget_yet_never_without_a_hit(memories: M
         assert len(await memories.search("tea", max_tokens=budget)) == hits
     assert len(await memories.search("tea", limit=2)) == 2
     assert len(await memories.search("tea", limit=2**70)) == 5
-    for wrong in ({"limit": -1}, {"max_tokens": -1}, {"max_tokens": "9"}):
-        with pytest.raises(InvalidValue):
+    for wrong in ({"limit": -1}, {"max_tokens": -1}, {"max_tokens": "9"}, {"offset": -1}):
+        with pytest.raises(InvalidValue, match=f"{next(iter(wrong))} is"):
             await memories.search("tea", **wrong)
 
 
