@@ -323,10 +323,6 @@ class TurnOrder:
         self._work = work
         self._longest_wait_s = longest_wait_s
 
-    def locked(self) -> bool:
-        """Return whether this process holds the order or waits for it."""
-        return self.in_process.locked()
-
     async def __aenter__(self) -> None:
         await self.take()
 

@@ -156,12 +156,12 @@ async def test_a_waiter_that_is_cancelled_leaves_the_turn_to_others(tmp_path: Pa
         same = await other.load_session(session.id, "chat")
         async with session.turn_order:
             waiting = asyncio.ensure_future(same.turn_order.__aenter__())
-            while not same.turn_order.locked():  # noqa: ASYNC110 - a lock tells nobody
+            while not same.turn_order.in_process.locked():  # noqa: ASYNC110 - a lock tells nobody
                 await asyncio.sleep(0)
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
-        assert not same.turn_order.locked()
+        assert not same.turn_order.in_process.locked()
         async with same.turn_order, asyncio.timeout(PATIENCE_S):
             await same.transcript_append("user", "mine")
 
