@@ -21,7 +21,7 @@ from msgspec.structs import asdict, replace
 from chatbot.config import MaintenanceSettings, RetentionSettings
 from chatbot.memory.memorability import content
 from chatbot.memory.merging import Key, digest, digest_groups, groups, may_be_merged, merge_key
-from chatbot.memory.scope import Scope, new_id
+from chatbot.memory.scope import Scope
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.observation import PROTECTED_TYPES, TYPES, Decay, Observation, RowState, Status, Type, cap_weight
@@ -333,7 +333,7 @@ class Run:
         await self._do(self._digest_change(kind, part, what, why) for part in parts)
 
     def _digest_change(self, kind: Kind, rows: Sequence[Observation], what: str, why: str) -> PlannedChange:
-        row = digest(rows, new_id=new_id(), what=what, now=self._view.now)
+        row = digest(rows, new_id=self._scope.environment.new_id(), what=what, now=self._view.now)
         event = Event(kind="add", at=self._view.now, row=row, compresses=row.derived_from, who=MAINTENANCE, why=why)
         return RowChange(kind, row.derived_from, why, by=None if self._dry_run else row.id), event
 

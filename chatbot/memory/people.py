@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from chatbot.memory.inputs import takes
-from chatbot.memory.scope import PUBLIC, Scope, ScopedOperations, Sensitivities, new_id, project_named
+from chatbot.memory.scope import PUBLIC, Scope, ScopedOperations, Sensitivities, project_named
 from chatbot.memory.writing import DEFAULT_TYPE, PENDING, STARTUP, TASK, MemoryWrites
 from chatbot.messages import Priority, TaskScope, TaskStatus
 from chatbot.stores.access import SENSITIVITIES, Sensitivity, Visibility, default_visibility, fold
@@ -63,7 +63,7 @@ class Facts(ScopedOperations):
         scope = self.scope
         said, _ = redact_all((subject, predicate, object))
         fact = Triple(
-            id=new_id(),
+            id=scope.environment.new_id(),
             subject=said[0],
             predicate=said[1],
             object=said[2],

@@ -271,9 +271,10 @@ class SystemOptions(Struct, frozen=True, kw_only=True):
 
 
 class Environment(Struct, frozen=True):
-    """Clock, options and encoders that all callers of one memory share."""
+    """Clock, ids, options and encoders that all callers of one memory share."""
 
     clock: Callable[[], datetime] = utc_now
+    new_id: Callable[[], str] = new_id
     options: SystemOptions = SystemOptions()
     meaning_of: Callable[[ObservationStore], Meaning | None] = lambda _: None
     """Search of a store's rows by meaning, or None."""

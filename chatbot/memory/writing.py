@@ -15,7 +15,7 @@ from msgspec import Struct, structs
 from chatbot.embedding import SURE
 from chatbot.memory.inputs import list_of, sets, takes
 from chatbot.memory.profile_lines import forget_derived
-from chatbot.memory.scope import Scope, ScopedOperations, new_id, project_named, raise_first
+from chatbot.memory.scope import Scope, ScopedOperations, project_named, raise_first
 from chatbot.stores import errors
 from chatbot.stores.access import SENSITIVITIES, Clearance, Sensitivity, Visibility, default_visibility, is_as_strict
 from chatbot.stores.fields import LONGEST_TEXT, Line, check_depth, check_key
@@ -288,7 +288,7 @@ def _make_row(scope: Scope, draft: Draft) -> tuple[Observation, dict[str, Any], 
         listed = f"unknown concepts, kept as they are: {', '.join(unknown)}; known ones: {', '.join(CONCEPTS)}"
         warning = "; ".join(filter(None, [warning, listed]))
     row = Observation(
-        id=new_id(),
+        id=scope.environment.new_id(),
         agent_id=scope.agent_id,
         session_id=scope.session_id,
         namespace=scope.caller.namespace,

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -114,7 +113,7 @@ class World:
             Scope(
                 store,
                 Caller(clearance=clearance, project=project),
-                Environment(lambda: NOW, lambda: UUID(id_of(next(ids)))),
+                Environment(lambda: NOW, lambda: id_of(next(ids))),
                 agent_id="chat",
             )
         )
