@@ -259,23 +259,15 @@ class Provider:
             litellm.get_llm_provider(given["model"], api_base=given.get("api_base"), api_key=given.get("api_key"))
         except Exception as error:  # LiteLLM's own, which cannot be named without importing it
             raise unknown_provider(self.model, self.configured) from error
-        self._check_key(litellm)
+        needed = litellm.validate_environment(self.litellm_name)["missing_keys"] if self.lacks_key() else ()
+        # An address has a default where none is required.
+        if missing := [name for name in needed if not name.endswith("_API_BASE")]:
+            raise KeyRefused(f"{self.model} needs a key: {self.advice_on_missing(missing)}")
 
     def check_before_call(self) -> None:
         """Raise `KeyRefused` if the call is sure to fail without a key. Loads and sends nothing."""
         if self.kind in WITH_KEY and not self._may_log_in and self.lacks_key():
             raise KeyRefused(f"{self.model} needs a key: {self.advice_on_missing(variables_of(self.kind))}")
-
-    def _check_key(self, litellm: Any) -> None:
-        if not self.lacks_key():
-            return
-        missing = [
-            name
-            for name in litellm.validate_environment(self.litellm_name)["missing_keys"]
-            if not name.endswith("_API_BASE")  # which has a default where no address is required
-        ]
-        if missing:
-            raise KeyRefused(f"{self.model} needs a key: {self.advice_on_missing(missing)}")
 
     @property
     def _may_log_in(self) -> bool:

