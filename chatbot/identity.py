@@ -114,15 +114,12 @@ def load_identity(
     return parse_identity(name, folder, read_toml(folder / FILE_NAME), providers)
 
 
-def trust_identity(root: Path, name: str) -> tuple[Path, Table]:
-    """Trust the current settings of an identity; return the file and the settings.
-
-    Raises `IdentityError` without a file, or `ConfigError`.
-    """
+def settings_of_identity(root: Path, name: str) -> tuple[Path, Table]:
+    """Return the file of an identity, and its settings. Raises `IdentityError` without a file, or `ConfigError`."""
     file = _folder(root, name) / FILE_NAME
     if not is_there(file):
         raise _unknown_identity(root, name)
-    return file, allowed.trust(file, _settings(read_toml(file)))
+    return file, _settings(read_toml(file))
 
 
 def _unknown_identity(root: Path, name: str, file: Path | None = None) -> IdentityError:

@@ -404,6 +404,17 @@ def test_there_may_be_nothing_to_trust() -> None:
     assert "it sets nothing that requires it" in ok("config", "trust")
 
 
+def test_a_file_with_a_mistake_is_not_trusted(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = '[agents.chat]\ntools = ["evil:act"]\n[terminal]\nshow_usages = true\n'
+    project(wrong, "ada", identity=wrong)
+    for more in ([], ["-i", "ada", "--config", "config.toml"]):
+        if more:
+            Path("config.toml").write_text("", encoding="utf-8")
+        assert call("config", "trust", *more) == 3
+        assert "unknown setting 'show_usages' in [terminal]: did you mean 'show_usage'?" in capsys.readouterr().err
+    assert not (Path.home() / ".local" / "share" / "chatbot" / NAME).exists()
+
+
 def test_links_do_not_lead_a_found_configuration_to_other_identities(tmp_path: Path) -> None:
     own = tmp_path / "own" / "ada"
     own.mkdir(parents=True)

@@ -26,7 +26,7 @@ from chatbot.config import (
 from chatbot.config_layers import Settings, read_toml
 from chatbot.errors import ConfigError, IdentityError
 from chatbot.hooks.hook import planned_hooks
-from chatbot.identity import DEFAULT_PERSONA, list_identities, load_identity, trust_identity
+from chatbot.identity import DEFAULT_PERSONA, list_identities, load_identity, settings_of_identity
 from chatbot.models.provider import check_providers
 from chatbot.runtime import Options, Setup
 from chatbot.stores.errors import StoreError
@@ -373,7 +373,7 @@ def test_one_identity_is_in_files_and_another_in_a_database(tmp_path: Path) -> N
     (tmp_path / "chosen.toml").write_text("")
     with pytest.raises(ConfigError, match=r"is not trusted: it sets storage\.url"):
         Setup.resolve(Options(config=tmp_path / "chosen.toml", identity="ben"))
-    trust_identity(tmp_path / "identities", "ben")
+    allowed.trust(*settings_of_identity(tmp_path / "identities", "ben"))
     setup = Setup.resolve(Options(config=tmp_path / "chosen.toml", identity="ben"))
     assert (setup.home, setup.server_home) == (Address(URL, "ben"), tmp_path / "identities" / ".server")
 

@@ -22,7 +22,7 @@ from chatbot.cli.repl.editor import edit_text
 from chatbot.config import without_keys
 from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file, read_toml, reading
 from chatbot.errors import ConfigError
-from chatbot.identity import trust_identity
+from chatbot.identity import settings_of_identity
 from chatbot.options import Options, Setup
 from chatbot.stores.files import make_folder, open_folder, writing
 from chatbot.stores.records import check_text
@@ -247,22 +247,24 @@ def _report_written(args: argparse.Namespace, path: Path, what: str) -> None:
 
 async def _trust(args: argparse.Namespace) -> None:
     """Trust `./config.toml`, or with `-i` an `identity.toml`, with the values that it has now."""
-    file, allowed = _trust_file(args)
+    file, table = _found_settings(args)
+    Settings(file, table).combined()  # a mistake in it is reported first
+    allowed = trust(file, table)
     names = [f"  {name} = {as_toml(value)}" for name, value in without_keys(allowed).items()]
     text = "\n".join([f"{file} may now set:", *names])
     message = text if names else f"{file} needs no trust: it sets nothing that requires it"
     say_result(args, {"file": str(file.resolve()), "allowed": without_keys(allowed)}, message)
 
 
-def _trust_file(args: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
-    """Trust the file that the flags name; return it, and the settings that need the trust."""
+def _found_settings(args: argparse.Namespace) -> tuple[Path, dict[str, Any]]:
+    """Return the file that the flags name, and the settings in it."""
     if args.identity is not None:
         settings = Settings.read(args.config)
-        return trust_identity(settings.folder / settings.combined().identities, args.identity)
+        return settings_of_identity(settings.folder / settings.combined().identities, args.identity)
     file = find_file(args.config, os.environ)
     if file is None:
         raise ConfigError("no configuration file found: nothing to trust")
-    return file, trust(file, read_toml(file))
+    return file, read_toml(file)
 
 
 _CHANGES = {"set": _change, "unset": _change, "edit": _edit, "trust": _trust}
