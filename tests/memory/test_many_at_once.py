@@ -190,7 +190,7 @@ async def test_without_an_answer_about_the_order_there_is_no_turn(error: StoreEr
     order = TurnOrder(_Broken(error, is_taken=False), work="opening it by its key", longest_wait_s=0)
     with pytest.raises(type(error or StoreBusy()), match="no PostgreSQL answers" if error else "opening it by its key"):
         await order.__aenter__()
-    assert not order.locked()
+    assert not order.in_process.locked()
     async with TurnOrder(_Broken(ReadOnlyFolder("only read"), is_taken=False)):
         pass  # the order within this process
 
@@ -201,7 +201,7 @@ async def test_an_order_that_cannot_be_given_back_stops_neither_the_session_nor_
     for _ in range(2):
         async with order:
             pass
-        assert not order.locked()
+        assert not order.in_process.locked()
     assert lease.released_by not in {None, threading.get_ident()}
 
 
