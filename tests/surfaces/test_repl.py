@@ -320,6 +320,17 @@ def test_a_complete_block_is_not_drawn_below_itself_nor_a_growing_one_while_the_
         assert "two" not in reply._console.file.getvalue()  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(
+    "text", ["<answer>\n42\n</answer>", "a <!-- b --> List<String>", "see [1]\n\n[1]: https://x.y", "roses\nviolets"]
+)
+def test_nothing_that_a_model_writes_is_hidden_nor_are_its_lines_joined(text: str) -> None:
+    with LiveReply(Console(file=(drawn := StringIO())), markdown=True, stream=True) as reply:
+        reply(TextDelta(text))
+    assert [each.strip() for each in drawn.getvalue().splitlines() if each.strip()] == text.replace("\n\n", "\n").split(
+        "\n"
+    )
+
+
 def test_without_streaming_nothing_of_a_reply_is_printed_before_its_end() -> None:
     with LiveReply(Console(file=(drawn := StringIO())), markdown=False, stream=False) as reply:
         reply(TextDelta("one block\n\ntwo"))

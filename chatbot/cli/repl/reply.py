@@ -121,9 +121,14 @@ class LiveReply:
         text = printable(text)
         if not self._markdown:
             return Text(text)
-        from rich.markdown import Markdown  # when the first reply comes, not before the first prompt
+        from markdown_it import MarkdownIt  # when the first reply comes, not before the first prompt
+        from rich.markdown import Markdown
 
-        return _Block(Markdown(text, hyperlinks=False))  # shows where each link leads
+        markdown = Markdown("", hyperlinks=False)  # shows where each link leads
+        # rich would leave out HTML and definitions of links, and join lines.
+        parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+        markdown.parsed = parser.disable(["newline", "reference"]).parse(text)
+        return _Block(markdown)
 
 
 class _Drawing(Live):

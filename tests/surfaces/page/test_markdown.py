@@ -88,6 +88,7 @@ ADDRESSES = {
         (r"see $\frac$", "<p>see <code>$\\frac$</code></p>\n"),
         (r"$\begin{pmatrix} a \end{pmatrix}^2$", "<mo>)</mo></mrow><mn>2</mn></msup>"),
         ("<b>bold</b>", "<p>&lt;b&gt;bold&lt;/b&gt;</p>"),
+        ("roses\nviolets", "<p>roses<br>\nviolets</p>"),
         (
             "[your bank](https://evil.test/login)",
             f'<p><a href="https://evil.test/login" {_REST}>your bank</a> <small>(evil.test)</small></p>',
