@@ -35,6 +35,8 @@ TOOL_CALL = "tool_call"
 USER = "user"
 STOPPED = "stopped before the reply was complete"
 """The `error` entry of a reply that the user stopped."""
+SO_FAR = "\n\ntext so far:\n\n"
+"""What follows an error in its entry, before the text of the reply that had come."""
 UNMATCHED_ANSWERS = "no pending tool call matches these answers: send the whole conversation"
 
 _ENTRIES_AT_FIRST = 32

@@ -476,7 +476,7 @@ class Turn:
         elif error is not None and not self._is_complete:
             self.receipt.finish = "error"
             self.receipt.error = well_formed(without_folders(str(error)))
-            partial = f"\n\ntext so far:\n\n{self.receipt.reply}" if self.receipt.reply else ""
+            partial = f"{dialogue.SO_FAR}{self.receipt.reply}" if self.receipt.reply else ""
             await self._transcript.write((dialogue.ERROR, f"{self.receipt.error}{partial}"))
         if self._unremembered is not None:
             self._notice(f"this exchange could not be remembered: {self._unremembered}")

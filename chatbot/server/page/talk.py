@@ -10,7 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.attachments import Link, split_links
-from chatbot.chat.dialogue import ASSISTANT, ERROR, STOPPED, TOOL, TOOL_CALL, USER, replies_of
+from chatbot.chat.dialogue import ASSISTANT, ERROR, SO_FAR, STOPPED, TOOL, TOOL_CALL, USER, replies_of
 from chatbot.chat.receipts import memory_line
 from chatbot.memory import SessionHandle
 from chatbot.memory.meaning import is_only_questions
@@ -109,22 +109,26 @@ def _exchange(entries: Sequence[TranscriptEntry]) -> Exchange:
     first, is_asked = entries[0], entries[0].role == USER
     asked, files = split_links(first.content) if is_asked else (None, ())
     replies, number = replies_of(entries[1:] if is_asked else entries)
-    answers = {each: [_answer(*line) for line in lines] for each, lines in replies.items()}
-    current, written = answers.pop(number), format_time(entries[-1].at)
-    others = {each: reply for each, reply in answers.items() if any(line.role == ASSISTANT for line in reply)}
+    choices = [each for each, lines in replies.items() if each == number or any(role == ASSISTANT for role, _ in lines)]
+    others = {each: [answer for line in replies[each] for answer in _answers(*line)] for each in choices}
+    current, written = others.pop(number), format_time(entries[-1].at)
     return Exchange(
         format_time(first.at), first.at, asked, current, files=files, number=number, others=others, written=written
     )
 
 
-def _answer(role: str, content: str) -> AnswerEntry:
+def _answers(role: str, content: str) -> list[AnswerEntry]:
+    """Return what is shown of an entry; the text that came before an error is shown as a reply."""
+    if role == ERROR:
+        problem, _, text = content.partition(SO_FAR)
+        return [*([AnswerEntry(ASSISTANT, text)] if text else []), AnswerEntry(ERROR, problem)]
     if role == TOOL_CALL:
-        return _call(content)
+        return [_call(content)]
     if role == TOOL:
         result = json_in(content)
         text = str(result.get("content", "")) if isinstance(result, dict) else content
-        return AnswerEntry(TOOL, _shortened(text))
-    return AnswerEntry(role, content)
+        return [AnswerEntry(TOOL, _shortened(text))]
+    return [AnswerEntry(role, content)]
 
 
 def _call(content: str) -> AnswerEntry:

@@ -3,7 +3,7 @@
 from playwright.sync_api import Page, expect
 
 from chatbot.errors import ProviderFailed
-from chatbot.messages import ToolCall
+from chatbot.messages import TextDelta, ToolCall
 from tests.servers.http_server import Serve
 from tests.surfaces.page.actions import Gate, Tab, answers, done, say
 from tests.surfaces.page.test_daily import PIXEL
@@ -117,8 +117,10 @@ def test_a_retry_keeps_the_earlier_reply_and_the_model_is_shown_the_chosen_one(h
 
 def test_a_failed_reply_says_why_is_tried_again_and_is_announced(http: Serve, tab: Tab) -> None:
     failure = ProviderFailed("the provider is overloaded: wait a minute, then ask again")
-    page = tab(http([failure, "It works.", failure, "Later.", "In the fork."]).url, at="/i/ada")
+    midway = [TextDelta("It begins *well*"), failure]
+    page = tab(http([midway, "It works.", failure, "Later.", "In the fork."]).url, at="/i/ada")
     say(page, "does it work?")
+    expect(answers(page)).to_have_text("It begins well")
     expect(page.get_by_role("status")).to_have_text(
         "The reply failed. The provider is overloaded: wait a minute, then ask again"
     )
