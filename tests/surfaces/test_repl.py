@@ -259,7 +259,7 @@ chatbot.models.open_model = lambda *_: ScriptedModel([[TextDelta("so be it"), *c
 import chatbot.tools.toolbox
 chatbot.tools.toolbox.tools_of = lambda *_, **__: [Wipe("wipe"), Wipe("wipe_more")]
 sys.argv = ["chatbot"]
-sys.exit(main.main())
+sys.exit(main.main(sys.argv[1:]))
 """
 
 
