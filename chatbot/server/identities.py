@@ -7,7 +7,7 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack, contextmanager, suppress
 from contextvars import Context, ContextVar
 from time import monotonic
 from typing import Any, Self
@@ -301,7 +301,11 @@ class Identities(AsyncResource):
         If it cannot be opened, the log and each request for it report the error.
         """
         try:
-            await (await self.runtimes.get(self.setup.identity.name)).ready()
+            runtime = await self.runtimes.get(self.setup.identity.name)
+            await runtime.ready()
+            if runtime.config.embedding.model.startswith("local/"):  # a provider would be paid
+                with suppress(ChatbotError, StoreError):  # missing encoders are reported where they are needed
+                    await runtime.memory.embed(["It loads the encoders."])
         except (ChatbotError, StoreError) as error:
             logger.warning("%s cannot be prepared: %s", self.setup.identity.name, error)
 

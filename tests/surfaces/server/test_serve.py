@@ -30,6 +30,7 @@ from chatbot.server.callers import Tokens
 from chatbot.server.identities import Identities
 from chatbot.server.serve import address_of, listen_on, require_token, serve, uvicorn_config
 from tests import command
+from tests.memory.test_meaning import LetterEmbedder
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import events, server_process, serving
 
@@ -208,17 +209,21 @@ class SlowModel(ScriptedModel):
         await self.loaded.wait()
 
 
-async def test_it_is_announced_when_the_model_is_ready() -> None:
-    model = SlowModel()
+@pytest.mark.usefixtures("with_encoders")
+async def test_it_is_announced_when_the_model_and_the_encoders_are_loaded() -> None:
+    model, embedder = SlowModel(), LetterEmbedder()
     Path("config.toml").write_text("", encoding="utf-8")
     announced: asyncio.Queue[str] = asyncio.Queue()
-    async with Identities(Options(port=0), open_runtime=lambda options: Runtime(options, model=model)) as identities:
+    async with Identities(
+        Options(port=0), open_runtime=lambda options: Runtime(options, model=model, embedder=embedder)
+    ) as identities:
         serving = asyncio.create_task(serve(identities, ready=announced.put_nowait))
         async with asyncio.timeout(PATIENCE_S):
             await model.asked.wait()
             assert announced.empty()
             model.loaded.set()
             assert (await announced.get()).startswith("http://127.0.0.1:")
+        assert embedder.calls
         serving.cancel()
         await asyncio.wait([serving])
 
