@@ -30,244 +30,6 @@ from chatbot.models.model import LARGEST_REPLY_SHARE, Disclosure, Model, estimat
 from chatbot.operations import tool_names
 from chatbot.stores.text.analysis import terms, with_neighbours
 
-_LEFT_OUT = "…"
-_MOST_READ = 200_000
-"""Maximum characters of a text that are read."""
-_LONGEST = 200
-"""Characters at which a passage ends with its sentence; one without an end is cut at twice as many."""
-_MOST_PASSAGES = 20_000
-"""About how many passages texts are split into at most: those of long texts are larger."""
-_LONGEST_TITLE = 200
-_NEIGHBOURS = 0.15
-"""Share of the rating of each neighbour that is added to a passage's own."""
-_PIECE = re.compile(r"[^\n.!?。！？]*(?:[.!?。！？]+(?=\s|$)|[。！？]|\n+|$|[.!?]+)\s*")
-
-LabelType = TypeVar("LabelType", bound=str)
-
-
-class Passage(Struct, frozen=True):
-    """A part of one of several texts; `text` is its number."""
-
-    text: int
-    begin: int
-    end: int
-
-
-def question_words(asked: Sequence[str]) -> frozenset[str]:
-    """Return the terms by which passages are chosen: of the last message that has any."""
-    for text in reversed(asked):
-        if found := {*terms(text[:_MOST_READ])}:
-            return frozenset(found)
-    return frozenset()
-
-
-def excerpt(
-    texts: Sequence[tuple[LabelType, str]], words: frozenset[str], most_tokens: int, count: Callable[[str], int]
-) -> list[tuple[LabelType, str]]:
-    """Return the best passages of labelled texts within `most_tokens`; the beginning if none holds a word.
-
-    A short title comes first. Empty if not even one passage fits.
-    """
-    kept = [each for each in texts[:1] if each[0] == "title" and len(each[1]) <= _LONGEST_TITLE]
-    rest = texts[len(kept) :]
-    room = most_tokens - sum(count(f"{label} | {text}\n") for label, text in kept)
-    read = [text[:_MOST_READ] for _, text in rest]
-    least = sum(map(len, read)) // _MOST_PASSAGES
-    passages = [each for number, text in enumerate(read) for each in _split(number, text, least)]
-    chosen: list[Passage] = []
-    for passage in _by_rating(passages, rest, words):
-        cost = count(rest[passage.text][1][passage.begin : passage.end]) + 4
-        if cost <= room:
-            room -= cost
-            chosen.append(passage)
-    if not chosen:
-        return []
-    return [*kept, *((rest[number][0], text) for number, text in _join_passages(chosen, [text for _, text in rest]))]
-
-
-def _split(number: int, text: str, least: int) -> Iterable[Passage]:
-    """Yield the passages of a text, each of at least `least` characters but the last."""
-    longest = max(_LONGEST, least)
-    begin = end = 0
-    for piece in _PIECE.finditer(text):
-        if end > begin + least and (piece.end() - begin > longest or text[end - 1] == "\n"):
-            yield Passage(number, begin, end)
-            begin = end
-        end = piece.end()
-        while end - begin > 2 * longest:
-            cut = text.rfind(" ", begin + longest, begin + 2 * longest) + 1 or begin + 2 * longest
-            yield Passage(number, begin, cut)
-            begin = cut
-    if end > begin:
-        yield Passage(number, begin, end)
-
-
-def _by_rating(
-    passages: Sequence[Passage], texts: Sequence[tuple[str, str]], words: frozenset[str]
-) -> Iterable[Passage]:
-    """Return the passages that hold a word, or are next to one that does, best first; all in order if none does."""
-    contents = [texts[each.text][1][each.begin : each.end] for each in passages]
-    held = [words & {*terms(text)} for text in contents]
-    holders = Counter(word for each in held for word in each)
-    own = [sum(math.log1p(len(passages) / holders[word]) for word in each) for each in held]
-    ratings = dict(zip(passages, with_neighbours(own, _NEIGHBOURS), strict=True))
-    good = [each for each in passages if ratings[each] > 0]
-    return sorted(good, key=lambda each: -ratings[each]) if good else passages
-
-
-def _join_passages(chosen: Iterable[Passage], texts: Sequence[str]) -> Iterable[tuple[int, str]]:
-    """Yield each text with its chosen passages in order, and marks for the rest."""
-    spans: dict[int, list[tuple[int, int]]] = {}
-    for each in sorted(chosen, key=lambda each: (each.text, each.begin)):
-        of_text = spans.setdefault(each.text, [])
-        if of_text and of_text[-1][1] == each.begin:
-            of_text[-1] = (of_text[-1][0], each.end)
-        else:
-            of_text.append((each.begin, each.end))
-    for number, parts in spans.items():
-        text = texts[number]
-        before = f"{_LEFT_OUT} " if parts[0][0] else ""
-        after = f" {_LEFT_OUT}" if parts[-1][1] < len(text) else ""
-        yield number, before + f"\n{_LEFT_OUT} ".join(text[begin:end].strip() for begin, end in parts) + after
-
-
-_EARLIER_SHARE = 8
-"""If not everything fits, a file or tool result of earlier messages gets at most the window divided by this."""
-_LEAST = 48
-"""Minimum tokens of a cut text that is still useful."""
-_ENDS = 600
-"""Characters at each end of a long message that stay: the question is before or after what was pasted."""
-_CHUNK = 200_000
-_SHARE_OF_ROOM = 0.97
-"""Estimates differ a little from what the model counts."""
-_TRIES = 4
-
-
-class Cut(Struct, frozen=True):
-    """Part that was cut: its name, and its tokens before and after."""
-
-    what: str
-    tokens: int
-    kept: int
-
-
-async def fit(
-    exchanges: list[list[Message]], costs: list[int], room: int, model: Model
-) -> tuple[list[list[Message]], list[int], tuple[Cut, ...]]:
-    """Cut long texts until the exchanges fit `room` tokens, if possible; return them, their tokens, and the cuts.
-
-    Cuts long documents and tool results of earlier exchanges first, then the longest texts of the last one: in a
-    thread, as a long document takes seconds.
-    """
-    if sum(costs) <= room or not exchanges:
-        return exchanges, costs, ()
-    most = await model.context_window() // _EARLIER_SHARE
-    asked = _question(exchanges[-1])
-    earlier = [
-        await asyncio.to_thread(_cut_all, each, most, f"{_question(each)}\n{asked}", with_user=False)
-        for each in exchanges[:-1]
-    ]
-    last = await asyncio.to_thread(_cut_last, exchanges[-1], costs[-1], room, asked)
-    fitted = [*(each for each, _ in earlier), last[0]]
-    new_costs = [
-        cost if new is old else await model.count_tokens(new)
-        for new, old, cost in zip(fitted, exchanges, costs, strict=True)
-    ]
-    less = room
-    for _ in range(_TRIES):
-        if new_costs[-1] <= room or last[0] is exchanges[-1]:
-            break
-        less = int(less * room / new_costs[-1] * _SHARE_OF_ROOM)
-        last = await asyncio.to_thread(_cut_last, exchanges[-1], costs[-1], less, asked)
-        fitted[-1], new_costs[-1] = last[0], await model.count_tokens(last[0])
-    return fitted, new_costs, tuple(cut for _, cuts in [*earlier, last] for cut in cuts)
-
-
-def _question(exchange: Sequence[Message]) -> str:
-    """Return the user's message, of a long one the ends."""
-    return ends_of(next((each.content for each in exchange if each.role == "user" and not each.source), ""), _ENDS)
-
-
-def _cut_last(exchange: list[Message], cost: int, room: int, asked: str) -> tuple[list[Message], list[Cut]]:
-    if cost <= room:
-        return exchange, []
-    left = int(room * _SHARE_OF_ROOM) - _fixed_cost(exchange, cost)
-    cap = _cap(_sizes(exchange), left * estimate(exchange) // cost)
-    return _cut_all(exchange, cap, asked, with_user=True) if cap >= _LEAST else (exchange, [])
-
-
-def _sizes(exchange: Sequence[Message]) -> list[int]:
-    """Return the estimated tokens of each text that may be cut."""
-    return [estimate_text(each.content) for each in exchange if _may_be_cut(each, with_user=True)]
-
-
-def _fixed_cost(exchange: Sequence[Message], cost: int) -> int:
-    """Return the tokens, as the model counts them, of what is not cut."""
-    return cost - cost * sum(_sizes(exchange)) // estimate(exchange)
-
-
-def _needed(exchange: Sequence[Message], cost: int, room: int, memory: int) -> int:
-    """Return the tokens that the last exchange needs; one that must be cut leaves room for a small memory block."""
-    return room - memory if cost > room >= 2 * (_fixed_cost(exchange, cost) + memory) else cost
-
-
-def _cap(sizes: Iterable[int], room: int) -> int:
-    """Return the largest size for each text at which all fit `room`: shorter texts stay whole."""
-    sizes = sorted(sizes)
-    for at, size in enumerate(sizes):
-        if size * (len(sizes) - at) > room:
-            return max(0, room // (len(sizes) - at))
-        room -= size
-    return sizes[-1] if sizes else 0
-
-
-def _may_be_cut(message: Message, *, with_user: bool) -> bool:
-    return bool(message.source) or message.role == "tool" or (with_user and message.role == "user")
-
-
-def _cut_all(exchange: list[Message], most: int, asked: str, *, with_user: bool) -> tuple[list[Message], list[Cut]]:
-    """Cut each long message of an exchange to `most` tokens; the exchange itself if none is longer."""
-    names = {call.id: call.name for message in exchange for call in message.tool_calls}
-    cuts: list[Cut] = []
-    fitted: list[Message] = []
-    for message in exchange:
-        tokens = estimate_text(message.content)
-        if tokens <= most or not _may_be_cut(message, with_user=with_user):
-            fitted.append(message)
-            continue
-        text = _passages(message, most, tokens, question_words([asked]))
-        what = message.source or names.get(str(message.tool_call_id), "") or "message"
-        cuts.append(Cut(what, tokens, estimate_text(text)))
-        parts = (text, *message.images) if message.parts else ()  # its pictures stay
-        fitted.append(replace(message, content=text, parts=parts))
-    return (fitted, cuts) if cuts else (exchange, [])
-
-
-@lru_cache(maxsize=16)
-def _passages(message: Message, most: int, tokens: int, words: frozenset[str]) -> str:
-    """Return the best passages of a message, between the parts that stay."""
-    before, text, after = _frame(message)
-    label = f"[cut to fit: the best passages of about {tokens:,} tokens]"
-    room = most - estimate_text(f"{before}\n{label}\n{after}")
-    chunks = [("", text[at : at + _CHUNK]) for at in range(0, len(text), _CHUNK)]
-    best = "\n".join(part for _, part in excerpt(chunks, words, max(room, 0), estimate_text))
-    return "\n".join(filter(None, (before, label, best, after)))
-
-
-def _frame(message: Message) -> tuple[str, str, str]:
-    """Split a message into the beginning that stays, the part to cut, and the end that stays."""
-    if message.source:
-        mark, name, *body = message.content.split("\n")
-        return f"{mark}\n{name}", "\n".join(body[:-1]), body[-1] if body else ""
-    if message.role == "user" and len(message.content) > 2 * _ENDS:
-        return message.content[:_ENDS], message.content[_ENDS:-_ENDS], message.content[-_ENDS:]
-    return "", message.content, ""
-
-
-_LARGEST_TOOLS_SHARE = 2
-"""Tools may take at most the model's window divided by this."""
-_TOOLS_NAMED = 8
-"""Tools that a notice names."""
 _KEPT_AFTER_A_CUT = 0.75
 """A window that has become too long is cut to this share of its room, so that the next turns need not cut again."""
 
@@ -416,8 +178,246 @@ def _exchanges(dialogue: Sequence[Message]) -> list[list[Message]]:
     return exchanges
 
 
+_EARLIER_SHARE = 8
+"""If not everything fits, a file or tool result of earlier messages gets at most the window divided by this."""
+_LEAST = 48
+"""Minimum tokens of a cut text that is still useful."""
+_ENDS = 600
+"""Characters at each end of a long message that stay: the question is before or after what was pasted."""
+_CHUNK = 200_000
+_SHARE_OF_ROOM = 0.97
+"""Estimates differ a little from what the model counts."""
+_TRIES = 4
+
+
+class Cut(Struct, frozen=True):
+    """Part that was cut: its name, and its tokens before and after."""
+
+    what: str
+    tokens: int
+    kept: int
+
+
+async def fit(
+    exchanges: list[list[Message]], costs: list[int], room: int, model: Model
+) -> tuple[list[list[Message]], list[int], tuple[Cut, ...]]:
+    """Cut long texts until the exchanges fit `room` tokens, if possible; return them, their tokens, and the cuts.
+
+    Cuts long documents and tool results of earlier exchanges first, then the longest texts of the last one: in a
+    thread, as a long document takes seconds.
+    """
+    if sum(costs) <= room or not exchanges:
+        return exchanges, costs, ()
+    most = await model.context_window() // _EARLIER_SHARE
+    asked = _question(exchanges[-1])
+    earlier = [
+        await asyncio.to_thread(_cut_all, each, most, f"{_question(each)}\n{asked}", with_user=False)
+        for each in exchanges[:-1]
+    ]
+    last = await asyncio.to_thread(_cut_last, exchanges[-1], costs[-1], room, asked)
+    fitted = [*(each for each, _ in earlier), last[0]]
+    new_costs = [
+        cost if new is old else await model.count_tokens(new)
+        for new, old, cost in zip(fitted, exchanges, costs, strict=True)
+    ]
+    less = room
+    for _ in range(_TRIES):
+        if new_costs[-1] <= room or last[0] is exchanges[-1]:
+            break
+        less = int(less * room / new_costs[-1] * _SHARE_OF_ROOM)
+        last = await asyncio.to_thread(_cut_last, exchanges[-1], costs[-1], less, asked)
+        fitted[-1], new_costs[-1] = last[0], await model.count_tokens(last[0])
+    return fitted, new_costs, tuple(cut for _, cuts in [*earlier, last] for cut in cuts)
+
+
+def _question(exchange: Sequence[Message]) -> str:
+    """Return the user's message, of a long one the ends."""
+    return ends_of(next((each.content for each in exchange if each.role == "user" and not each.source), ""), _ENDS)
+
+
+def _cut_last(exchange: list[Message], cost: int, room: int, asked: str) -> tuple[list[Message], list[Cut]]:
+    if cost <= room:
+        return exchange, []
+    left = int(room * _SHARE_OF_ROOM) - _fixed_cost(exchange, cost)
+    cap = _cap(_sizes(exchange), left * estimate(exchange) // cost)
+    return _cut_all(exchange, cap, asked, with_user=True) if cap >= _LEAST else (exchange, [])
+
+
+def _sizes(exchange: Sequence[Message]) -> list[int]:
+    """Return the estimated tokens of each text that may be cut."""
+    return [estimate_text(each.content) for each in exchange if _may_be_cut(each, with_user=True)]
+
+
+def _fixed_cost(exchange: Sequence[Message], cost: int) -> int:
+    """Return the tokens, as the model counts them, of what is not cut."""
+    return cost - cost * sum(_sizes(exchange)) // estimate(exchange)
+
+
+def _needed(exchange: Sequence[Message], cost: int, room: int, memory: int) -> int:
+    """Return the tokens that the last exchange needs; one that must be cut leaves room for a small memory block."""
+    return room - memory if cost > room >= 2 * (_fixed_cost(exchange, cost) + memory) else cost
+
+
+def _cap(sizes: Iterable[int], room: int) -> int:
+    """Return the largest size for each text at which all fit `room`: shorter texts stay whole."""
+    sizes = sorted(sizes)
+    for at, size in enumerate(sizes):
+        if size * (len(sizes) - at) > room:
+            return max(0, room // (len(sizes) - at))
+        room -= size
+    return sizes[-1] if sizes else 0
+
+
+def _may_be_cut(message: Message, *, with_user: bool) -> bool:
+    return bool(message.source) or message.role == "tool" or (with_user and message.role == "user")
+
+
+def _cut_all(exchange: list[Message], most: int, asked: str, *, with_user: bool) -> tuple[list[Message], list[Cut]]:
+    """Cut each long message of an exchange to `most` tokens; the exchange itself if none is longer."""
+    names = {call.id: call.name for message in exchange for call in message.tool_calls}
+    cuts: list[Cut] = []
+    fitted: list[Message] = []
+    for message in exchange:
+        tokens = estimate_text(message.content)
+        if tokens <= most or not _may_be_cut(message, with_user=with_user):
+            fitted.append(message)
+            continue
+        text = _passages(message, most, tokens, question_words([asked]))
+        what = message.source or names.get(str(message.tool_call_id), "") or "message"
+        cuts.append(Cut(what, tokens, estimate_text(text)))
+        parts = (text, *message.images) if message.parts else ()  # its pictures stay
+        fitted.append(replace(message, content=text, parts=parts))
+    return (fitted, cuts) if cuts else (exchange, [])
+
+
+@lru_cache(maxsize=16)
+def _passages(message: Message, most: int, tokens: int, words: frozenset[str]) -> str:
+    """Return the best passages of a message, between the parts that stay."""
+    before, text, after = _frame(message)
+    label = f"[cut to fit: the best passages of about {tokens:,} tokens]"
+    room = most - estimate_text(f"{before}\n{label}\n{after}")
+    chunks = [("", text[at : at + _CHUNK]) for at in range(0, len(text), _CHUNK)]
+    best = "\n".join(part for _, part in excerpt(chunks, words, max(room, 0), estimate_text))
+    return "\n".join(filter(None, (before, label, best, after)))
+
+
+def _frame(message: Message) -> tuple[str, str, str]:
+    """Split a message into the beginning that stays, the part to cut, and the end that stays."""
+    if message.source:
+        mark, name, *body = message.content.split("\n")
+        return f"{mark}\n{name}", "\n".join(body[:-1]), body[-1] if body else ""
+    if message.role == "user" and len(message.content) > 2 * _ENDS:
+        return message.content[:_ENDS], message.content[_ENDS:-_ENDS], message.content[-_ENDS:]
+    return "", message.content, ""
+
+
+_LEFT_OUT = "…"
+_MOST_READ = 200_000
+"""Maximum characters of a text that are read."""
+_LONGEST = 200
+"""Characters at which a passage ends with its sentence; one without an end is cut at twice as many."""
+_MOST_PASSAGES = 20_000
+"""About how many passages texts are split into at most: those of long texts are larger."""
+_LONGEST_TITLE = 200
+_NEIGHBOURS = 0.15
+"""Share of the rating of each neighbour that is added to a passage's own."""
+_PIECE = re.compile(r"[^\n.!?。！？]*(?:[.!?。！？]+(?=\s|$)|[。！？]|\n+|$|[.!?]+)\s*")
+
+LabelType = TypeVar("LabelType", bound=str)
+
+
+class Passage(Struct, frozen=True):
+    """A part of one of several texts; `text` is its number."""
+
+    text: int
+    begin: int
+    end: int
+
+
+def question_words(asked: Sequence[str]) -> frozenset[str]:
+    """Return the terms by which passages are chosen: of the last message that has any."""
+    for text in reversed(asked):
+        if found := {*terms(text[:_MOST_READ])}:
+            return frozenset(found)
+    return frozenset()
+
+
+def excerpt(
+    texts: Sequence[tuple[LabelType, str]], words: frozenset[str], most_tokens: int, count: Callable[[str], int]
+) -> list[tuple[LabelType, str]]:
+    """Return the best passages of labelled texts within `most_tokens`; the beginning if none holds a word.
+
+    A short title comes first. Empty if not even one passage fits.
+    """
+    kept = [each for each in texts[:1] if each[0] == "title" and len(each[1]) <= _LONGEST_TITLE]
+    rest = texts[len(kept) :]
+    room = most_tokens - sum(count(f"{label} | {text}\n") for label, text in kept)
+    read = [text[:_MOST_READ] for _, text in rest]
+    least = sum(map(len, read)) // _MOST_PASSAGES
+    passages = [each for number, text in enumerate(read) for each in _split(number, text, least)]
+    chosen: list[Passage] = []
+    for passage in _by_rating(passages, rest, words):
+        cost = count(rest[passage.text][1][passage.begin : passage.end]) + 4
+        if cost <= room:
+            room -= cost
+            chosen.append(passage)
+    if not chosen:
+        return []
+    return [*kept, *((rest[number][0], text) for number, text in _join_passages(chosen, [text for _, text in rest]))]
+
+
+def _split(number: int, text: str, least: int) -> Iterable[Passage]:
+    """Yield the passages of a text, each of at least `least` characters but the last."""
+    longest = max(_LONGEST, least)
+    begin = end = 0
+    for piece in _PIECE.finditer(text):
+        if end > begin + least and (piece.end() - begin > longest or text[end - 1] == "\n"):
+            yield Passage(number, begin, end)
+            begin = end
+        end = piece.end()
+        while end - begin > 2 * longest:
+            cut = text.rfind(" ", begin + longest, begin + 2 * longest) + 1 or begin + 2 * longest
+            yield Passage(number, begin, cut)
+            begin = cut
+    if end > begin:
+        yield Passage(number, begin, end)
+
+
+def _by_rating(
+    passages: Sequence[Passage], texts: Sequence[tuple[str, str]], words: frozenset[str]
+) -> Iterable[Passage]:
+    """Return the passages that hold a word, or are next to one that does, best first; all in order if none does."""
+    contents = [texts[each.text][1][each.begin : each.end] for each in passages]
+    held = [words & {*terms(text)} for text in contents]
+    holders = Counter(word for each in held for word in each)
+    own = [sum(math.log1p(len(passages) / holders[word]) for word in each) for each in held]
+    ratings = dict(zip(passages, with_neighbours(own, _NEIGHBOURS), strict=True))
+    good = [each for each in passages if ratings[each] > 0]
+    return sorted(good, key=lambda each: -ratings[each]) if good else passages
+
+
+def _join_passages(chosen: Iterable[Passage], texts: Sequence[str]) -> Iterable[tuple[int, str]]:
+    """Yield each text with its chosen passages in order, and marks for the rest."""
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for each in sorted(chosen, key=lambda each: (each.text, each.begin)):
+        of_text = spans.setdefault(each.text, [])
+        if of_text and of_text[-1][1] == each.begin:
+            of_text[-1] = (of_text[-1][0], each.end)
+        else:
+            of_text.append((each.begin, each.end))
+    for number, parts in spans.items():
+        text = texts[number]
+        before = f"{_LEFT_OUT} " if parts[0][0] else ""
+        after = f" {_LEFT_OUT}" if parts[-1][1] < len(text) else ""
+        yield number, before + f"\n{_LEFT_OUT} ".join(text[begin:end].strip() for begin, end in parts) + after
+
+
 MORE_TOOLS = "memory_more"
 """The tool through which a model calls those that prompts do not describe one by one."""
+_LARGEST_TOOLS_SHARE = 2
+"""Tools may take at most the model's window divided by this."""
+_TOOLS_NAMED = 8
+"""Tools that a notice names."""
 
 
 def is_memory_tool(name: str) -> bool:

@@ -39,53 +39,6 @@ from chatbot.stores.text.redaction import redact
 
 logger = logging.getLogger(__name__)
 
-MOST = 50
-"""Maximum hits or drafts of one request."""
-MOST_TOKENS = 8_000
-"""Maximum tokens of all hits of one request."""
-TIMEOUT_S = 10.0
-
-
-class Retrieve(Struct, frozen=True, kw_only=True):
-    """Request to search memory."""
-
-    session: SessionHandle
-    query: str
-    limit: int = 10
-
-
-class Update(Struct, frozen=True, kw_only=True):
-    """Request to remember something."""
-
-    session: SessionHandle
-    drafts: tuple[Draft, ...]
-
-
-class Answer(Struct, frozen=True):
-    """The answer to a request: memories that were found or kept, or the reason for a refusal."""
-
-    hits: tuple[Hit, ...] = ()
-    kept: tuple[AddResult, ...] = ()
-    error: str = ""
-
-
-async def answer_request(request: Retrieve | Update) -> Answer:
-    """Answer a request. Raises nothing but cancellation."""
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            memory = request.session.for_tools().memory
-            if isinstance(request, Retrieve):
-                limit = min(max(request.limit, 1), MOST)
-                return Answer(hits=tuple(await memory.search(request.query, limit=limit, max_tokens=MOST_TOKENS)))
-            if len(request.drafts) > MOST:
-                return Answer(error=f"a request may have at most {MOST} drafts: it has {len(request.drafts)}")
-            return Answer(kept=tuple(await memory.remember_all(request.drafts, keep_going=True)))
-    except (ChatbotError, StoreError) as error:  # first: a StoreBusy is a TimeoutError, too
-        return Answer(error=str(error))
-    except TimeoutError:
-        return Answer(error=f"memory did not answer within {TIMEOUT_S:g} s")
-
-
 _running: ContextVar[tuple[str, ...]] = ContextVar("_running", default=())
 """The hooks that called the current code, outermost first."""
 
@@ -335,3 +288,50 @@ class Hooks(Bus, AsyncResource):
         """Erase expired sessions before anything is recalled; commands that only read erase none."""
         keep_memory = self._context.config.sessions.ttl_keeps_memory
         await self._context.memory.expire_sessions(keep_memory=keep_memory)
+
+
+MOST = 50
+"""Maximum hits or drafts of one request."""
+MOST_TOKENS = 8_000
+"""Maximum tokens of all hits of one request."""
+TIMEOUT_S = 10.0
+
+
+class Retrieve(Struct, frozen=True, kw_only=True):
+    """Request to search memory."""
+
+    session: SessionHandle
+    query: str
+    limit: int = 10
+
+
+class Update(Struct, frozen=True, kw_only=True):
+    """Request to remember something."""
+
+    session: SessionHandle
+    drafts: tuple[Draft, ...]
+
+
+class Answer(Struct, frozen=True):
+    """The answer to a request: memories that were found or kept, or the reason for a refusal."""
+
+    hits: tuple[Hit, ...] = ()
+    kept: tuple[AddResult, ...] = ()
+    error: str = ""
+
+
+async def answer_request(request: Retrieve | Update) -> Answer:
+    """Answer a request. Raises nothing but cancellation."""
+    try:
+        async with asyncio.timeout(TIMEOUT_S):
+            memory = request.session.for_tools().memory
+            if isinstance(request, Retrieve):
+                limit = min(max(request.limit, 1), MOST)
+                return Answer(hits=tuple(await memory.search(request.query, limit=limit, max_tokens=MOST_TOKENS)))
+            if len(request.drafts) > MOST:
+                return Answer(error=f"a request may have at most {MOST} drafts: it has {len(request.drafts)}")
+            return Answer(kept=tuple(await memory.remember_all(request.drafts, keep_going=True)))
+    except (ChatbotError, StoreError) as error:  # first: a StoreBusy is a TimeoutError, too
+        return Answer(error=str(error))
+    except TimeoutError:
+        return Answer(error=f"memory did not answer within {TIMEOUT_S:g} s")

@@ -131,8 +131,8 @@ class SessionHandle:
         return Memory(self._scope())
 
     def _scope(self) -> Scope:
-        own = self.record
-        caller = replace(self.caller, sensitivity=self.caller.at_least(own.sensitivity), project=own.project)
+        record = self.record
+        caller = replace(self.caller, sensitivity=self.caller.at_least(record.sensitivity), project=record.project)
         scope = Scope(self._store(ObservationStore), caller, self._environment, self.agent_id, self.id, self._ancestors)
         return replace(
             scope,
