@@ -12,10 +12,12 @@ import logging
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from hashlib import blake2b
+from pathlib import Path
 
 from chatbot.stores.cache import Cache
 from chatbot.stores.errors import StoreError
 from chatbot.stores.files import erase, locked, stamp
+from chatbot.stores.home import Home
 from chatbot.stores.json_lines import damage_of, encode
 from chatbot.stores.text.analysis import VERSION
 
@@ -35,10 +37,10 @@ TermCounts = Mapping[str, tuple[int, tuple[int, ...]]]
 
 
 class SessionTerms:
-    """Terms of sessions, in a cache; without one, none are kept."""
+    """Terms of the sessions of a home, in its cache, which is in the folder `root` if given; none without a home."""
 
-    def __init__(self, cache: Cache | None) -> None:
-        self._cache = cache
+    def __init__(self, home: Home | None, root: Path | None = None) -> None:
+        self._cache = None if home is None else Cache(home, root)
 
     def find(self, terms: Sequence[str]) -> TermCounts:
         """Return for each known session the version that was read, and how many entries contain each of the terms."""

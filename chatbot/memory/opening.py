@@ -26,7 +26,6 @@ from chatbot.memory.session_search import SessionHit, search
 from chatbot.stores.access import OWNER, fold
 from chatbot.stores.backend import Backend
 from chatbot.stores.base import AsyncResource, KeyValueStore, ObservationStore, Store
-from chatbot.stores.cache import Cache
 from chatbot.stores.errors import StoreError, UnknownStore, UnsupportedOperation
 from chatbot.stores.fields import check_key
 from chatbot.stores.home import Home, parse_home
@@ -97,7 +96,7 @@ class SessionOpening(AsyncResource, Observable):
         self._catalog = SessionCatalog(self.backend)
         cache = self._settings.get(self._default_store, {}).get("cache")  # the observations' caches are there, too
         root = expand_home(cache) if isinstance(cache, str) and cache else None
-        self._terms = SessionTerms(None if self.where is None else Cache(self.where, root))
+        self._terms = SessionTerms(self.where, root)
         self._stores: dict[str, Store] = {}
         self._opening_stores = threading.Lock()
         self._upkeep: Upkeep | None = None

@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
 from chatbot.memory.session_search import snippet
 from chatbot.stores.access import Clearance
-from chatbot.stores.cache import Cache
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.session_terms import NAME, SessionTerms, stamp_version
 from chatbot.stores.text.analysis import terms
@@ -193,7 +192,7 @@ def test_ranges_always_lie_in_the_line(text: str, wanted: list[str]) -> None:
 
 
 def test_what_was_kept_of_other_terms_is_thrown_away(tmp_path: Path) -> None:
-    known = SessionTerms(Cache(tmp_path / "memory", tmp_path / "cache"))
+    known = SessionTerms(tmp_path / "memory", tmp_path / "cache")
     known.put([("a", "-", {"giraffe": 1})])
     assert known.find(["giraffe"]) == {"a": (stamp_version("-"), (1,))}
     [path] = (tmp_path / "cache").rglob(NAME)
@@ -205,7 +204,7 @@ def test_what_was_kept_of_other_terms_is_thrown_away(tmp_path: Path) -> None:
 
 def test_a_byte_that_changed_in_any_chunk_costs_sessions_and_no_search(tmp_path: Path) -> None:
     def opened() -> SessionTerms:
-        return SessionTerms(Cache(tmp_path / "memory", tmp_path / "cache"))
+        return SessionTerms(tmp_path / "memory", tmp_path / "cache")
 
     spoken = {f"session {number}": {f"word{n}": 1 for n in range(number, number + 90)} for number in range(60)}
     rows = [(session, "-", counts) for session, counts in spoken.items()]
@@ -228,8 +227,8 @@ _SPOKEN = st.dictionaries(st.sampled_from("abcdefgh"), st.dictionaries(st.sample
 @given(st.lists(st.tuples(_SPOKEN, st.sets(st.sampled_from("abcdefgh"))), max_size=8))
 def test_what_is_kept_is_counted_as_it_was_last(history: list[tuple[dict[str, dict[str, int]], set[str]]]) -> None:
     with TemporaryDirectory() as folder:
-        cache = Cache(Path(folder) / "memory", Path(folder) / "cache")
-        known, kept = SessionTerms(cache), dict[str, tuple[int, tuple[int, ...]]]()
+        place = Path(folder) / "memory", Path(folder) / "cache"
+        known, kept = SessionTerms(*place), dict[str, tuple[int, tuple[int, ...]]]()
         for number, (spoken, gone) in enumerate(history):
             known.put([(session, f"{number}", counts) for session, counts in spoken.items()])
             known.forget(gone.__contains__)
@@ -237,7 +236,7 @@ def test_what_is_kept_is_counted_as_it_was_last(history: list[tuple[dict[str, di
                 kept[session] = (stamp_version(f"{number}"), tuple(counts.get(term, 0) for term in "twz"))
             kept = {session: each for session, each in kept.items() if session not in gone}
             assert known.find(["t", "w", "z"]) == kept
-        assert SessionTerms(cache).find(["t", "w", "z"]) == kept
+        assert SessionTerms(*place).find(["t", "w", "z"]) == kept
 
 
 def _settle(memory: MemorySystem) -> None:
