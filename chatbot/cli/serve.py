@@ -55,8 +55,7 @@ def _name_request(record: logging.LogRecord) -> bool:
     """Let a line of the log name the request that it is about; none is left out."""
     from chatbot.server.errors import REQUEST
 
-    name = REQUEST.get()
-    vars(record)["request"] = f" [{name}]" if name else ""
+    vars(record)["request"] = REQUEST.get()
     return True
 
 

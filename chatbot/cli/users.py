@@ -167,6 +167,10 @@ async def run(args: argparse.Namespace) -> None:
     setup = setup_of(args)
     async with setup.open_memory(observations=setup.observations) as memory:
         await _ACTIONS[args.action](setup, memory, args)
+    others = len({*list_identities(setup.identities)} - {setup.identity.name})
+    if others and args.action in {"export", "erase"}:
+        searched = f"only the identity {setup.identity.name} was searched, and {how_many(others, 'other identity')}"
+        warn(f"{searched} may have data of this user: repeat this with -i NAME")
 
 
 async def _list(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
@@ -192,10 +196,9 @@ async def _list(setup: Setup, memory: MemorySystem, args: argparse.Namespace) ->
         say(f"limits are set for {how_many(len(quotas), 'user')} without data: `chatbot users limit NAME` shows them")
 
 
-async def _export(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
+async def _export(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
     with waiting("exporting"):
         exported = await export_user(await _memory_of_user(memory, args))
-    _warn_of_others(setup)
     if args.output is None:
         say_json(exported)
         return
@@ -213,7 +216,6 @@ async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -
     counts = f"{how_many(user.memories, 'memory')} and {how_many(user.sessions, 'session')}"
     what = f"{counts} of {user.user or user.namespace}"
     if args.dry_run:
-        _warn_of_others(setup)
         say_result(args, {"namespace": user.namespace, "dry_run": True}, f"would be deleted permanently: {what}")
         return
     if not args.yes:
@@ -221,7 +223,6 @@ async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -
     with waiting("erasing"):
         erased = await erase_user(user_memory)
     requests = await forget_user(user.namespace, Accounts(setup.server_home), EarlierRequests(setup.server_home))
-    _warn_of_others(setup)
     done = {"memories": erased.memories, "sessions": list(erased.sessions), "requests": requests}
     say_result(args, {"namespace": user.namespace, "dry_run": False, **done}, f"deleted permanently: {what}")
 
@@ -237,12 +238,6 @@ async def _limit(setup: Setup, _: MemorySystem, args: argparse.Namespace) -> Non
     value = {"namespace": namespace, **structs.asdict(account.quota), "spent": account.spent.as_json()}
     or_else = " (or the limit of their token)" if account.quota == NO_QUOTA else ""
     say_result(args, value, f"{args.user or namespace}: {today(account)}{or_else}")
-
-
-def _warn_of_others(setup: Setup) -> None:
-    if others := len({*list_identities(setup.identities)} - {setup.identity.name}):
-        searched = f"only the identity {setup.identity.name} was searched, and {how_many(others, 'other identity')}"
-        warn(f"{searched} may have data of this user: repeat this with -i NAME")
 
 
 def _namespace_of(args: argparse.Namespace) -> str:

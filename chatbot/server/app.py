@@ -232,7 +232,7 @@ class Envelope:
             return await self._app(scope, receive, send)
         is_head = scope["method"] == "HEAD"
         request_id = f"req_{uuid.uuid4().hex}"
-        REQUEST.set(f"{request_id} {scope['method']} {scope['raw_path'].decode('latin-1')}")  # without line breaks
+        REQUEST.set(f" [{request_id} {scope['method']} {scope['raw_path'].decode('latin-1')}]")  # without line breaks
         is_private = scope["path"].startswith("/v1/")
         has_begun = False
         state = scope.setdefault("state", {})

@@ -20,7 +20,7 @@ from chatbot.stores import errors as store_errors
 logger = logging.getLogger(__name__)
 
 REQUEST: ContextVar[str] = ContextVar("request", default="")
-"""Id, method and path of the request that is being answered, which the log names."""
+"""What the log says of the request that is being answered: its id, method and path, in brackets."""
 
 _TYPES = {
     401: "authentication_error",
