@@ -2,6 +2,7 @@
 
 import json
 import logging
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -474,7 +475,9 @@ def test_opening_a_memory_leaves_a_line_in_the_log_with_its_path(caplog: pytest.
     project('[model]\nname = "scripted"\n')
     with caplog.at_level(logging.INFO):
         assert call("ask", "hi") == 0
-    lines = [record.getMessage() for record in caplog.records if "initializing" in record.getMessage()]
+    page = (Path(__file__).parents[1] / "docs" / "observability.md").read_text(encoding="utf-8")
+    [name] = re.findall(r"of the logger `([\w.]+)`", page)
+    lines = [record.getMessage() for record in caplog.records if record.name == name]
     home = Path("identities/ada/memory").resolve()
     assert [f"initializing memory store {name} in {home}" for name in ("basic_session", "observations")] == sorted(
         lines
