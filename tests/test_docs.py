@@ -1,9 +1,11 @@
 """The pages name only what exists, show the screens that the script makes, and their examples and tables are true."""
 
 import importlib
+import inspect
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -13,6 +15,7 @@ import pytest
 import chatbot.chat.events
 from chatbot.cli.arguments import build_parser
 from chatbot.hooks.hook import HOOKS, planned_hooks
+from chatbot.memory import Memory
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
 from tests.command import project
@@ -20,8 +23,9 @@ from tests.patience import PATIENCE_S
 from tests.talk import begun
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("docs/architecture.md", "docs/sync.md", "CONTRIBUTING.md")
+PAGES = ("docs/architecture.md", "docs/embedding.md", "docs/sync.md", "CONTRIBUTING.md")
 HOOKS_PAGE = (ROOT / "docs" / "hooks.md").read_text(encoding="utf-8")
+EMBEDDING_PAGE = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
 SCREENS = ROOT / "docs" / "screens"
 PICTURES = ("chat.svg", "demo.svg")
 _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
@@ -108,12 +112,26 @@ async def test_the_hook_of_the_documentation_does_what_it_says(monkeypatch: pyte
     assert row.title == "A reply of 28 characters"
 
 
-@pytest.mark.parametrize(("kind", "answer"), [("embedder", "the cat sat"), ("chat model", "You said: hello")])
-async def test_a_model_of_the_documentation_answers(kind: str, answer: str) -> None:
-    page = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8").partition(f"## Your own {kind}")[2]
+@pytest.mark.parametrize(
+    ("title", "answer"),
+    [
+        ("Your own embedder", "the cat sat"),
+        ("Your own chat model", "You said: hello"),
+        ("A turn as a stream", "It is sunny."),
+    ],
+)
+async def test_an_example_of_the_documentation_answers(title: str, answer: str) -> None:
+    page = EMBEDDING_PAGE.partition(f"## {title}\n")[2]
     names: dict[str, Any] = {}
     exec(page.partition("```python\n")[2].partition("```")[0], names)
     assert await names["ask"]() == answer
+
+
+@pytest.mark.parametrize("operation", [Memory.remember, Memory.search])
+def test_every_field_of_a_memory_and_every_filter_is_documented(operation: Callable[..., object]) -> None:
+    section = EMBEDDING_PAGE.partition("## Fields and filters")[2].partition("\n## ")[0]
+    named = set(re.findall(r"`(\w+)[=`]", section))
+    assert inspect.signature(operation).parameters.keys() - named <= {"self", "text"}
 
 
 def test_the_table_of_hooks_is_what_runs() -> None:

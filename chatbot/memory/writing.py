@@ -56,7 +56,7 @@ class Change(Content[list[str] | tuple[str, ...]]):
 class Draft(Change):
     """Memory to add. A title (a line of at most 1,000 characters), a narrative (any text) or a fact is required.
 
-    `chatbot memory add --help` describes each field. An unknown `type` becomes `note`. The default of `visibility`
+    `docs/embedding.md` describes each field. An unknown `type` becomes `note`. The default of `visibility`
     depends on the caller's clearance: full private, inner shared, familiar social.
     """
 

@@ -69,7 +69,7 @@ def test_the_page_on_embedding_has_an_example_and_its_other_programs_run() -> No
     programs = [block for block in blocks if 'open_memory("./data"' in block and "openai" not in block]
     for program in programs:
         subprocess.run([sys.executable, "-c", program], timeout=PATIENCE_S, check=True)
-    assert len(programs) == 3
+    assert len(programs) == 4
 
 
 @pytest.mark.nightly
