@@ -176,6 +176,7 @@ async def _entries(session: SessionHandle, unreadable: dict[str, Exception]) -> 
 
 
 def _with_title(session: SessionHandle, asked: Sequence[str], counts: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the numbers of entries with each term, one more for each term of the title."""
     title = set(terms(session.record.title)) if session.record.title else set()
     return tuple(count + (term in title) for term, count in zip(asked, counts or (0,) * len(asked), strict=True))
 

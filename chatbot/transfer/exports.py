@@ -119,15 +119,15 @@ async def export_memories(memories: Memory, sensitivities: Collection[Sensitivit
     their source is in another one. Rows lack the paths that they were imported from, which reveal local folders.
     """
     rows = (await memories.every(sensitivities=sensitivities, **wanted))[::-1]
-    within: dict[str, Any] = {name: wanted.get(name) for name in ("project", "session_id")}
-    facts = (await memories.query_facts(sensitivities=sensitivities, limit=EVERY, **within))[::-1]
+    of_facts: dict[str, Any] = {name: wanted.get(name) for name in ("project", "session_id")}
+    facts = (await memories.query_facts(sensitivities=sensitivities, limit=EVERY, **of_facts))[::-1]
     sources: set[str | None] = {row.id for row in rows}
-    if not any(value for name, value in wanted.items() if name not in within):
-        sources |= {fact.source for fact in facts} if within["session_id"] else {None}
-    rows_given = (
+    if not any(value for name, value in wanted.items() if name not in of_facts):
+        sources |= {fact.source for fact in facts} if of_facts["session_id"] else {None}
+    without_paths = [
         replace(row, metadata={name: row.metadata[name] for name in row.metadata if name != KEY}) for row in rows
-    )
-    return MemoryExport(tuple(rows_given), tuple(fact for fact in facts if fact.source in sources))
+    ]
+    return MemoryExport(tuple(without_paths), tuple(fact for fact in facts if fact.source in sources))
 
 
 def render_session(exported: SessionExport, form: str, *, left: int = 0) -> str:
@@ -264,7 +264,7 @@ def _session_lines(exported: SessionExport) -> Iterator[dict[str, Any]]:
 
 
 def render_note(row: Observation) -> str:
-    """Render the section of one memory."""
+    """Render one memory as a section of Markdown."""
     return "# {}\n{}".format(*row.as_note())
 
 

@@ -28,8 +28,8 @@ logger = logging.getLogger(__name__)
 
 _FIRST_PAGE = 64
 _AT_ONCE = 1_024
-_LAST_MOMENT = datetime(9999, 12, 31, tzinfo=UTC)
-_LAST_ID = "~"
+_LAST_MOMENT, _LAST_ID = datetime(9999, 12, 31, tzinfo=UTC), "~"
+"""A use after every other, and an id that sorts after every other: where the first page begins."""
 
 
 class PostgresSessions(Sessions):
