@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
 
 from chatbot.errors import ToolError
 from chatbot.messages import ToolSpec
@@ -24,13 +25,13 @@ class FunctionTool(Tool):
     """Tool made of an async function.
 
     Its name is the function's. The docstring describes it; a line `name: text` under `Args:` describes an argument,
-    and so does `Annotated[..., Field(description=...)]`. The result goes to the model as text or JSON. Raises
-    `TypeError` if it is not async, or its signature cannot be a schema.
+    and so does `Annotated[..., Field(description=...)]`. The result goes to the model as text, or as JSON if pydantic
+    can write it so. Raises `TypeError` if it is not async, or its signature cannot be a schema.
     """
 
     def __init__(self, function: Callable[..., Awaitable[Any]], effect: Effect | None = None) -> None:
         if not inspect.iscoroutinefunction(function):
-            raise TypeError(f"{function!r:.80} is neither a tool nor an async function")
+            raise TypeError(f"{function!r:.80} is neither a tool nor an async function: write `async def`")
         self.effect = effect or Effect()
         self._function = function
         try:
@@ -45,7 +46,7 @@ class FunctionTool(Tool):
 
     async def run(self, arguments: dict[str, Any]) -> str:
         """Check the arguments and call the function. Raises `ToolError` for invalid arguments."""
-        return result_text(await self._function(**self._arguments.check(arguments)))
+        return result_text(await self._function(**self._arguments.check(arguments)), to_jsonable_python)
 
 
 class Arguments:

@@ -252,9 +252,11 @@ def coerce(value: Any, kind: object) -> Any:
     return [value] if kind == "array" else value
 
 
-def result_text(answer: Any) -> str:
-    """Return the text for the model: text as it is, anything else as JSON."""
-    return answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, separators=(",", ":"))
+def result_text(answer: Any, default: Callable[[Any], Any] | None = None) -> str:
+    """Return the text for the model: text as it is, anything else as JSON; `default` converts what JSON has not."""
+    if isinstance(answer, str):
+        return answer
+    return json.dumps(answer, ensure_ascii=False, separators=(",", ":"), default=default)
 
 
 def shorten(text: str, limit: int) -> str:

@@ -1,10 +1,11 @@
 """Tools by name: one's own functions, installed plug-ins, and what is said of those that are wrong."""
 
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from chatbot.errors import ConfigError, ToolError
 from chatbot.messages import ToolSpec
@@ -141,12 +142,16 @@ async def test_two_tools_of_one_name_are_refused_before_anything_is_said() -> No
         FunctionTool(plain)
 
 
-async def test_null_stands_for_what_is_left_out_and_bounds_are_part_of_the_schema() -> None:
+async def test_null_stands_for_what_is_left_out_bounds_are_part_of_the_schema_and_models_are_results() -> None:
+    class Picked(BaseModel):
+        n: int
+        on: date
+
     async def pick(
         n: Annotated[int, Field(ge=1, le=5)] = 2, *, kind: Literal["a", "b"] | None = None, size: float | None = None
     ) -> Any:
         """Pick."""
-        return {"n": n, "kind": kind, "size": size} if kind else f"{n}"
+        return {"size": size, "picked": Picked(n=n, on=date(2026, 5, 1))} if kind else f"{n}"
 
     tool = FunctionTool(pick)
     assert tool.spec.parameters["properties"] == {
@@ -155,6 +160,6 @@ async def test_null_stands_for_what_is_left_out_and_bounds_are_part_of_the_schem
         "size": {"type": "number"},
     }
     assert await tool.run({"n": None, "kind": None}) == "2"
-    assert await tool.run({"n": 1, "kind": "a", "size": 2}) == '{"n":1,"kind":"a","size":2.0}'
+    assert await tool.run({"n": 1, "kind": "a", "size": 2}) == '{"size":2.0,"picked":{"n":1,"on":"2026-05-01"}}'
     with pytest.raises(ToolError, match="n: input should be less than or equal to 5"):
         await tool.run({"n": 9})
