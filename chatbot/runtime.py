@@ -259,14 +259,14 @@ class Runtime(AsyncResource):
             tools = tools_of(names, context, beside=self.setup.settings.plugins_beside)
             return [kept for tool in tools if (kept := tool.without(withheld)) is not None]
 
-        # Tools that ship need no check, unless a given one has the same name: they are made later, by `complete`.
+        async def ours() -> tuple[list[Tool], list[str]]:
+            return named(), []
+
+        # Tools that ship need no check, unless a given one has the same name: they are made later, as a source.
         is_ours = TOOLS.own.keys() >= set(names) and not self._tools
-        return Toolbox(
-            given if is_ours else (*given, *named()),
-            later=named if is_ours and names else None,
-            sources=[self._servers.tools] if names else [],
-            confirm=self.confirm,
-        )
+        sources = [ours, self._servers.tools] if is_ours else [self._servers.tools]
+        tools = given if is_ours else (*given, *named())
+        return Toolbox(tools, sources=sources if names else [], confirm=self.confirm)
 
     def _file_tools(self) -> list[Tool]:
         """Return the tools for the folder that the user named; only in a terminal, where each call is shown."""

@@ -90,7 +90,7 @@ class ToolResult(Struct, frozen=True):
 
 
 ToolSource = Callable[[], Awaitable[tuple[Sequence[Tool], Sequence[str]]]]
-"""Waits for tools that take time to start, such as another process; returns them with the problems to report."""
+"""Returns tools that take time to make, such as those of another process, with the problems to report."""
 Confirm = Callable[[ToolCall], Awaitable["bool | Permission"]]
 """Asks the user whether a call may be made; True is "once", False "denied"."""
 
@@ -98,31 +98,25 @@ Confirm = Callable[[ToolCall], Awaitable["bool | Permission"]]
 class Toolbox:
     """The tools of one agent, under different names. Each call may take `timeout_s` seconds.
 
-    Tools that are made `later`, and those of the `sources`, are added by `complete`. Without `confirm` no tool that
-    asks first can be called.
+    Those of the `sources` are added by `complete`. Without `confirm` no tool that asks first can be called.
     """
 
     def __init__(
         self,
         tools: Iterable[Tool] = (),
         *,
-        later: Callable[[], Iterable[Tool]] | None = None,
         sources: Iterable[ToolSource] = (),
         confirm: Confirm | None = None,
         timeout_s: float = 60.0,
     ) -> None:
         self._tools: dict[str, Tool] = {}
         self._add(tools)
-        self._later = later
         self._sources = list(sources)
         self._confirm = confirm
         self._timeout_s = timeout_s
 
     async def complete(self) -> list[str]:
         """Wait for tools that are still starting; return problems to report."""
-        if self._later is not None:
-            self._add(self._later())
-            self._later = None
         complaints = []
         while self._sources:
             tools, problems = await self._sources[0]()
