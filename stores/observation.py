@@ -153,7 +153,7 @@ class Row:
     """Minimum clearance that may see it, besides its visibility."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Observation(Content[tuple[str, ...]], Row):
     """A memory. Ids are UUIDs in lower case, times are aware UTC, `importance` is from 0 to 1.
 
@@ -187,6 +187,9 @@ class Observation(Content[tuple[str, ...]], Row):
         if self.token_count < 1:
             _set(self, "token_count", estimate_tokens(self.text()))
         _set(self, "hash", content_hash(self))
+
+    def __repr__(self) -> str:
+        return f"Observation({self.as_json()})"
 
     @property
     def current_strength(self) -> float:

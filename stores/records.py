@@ -222,7 +222,7 @@ def in_line(text: str) -> str:
     return " ".join(" ".join(text.split()).translate(_INVISIBLE).split()) if ODD.search(text) else text
 
 
-class SessionRecord(Struct, frozen=True):
+class SessionRecord(Struct, frozen=True, repr_omit_defaults=True):
     """One session. `id` is a UUIDv7, `store_types` the names of its stores, times are aware UTC.
 
     Texts are single lines, also from files and other machines: a title is folded to one, other texts are refused.

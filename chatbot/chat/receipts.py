@@ -45,7 +45,7 @@ _PARTS = {
 """Fields of a `MemoryBlock` that a receipt repeats, with the outcome of their memories; the last one counts."""
 
 
-class Receipt(Struct):
+class Receipt(Struct, repr_omit_defaults=True):
     """The record of a turn while it is written; times are aware UTC, `seconds` wall-clock."""
 
     turn: str

@@ -483,7 +483,8 @@ class ScopedOperations(Observable):
 
     def __repr__(self) -> str:
         own = self._own
-        return f"{type(self).__name__}(agent_id={own.agent_id!r}, session_id={own.session_id!r})"
+        where = f"agent_id={own.agent_id!r}, session_id={own.session_id!r}, namespace={own.caller.namespace!r}"
+        return f"{type(self).__name__}({where})"
 
     @property
     def scope(self) -> Scope:

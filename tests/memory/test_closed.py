@@ -87,7 +87,7 @@ async def test_an_open_handle_says_that_its_session_was_deleted(memory_home: Pat
     async with MemorySystem(memory_home) as memory, MemorySystem(memory_home) as other:
         session = await memory.create_session(["basic_session", "observations"], "chat")
         assert repr(session) == f"SessionHandle(id='{session.id}', agent_id='chat')"
-        assert repr(session.memory) == f"Memory(agent_id='chat', session_id='{session.id}')"
+        assert repr(session.memory) == f"Memory(agent_id='chat', session_id='{session.id}', namespace='')"
         assert repr(memory) == f"MemorySystem('{memory_home}')"
         await session.transcript_append("user", "hello")
         await other.delete_session(session.id)

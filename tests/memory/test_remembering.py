@@ -157,6 +157,7 @@ async def test_an_update_sets_what_is_named_and_nothing_else(memories: Memory) -
     [row] = await memories.get([kept.id])
     assert (row.metadata, row.expires_at, row.tags, row.title) == ({"a": 1, "c": 3}, soon, ("x",), "tea")
     assert row.token_count > 100
+    assert ("'tags': ['x']" in repr(row), "use_count" in repr(row)) == (True, False)
     await memories.update(kept.id, expires_at=None, token_count=7)
     [row] = await memories.get([kept.id])
     assert (row.expires_at, row.token_count) == (None, 7)
