@@ -77,16 +77,12 @@ def find_servers(more: Sequence[str] = ()) -> list[ModelServer]:
     Raises `ConfigError` for an address in `more` that is not on loopback.
     """
     ollama = [ollama_address()] if _is_here(ollama_address()) else []
-    addresses = list(dict.fromkeys((*map(_checked_root, more), *ollama, *_USUAL)))
+    if elsewhere := [each for each in more if not _is_here(each)]:
+        raise ConfigError(f"{elsewhere[0]!r} is not an address on this machine, such as http://127.0.0.1:8080")
+    addresses = list(dict.fromkeys((*map(_root, more), *ollama, *_USUAL)))
     with ThreadPoolExecutor(len(addresses)) as pool:
         found = list(pool.map(_server, addresses))
     return [server for server in found if server is not None and server.models]
-
-
-def _checked_root(address: str) -> str:
-    if not _is_here(address):
-        raise ConfigError(f"{address!r} is not an address on this machine, such as http://127.0.0.1:8080")
-    return _root(address)
 
 
 def _root(address: str) -> str:

@@ -184,8 +184,9 @@ def _new_setup(config: Path | None, name: str, text: str) -> Iterator[Setup]:
 async def run_sync(args: argparse.Namespace) -> Exit:
     """Sync with the given place, or with all places in `[sync]`."""
     setup = setup_of(args)
-    places = [args.place] if args.place else _configured_places(setup)
-    if not places:
+    folder = setup.settings.folder
+    places = [each if is_address(each) else str(folder / expand_home(each)) for each in setup.config.sync.places]
+    if not (places := [args.place] if args.place else places):
         raise InvalidValue("no place to sync with: name a folder, or set places in [sync]")
     reports: list[SyncReport] = []
     show = partial(_show_sync, is_sealed=args.passphrase)
@@ -196,11 +197,6 @@ async def run_sync(args: argparse.Namespace) -> Exit:
                 with progress(f"syncing with {text}", waits=True) as advance:
                     reports.append(await sync(memory, place, now=utc_now, dry_run=args.dry_run, progress=advance))
     return Exit.FAILED if any(report.aside for report in reports) else Exit.OK
-
-
-def _configured_places(setup: Setup) -> list[str]:
-    folder = setup.settings.folder
-    return [each if is_address(each) else str(folder / expand_home(each)) for each in setup.config.sync.places]
 
 
 def _place(text: str, setup: Setup, memory: MemorySystem, *, asks: bool) -> FolderPlace | ServerPlace:

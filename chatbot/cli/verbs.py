@@ -50,7 +50,10 @@ def add_memory(memory: argparse.ArgumentParser, only: str | None = None) -> None
         flag(parsers[name], "--yes", "-y", "do not ask for confirmation")
     _add_extract(verbs)
     _add_memory_files(verbs)
-    _add_upkeep(verbs)
+    verbs.add("stats", "show counts of memories, and their size", "stats")
+    reindex = verbs.add("reindex", "rebuild the search index", "reindex")
+    flag(reindex, "--embed", "also embed memories that have no vector yet")
+    flag(reindex, "--all", "also embed all memories again")
 
 
 def _add_extract(verbs: Verbs) -> None:
@@ -73,13 +76,6 @@ def _add_memory_files(verbs: Verbs) -> None:
     export.add_argument("--format", choices=EXPORTS, help="default: by the file's extension, or jsonl")
     flag(export, "--force", "overwrite an existing file")
     flag(export, "--dry-run", "report the counts, write nothing")
-
-
-def _add_upkeep(verbs: Verbs) -> None:
-    verbs.add("stats", "show counts of memories, and their size", "stats")
-    reindex = verbs.add("reindex", "rebuild the search index", "reindex")
-    flag(reindex, "--embed", "also embed memories that have no vector yet")
-    flag(reindex, "--all", "also embed all memories again")
 
 
 def _add_import(parser: argparse.ArgumentParser) -> None:

@@ -219,8 +219,11 @@ async def test_what_was_derived_goes_too_and_that_is_told() -> None:
     fails(2, "--yes", "purge", source)
     assert from_json("purge", source, "--dry-run") == {"purged": [source, derived], "dry_run": True}
     assert len(titles("list")) == 2
+    (typed := Path("identities/ada/memory/prompt_history")).write_text("+hello\n")
     told = ok("purge", source, "--yes")
-    assert (f"purged {derived}, derived" in told, "transcripts" in told) == (True, True)
+    assert [f"purged {derived}, derived" in told, "transcripts" in told, f"stay in {typed.absolute()}:" in told] == [
+        True
+    ] * 3
     assert titles("list") == []
     assert all(b"summary" not in file.read_bytes() for file in Path("identities").rglob("*") if file.is_file())
 

@@ -112,6 +112,7 @@ async def purge_memories(run: VerbRun) -> None:
     for each in gone.ids:
         say(f"purged {each}" + (", derived from the others" if each in erasure.derived else ""))
     say_marked("transcripts are unchanged: `chatbot sessions delete` deletes sessions with their memory")
+    run.say_typed_lines()
 
 
 async def retract_fact(run: VerbRun) -> None:

@@ -16,7 +16,8 @@ from chatbot import operation as kinds
 from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, OF_SESSIONS, given_of
 from chatbot.cli.memory.tables import say_numbered
 from chatbot.cli.options import setup_of
-from chatbot.cli.output import ask_line, fitted, progress, say_result, warn
+from chatbot.cli.output import ask_line, fitted, progress, say, say_result, warn
+from chatbot.cli.repl import HISTORY_NAME
 from chatbot.memory import Hit, Memory, MemorySystem
 from chatbot.messages import TaskStatus
 from chatbot.operations import OPERATIONS, Context, MemoryFilter
@@ -146,6 +147,12 @@ class VerbRun(Struct, frozen=True, dict=True):
     def say_result(self, value: Any, text: str) -> None:
         """Print the result: a value for programs, a line for people."""
         say_result(self.args, value, text)
+
+    def say_typed_lines(self) -> None:
+        """After a permanent deletion, say where the lines typed in the chat are, as they stay."""
+        typed = self.system.backend.private_file(HISTORY_NAME)
+        if typed is not None and typed.stat().st_size and not self.args.json:
+            say(f"lines typed in the chat stay in {typed}: delete that file to remove them")
 
 
 def warn_redacted(found: Iterable[str]) -> None:

@@ -21,6 +21,7 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from chatbot.chat.dialogue import ClientRequest, last_exchange
 from chatbot.cli.options import chosen_session, options_of
 from chatbot.cli.output import error_text, on_signal
+from chatbot.cli.repl import HISTORY_NAME
 from chatbot.cli.repl.actions import Consent, PastedTexts, attach_named
 from chatbot.cli.repl.commands import Commands, show_session
 from chatbot.cli.repl.input import CommandValues, NextStep, SlashCompleter, Typeahead
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
 
 _ESCAPED = re.compile(r"//\w")
 """`//word`, which is sent as `/word`; a comment in code, such as `// word`, is sent unchanged."""
-HISTORY_NAME = "prompt_history"
 T = TypeVar("T")
 
 

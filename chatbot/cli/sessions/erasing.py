@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 from msgspec.structs import asdict
 
@@ -37,19 +37,12 @@ async def archive(run: VerbRun) -> None:
     done: list[str] = []
     with reporting(done, lambda: _report("restored" if args.undo else "archived", done, args)):
         for record in records:
-            with _unless_deleted(record):
+            try:
                 if not args.dry_run:
                     await memory.archive_session(record.id, undo=args.undo)
                 done.append(record.id)
-
-
-@contextmanager
-def _unless_deleted(record: SessionRecord) -> Iterator[None]:
-    """Report that another process deleted the session meanwhile; the work continues with the next."""
-    try:
-        yield
-    except SessionNotFound:
-        warn(_ALREADY_DELETED.format(record.id))
+            except SessionNotFound:
+                warn(_ALREADY_DELETED.format(record.id))
 
 
 async def prune(run: VerbRun) -> None:
@@ -71,6 +64,7 @@ async def erase_project(run: VerbRun) -> None:
         confirm(f"deleting {what}", f"delete {what} permanently?", "nothing was deleted")
     if not args.dry_run:
         content = await operations.erase_project(run.context, name)
+        run.say_typed_lines()
     done = "would be deleted permanently" if args.dry_run else "deleted permanently"
     run.say_result({"project": name, "dry_run": args.dry_run, **asdict(content)}, f"{done}: {_counts(content, name)}")
 
@@ -107,6 +101,8 @@ async def delete(run: VerbRun) -> None:
                     advance(len(gone), len(records))
         for each in set(gone).difference(*(some.sessions for some in erased)) if not args.dry_run else ():
             warn(_ALREADY_DELETED.format(each))
+    if gone and not (args.dry_run or args.empty):
+        run.say_typed_lines()
 
 
 def _report_deleted(
