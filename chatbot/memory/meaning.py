@@ -136,7 +136,8 @@ class Meaning(AsyncResource):
         return done
 
     async def embed_all(self, progress: Progress | None = None, *, anew: bool = False) -> int:
-        """Embed every row without a vector of this embedder, with `anew` all rows; return how many."""
+        """Embed every row without a vector of this embedder, with `anew` all rows; return how many. Ends a pause."""
+        self._paused_until = 0.0
         if not anew:
             with suppress(OtherEmbedder):
                 return await self._embed_gaps(progress)

@@ -93,7 +93,7 @@ class Vectors:
             asked = f"{model} with {dimension}" if dimension else model
             raise OtherEmbedder(
                 f"the vectors were made by {self.model} with {self.dimension} dimensions, not by {asked}: "
-                "configure that model again, or make them again with `chatbot memory reindex --embed`"
+                "configure that model again, or run `chatbot memory reindex --embed` or `memory.embed_memories()`"
             )
 
     def present(self, digests: array[int]) -> Numbers:

@@ -293,7 +293,6 @@ async def test_another_embedder_is_refused_with_what_to_do_until_all_is_embedded
     await store.commit(OWNER, adding(note(0, "aaa")))
     await Meaning(LetterEmbedder(), store).embed_missing()
     async with Meaning(LetterEmbedder("other", sends_away=True), store, notice=told.append) as meaning:
-        meaning.pause_s = 0
         with pytest.raises(OtherEmbedder, match="made by letters with 26 dimensions, not by other"):
             await meaning.embed_missing()
         assert await similar(meaning, OWNER, ["a"]) == {}
