@@ -142,7 +142,7 @@ HARMLESS: Forms = {
     "aliases": {"*": is_model},
     "server": {
         "host": is_loopback,
-        **_all("port body_kb attachments_kb request_timeout_s rate_per_minute connections"),
+        **_all("port shutdown_s body_kb attachments_kb request_timeout_s rate_per_minute connections"),
     },
     "sync": {},
     "telemetry": _all("prometheus service sample interval_s timeout_s"),

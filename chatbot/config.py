@@ -234,6 +234,7 @@ class ServerSettings(Section, frozen=True):
 
     host: Text = "127.0.0.1"
     port: Annotated[int, Meta(ge=0, le=65535)] = 8000
+    shutdown_s: Count = 10
     allowed_hosts: tuple[Host, ...] = ()
     allowed_origins: tuple[Origin, ...] = ()
     body_kb: AtLeastOne = 1024

@@ -125,10 +125,6 @@ class _ImpatientProtocol(H11Protocol):
         super().resume_writing()
 
 
-_GRACE_S = 10
-"""Seconds that running requests get at shutdown."""
-
-
 async def serve(identities: Identities, *, ready: Callable[[str], None] = lambda _: None) -> None:
     """Listen on the configured address, and pass its URL to `ready` once the default identity is warm.
 
@@ -162,7 +158,8 @@ def server_of(identities: Identities) -> uvicorn.Server:
     """Return the server, ready to `serve` on a socket; it stops once `should_exit` is set."""
     from chatbot.server.app import create_app  # needs the extra `web`, unlike MCP over HTTP
 
-    return uvicorn.Server(uvicorn_config(create_app(identities), identities.settings, grace_s=_GRACE_S))
+    settings = identities.settings
+    return uvicorn.Server(uvicorn_config(create_app(identities), settings, grace_s=settings.shutdown_s))
 
 
 _MCP_PATH = "/mcp"

@@ -287,7 +287,7 @@ def _away(*_: object) -> None:
 
 
 def test_work_that_goes_on_without_a_client_ends_with_the_server(http: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chatbot.server.serve._GRACE_S", 1)
+    monkeypatch.setenv("CHATBOT_SERVER__SHUTDOWN_S", "1")
     served = http(["word " * 100_000], delay_s=0.01)
     with served.client() as client:
         session = client.post("/v1/sessions", json={}).json()["id"]

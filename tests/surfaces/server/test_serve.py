@@ -116,7 +116,7 @@ async def test_a_request_that_the_end_cuts_off_is_answered_like_a_write_of_unkno
 def test_a_stream_that_the_end_cuts_off_ends_with_the_error_event_of_its_protocol_and_no_traceback_in_the_log(
     keys: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("chatbot.server.serve._GRACE_S", 0)
+    monkeypatch.setenv("CHATBOT_SERVER__SHUTDOWN_S", "0")
     asked = {"model": "ada", "stream": True}
     bodies = {
         "/v1/chat/completions": asked | {"messages": [{"role": "user", "content": "talk"}]},
