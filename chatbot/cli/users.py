@@ -175,12 +175,11 @@ async def run(args: argparse.Namespace) -> None:
 
 async def _list(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
     found = await users_in(memory)
-    if args.json:
-        say_json(found)
-        return
     quotas = dict(await asyncio.to_thread(Accounts(setup.server_home).quotas))
     limit = {each.namespace: quotas.pop(namespace_digest(each.namespace), NO_QUOTA) for each in found}
-    if found:
+    if args.json:
+        say_json([structs.asdict(each) | structs.asdict(limit[each.namespace]) for each in found])
+    elif found:
         columns: Columns[User] = {
             "user": lambda each: each.user or "–",
             "namespace": lambda each: each.namespace,
@@ -192,7 +191,7 @@ async def _list(setup: Setup, memory: MemorySystem, args: argparse.Namespace) ->
         say_columns(found, columns)
     else:
         say("No users yet")
-    if quotas:
+    if quotas and not args.json:
         say(f"limits are set for {how_many(len(quotas), 'user')} without data: `chatbot users limit NAME` shows them")
 
 

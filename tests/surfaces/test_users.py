@@ -23,7 +23,7 @@ from chatbot.runtime import Runtime
 from chatbot.stores.access import GUEST_RIGHTS
 from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.fields import LONGEST_LINE
-from tests.command import fails, ok, project, run
+from tests.command import fails, from_json, ok, project, run
 from tests.effort import NIGHTLY
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import Serve, http, wait_until
@@ -337,6 +337,7 @@ def test_one_user_is_exported_and_erased_and_the_others_stay(http: Serve) -> Non
     for name in ("bob", "carol"):
         ok("users", "limit", name, "--day-usd", "0.5")
     assert re.search(r"alice .* –  .*\nbob .* \$0\.5000 .*\n.* for 1 user without data", ok("users", "list"))
+    assert [each["day_usd"] for each in from_json("users", "list")] == [0, 0.5]
     printed = json.loads(run("users", "export", "alice").stdout)
     assert {row["id"] for row in printed["memories"]} == {row["id"] for row in exported["memories"]}
     fails(2, '{"error": {"type": "InvalidValue", "message": "this would delete', "users", "erase", "alice", "--json")
