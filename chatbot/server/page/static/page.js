@@ -11,6 +11,8 @@
   const state = (text) => { const place = at("state"); if (place) place.textContent = text; };
   const isAtEnd = () => window.innerHeight + window.scrollY >= document.body.scrollHeight - 120;
   const toEnd = () => window.scrollTo(0, document.body.scrollHeight);
+  // Enter and Escape of an input method; Safari sends them after the end of the composition, with this code.
+  const isComposing = (event) => event.isComposing || event.keyCode === 229;
   const hasKeys = () => matchMedia("(hover: hover)").matches;
   const tabs = new BroadcastChannel("chatbot");
   let follows = true;
@@ -312,7 +314,7 @@
     box.maxLength = 200;
     box.setAttribute("aria-label", "Title");
     box.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" || event.key === "Escape") { event.preventDefault(); event.stopPropagation(); end(event.key === "Enter"); }
+      if (!isComposing(event) && ["Enter", "Escape"].includes(event.key)) { event.preventDefault(); event.stopPropagation(); end(event.key === "Enter"); }
     });
     box.addEventListener("blur", () => end(false));
     element.replaceWith(box);
@@ -380,7 +382,7 @@
 
   document.addEventListener("keydown", (event) => {
     const isTyping = event.target.matches?.("input, textarea, select, [contenteditable]");
-    if (event.key === "Escape" && !event.isComposing) {
+    if (event.key === "Escape" && !isComposing(event)) {
       const menu = event.target.closest?.("details[open]");
       for (const form of menu?.querySelectorAll("form") ?? []) form.reset();
       if (menu) { menu.open = false; menu.querySelector("summary").focus(); }
@@ -392,7 +394,7 @@
     } else if (event.key === "ArrowUp" && event.target.id === "text" && !event.target.value) {
       const edit = [...document.querySelectorAll(".actions a[href*='?edit=']")].pop();
       if (edit) { event.preventDefault(); edit.click(); }
-    } else if (event.key === "Enter" && !event.shiftKey && !event.isComposing && event.target.matches("textarea[data-enter]") && hasKeys()) {
+    } else if (event.key === "Enter" && !event.shiftKey && !isComposing(event) && event.target.matches("textarea[data-enter]") && hasKeys()) {
       event.preventDefault();
       event.target.form.requestSubmit();
     } else if (!isTyping && !event.ctrlKey && !event.metaKey && !event.altKey && SHORTCUTS[event.key]) {
