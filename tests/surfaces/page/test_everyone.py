@@ -110,6 +110,14 @@ def test_the_keyboard_is_enough(page: Page) -> None:
     expect(page.locator("#main")).to_be_focused()
 
 
+def test_an_arabic_reply_reads_from_the_right_and_its_code_from_the_left(http: Serve, tab: Tab) -> None:
+    page = tab(http(["مرحبا `a.py`\n\n> اقتباس\n\n```\nprint(1)\n```"]).url, at="/i/ada")
+    say(page, "سؤال")
+    expect(page.locator(".prose blockquote")).to_have_css("border-right-width", "3px")
+    for code in (".prose p code", ".prose .code pre"):
+        expect(page.locator(code)).to_have_css("direction", "ltr")
+
+
 def test_light_and_dark_follow_the_system_and_the_switch_which_is_remembered(served: Served, tab: Tab) -> None:
     page = tab(served.url, color_scheme="dark", at="/i/ada")
     dark = _ground(page)
