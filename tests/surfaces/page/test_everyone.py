@@ -118,6 +118,21 @@ def test_an_arabic_reply_reads_from_the_right_and_its_code_from_the_left(http: S
         expect(page.locator(code)).to_have_css("direction", "ltr")
 
 
+def test_the_list_of_sessions_keeps_its_place_and_what_is_below_it_stays_in_view(served: Served, tab: Tab) -> None:
+    with served.client() as client:
+        for number in range(40):
+            client.post("/v1/sessions", json={"title": f"Session {number}"})
+    page = tab(served.url, **DESKTOP, at="/i/ada")
+    expect(page.get_by_role("button", name="Theme")).to_be_in_viewport()
+    page.locator("#recent a").nth(30).click()
+    here = page.locator("#recent [aria-current]")
+    for _ in range(2):
+        expect(here).to_be_in_viewport()
+        page.reload()
+    say(page, "hello there")
+    assert page.evaluate("document.getElementById('recent').scrollTop") > 0
+
+
 def test_light_and_dark_follow_the_system_and_the_switch_which_is_remembered(served: Served, tab: Tab) -> None:
     page = tab(served.url, color_scheme="dark", at="/i/ada")
     dark = _ground(page)

@@ -25,6 +25,7 @@
 
   // Scroll to the element that the address names, or to the end of a conversation. Returns false without either.
   function arrive() {
+    showSessions();
     for (const each of document.querySelectorAll("time[datetime]")) each.title = new Date(each.dateTime).toLocaleString();
     follows = true;
     restoreDraft();
@@ -34,6 +35,16 @@
     else if (at("log")?.dataset.session && !at("edit")) toEnd();
     else return false;
     return true;
+  }
+
+  // The list in the sidebar keeps its place when it is replaced, and shows the session that is open.
+  let listed = 0;
+  document.addEventListener("scroll", ({ target }) => { if (target.id === "recent") listed = target.scrollTop; }, true);
+  document.addEventListener("htmx:oobAfterSwap", ({ detail }) => { if (detail.target.id === "recent") at("recent").scrollTop = listed; });
+  function showSessions() {
+    if (!at("recent")) return;
+    at("recent").scrollTop = listed;
+    at("recent").querySelector("[aria-current]")?.scrollIntoView({ block: "nearest" });
   }
 
   // The token expired or was revoked: log in, and come back to this page, where what was typed is a draft.
