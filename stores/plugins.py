@@ -147,8 +147,9 @@ def _fault(written: Callable[..., Any], promised: Callable[..., Any]) -> str:
 def _numbers_in(value: object) -> Iterator[float]:
     if isinstance(value, int | float):
         yield value
-    for each in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
-        yield from _numbers_in(each)
+    elif isinstance(value, Mapping | list | tuple):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _numbers_in(each)
 
 
 def _kind_of(setting: inspect.Parameter, plugin: type) -> Any:

@@ -252,6 +252,7 @@ class Delivery(Struct):
     """Contents of the files of a place, parsed; of sessions only the ids."""
 
     names: list[str] = []
+    """The files; only one while lines are taken from it."""
     rows: OtherRows = field(default_factory=OtherRows)
     erased: set[str] = set()
     """Erased sessions and facts."""

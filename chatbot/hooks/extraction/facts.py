@@ -7,10 +7,6 @@ facts that repeat recalled rows, are dropped with the reason.
 To compare facts, a model is shown at most six memories, by numbers of that call alone, and answers with numbers: no
 text of its answer is kept. If an answer is invalid, out of range, given twice, or about a memory that has nothing to
 do with the fact, the fact is simply added.
-
-`plan` asks models and changes nothing; `apply` makes all changes at once without a model. A target that changed in
-between is left alone, and its fact is added. Facts of an exchange that was taken back, forgotten or hidden meanwhile
-are dropped.
 """
 
 from __future__ import annotations
@@ -366,7 +362,8 @@ async def learn_from(
     models take the bot's courtesies for facts.
 
     Facts are as strict as the observation that keeps the exchange. Without one it was small talk, and no model is
-    asked. Raises a `ModelError`, `BudgetExceeded` or `StoreError`; then nothing is kept.
+    asked; if it is gone after the model has answered, the facts are dropped. Raises a `ModelError`, `BudgetExceeded`
+    or `StoreError`; then nothing is kept.
     """
     sensitivities = calls.model.disclosure.sent
     source = await _source(turn, session, sensitivities)
@@ -415,7 +412,10 @@ async def plan(
 
 
 async def apply(steps: Sequence[FactStep], memories: Memory, origin: Origin) -> list[FactOutcome]:
-    """Make the planned changes; return the outcome for each fact, in order. Asks no model."""
+    """Make the planned changes; return the outcome for each fact, in order. Asks no model.
+
+    A target that changed since it was planned is left alone, and its fact is added.
+    """
     targets = [step.target.id for step in steps if step.target]
     hashes = {row.id: row.hash for row in await memories.get(targets, count_use=False)} if targets else {}
     steps = [

@@ -14,7 +14,6 @@ from chatbot.server.access_checks import COOKIE, LOGIN
 from chatbot.server.bind import check_value
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.page import chat, memories, rendering, sessions, settings
-from chatbot.server.page.rendering import PATH, AccessHere, Assets, Fields, PageRoute, base, goto, is_part, render_part
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue
 
@@ -22,9 +21,9 @@ _TRIES_PER_MINUTE = 30
 _FOR_30_DAYS = 30 * 24 * 3600
 _CHOSEN = "id:"
 """Prefix of the checkboxes that select memories."""
-PAGE_PATHS = frozenset({LOGIN, f"{PATH}/"})
+PAGE_PATHS = frozenset({LOGIN, f"{rendering.PATH}/"})
 """Paths that need no token: the login and the assets."""
-_entrance = APIRouter(route_class=PageRoute)
+_entrance = APIRouter(route_class=rendering.PageRoute)
 """Routes of no identity: a token is typed once, and kept in a cookie that no script can read."""
 
 
@@ -66,11 +65,11 @@ def add_page(app: APIRouter) -> None:
     """Serve the page at `/`. Its routes are not part of the documented API."""
     for routes in (_entrance, *(part.router for part in (chat, sessions, memories, settings))):
         app.include_router(routes, include_in_schema=False)
-    forms = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
+    forms = APIRouter(route_class=rendering.PageRoute, prefix="/i/{identity}")
     for path, form in FORMS.items():
         _add_form(forms, path, form)
     app.include_router(forms, include_in_schema=False)
-    app.mount(PATH, Assets(), name="assets")
+    app.mount(rendering.PATH, rendering.Assets(), name="assets")
 
 
 def _add_form(router: APIRouter, path: str, form: PageForm) -> None:
@@ -82,7 +81,7 @@ def _add_form(router: APIRouter, path: str, form: PageForm) -> None:
     }
 
     @router.post(path)
-    async def run(request: Request, access: AccessHere, fields: Fields) -> Response:
+    async def run(request: Request, access: rendering.AccessHere, fields: rendering.Fields) -> Response:
         chosen = ",".join(name.removeprefix(_CHOSEN) for name in fields if name.startswith(_CHOSEN))
         sent = fields | ({"memory_id": chosen} if chosen else {}) | request.path_params
         given = {each.name: _value(each, sent[name]) for name, each in offered.items() if name in sent} | form.given
@@ -91,13 +90,13 @@ def _add_form(router: APIRouter, path: str, form: PageForm) -> None:
         ]:
             raise InvalidValue("choose at least one" if missing[0] == "ids" else f"{missing[0]}: a value is required")
         result = await operation.run(access.context, "http", given)
-        if not is_part(request):
+        if not rendering.is_part(request):
             then = form.then.format(**request.path_params, chosen=chosen, outcome=getattr(result, "outcome", ""))
-            return goto(base(access) + (fields.get("back") or then))
+            return rendering.goto(rendering.base(access) + (fields.get("back") or then))
         if "memory_id" not in request.path_params:
             return Response(status_code=204)
         row = await access.memories.row(request.path_params["memory_id"], sensitivities=SENSITIVITIES)
-        return render_part("row.html", access, row=row)
+        return rendering.render_part("row.html", access, row=row)
 
 
 def _value(parameter: Parameter, text: str) -> Any:
@@ -111,7 +110,7 @@ def _value(parameter: Parameter, text: str) -> Any:
 @_entrance.get("/")
 async def show_default(identities: IdentitiesHere, caller: CallerHere) -> Response:
     """Redirect to the default identity."""
-    return goto(f"/i/{identities.default_for(caller)}")
+    return rendering.goto(f"/i/{identities.default_for(caller)}")
 
 
 @_entrance.get(LOGIN)
@@ -121,7 +120,7 @@ async def ask_for_token(request: Request, to: str = "") -> Response:
 
 
 @_entrance.post(LOGIN)
-async def log_in(request: Request, identities: IdentitiesHere, fields: Fields) -> Response:
+async def log_in(request: Request, identities: IdentitiesHere, fields: rendering.Fields) -> Response:
     """Set the cookie if the token is valid."""
     text, to = fields.get("token", "").strip(), fields.get("to", "")
     if wait := identities.rates.take(f"login {request.client.host if request.client else ''}", _TRIES_PER_MINUTE):
@@ -129,7 +128,7 @@ async def log_in(request: Request, identities: IdentitiesHere, fields: Fields) -
         return rendering.render_page(request, "login.html", status=429, wrong=wrong, to=to)
     if await asyncio.to_thread(identities.tokens.find, text) is None:
         return rendering.render_page(request, "login.html", status=401, wrong="Invalid token.", to=to)
-    answer = goto(to if to.startswith("/i/") else "/")
+    answer = rendering.goto(to if to.startswith("/i/") else "/")
     secure = rendering.came_over_tls(request)
     answer.set_cookie(COOKIE, text, max_age=_FOR_30_DAYS, httponly=True, samesite="strict", secure=secure)
     return answer
@@ -138,6 +137,6 @@ async def log_in(request: Request, identities: IdentitiesHere, fields: Fields) -
 @_entrance.post("/logout")
 async def log_out() -> Response:
     """Delete the cookie."""
-    answer = goto(LOGIN)
+    answer = rendering.goto(LOGIN)
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer
