@@ -316,7 +316,7 @@ def open_memory(
     `async with`, or call `aclose`. Raises `ConfigError`, `IdentityError` or `InvalidValue`.
     """
     if isinstance(place, str) and "://" in place:
-        settings = Settings(None, {"storage": {"url": place}})
+        settings = Settings(None, {}, {"place": {"storage": {"url": place}}})
     else:
         folder = check_path("" if place is None else place, "place").resolve()
         if folder.is_file():

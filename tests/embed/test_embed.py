@@ -222,6 +222,8 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
     falsy: list[Any] = ["", 0, []]
     with pytest.raises(InvalidValue, match="'high': choose from familiar"):
         open_memory(tmp_path, clearance=wrong)
+    with pytest.raises(ConfigError, match=r"^place: 'mysql://x': unknown storage"):
+        open_memory("mysql://x")
     async with open_memory(tmp_path) as memory:
         with pytest.raises(InvalidValue, match="'high': choose from familiar"):
             memory.for_user("ada", clearance=wrong)
