@@ -25,7 +25,7 @@ from chatbot.chat.memory_block import system_notice
 from chatbot.chat.prompt import PromptBundle, build_prompt, fitting_tools, withheld_tools
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.titles import SessionTitle
-from chatbot.errors import ModelError, without_folders
+from chatbot.errors import ChatbotError, ModelError, without_folders
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode
 from chatbot.memory.memorability import Memorability
@@ -35,7 +35,7 @@ from chatbot.messages import CallOptions, ReasoningDelta, TextDelta, ToolCall, T
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.query import check_limit
-from chatbot.stores.records import format_time, well_formed
+from chatbot.stores.records import format_time, reason_of, well_formed
 from chatbot.stores.row_events import Event
 from chatbot.tools import ToolResult
 
@@ -475,7 +475,8 @@ class Turn:
             await self._transcript.write((dialogue.ERROR, dialogue.STOPPED))
         elif error is not None and not self._is_complete:
             self.receipt.finish = "error"
-            self.receipt.error = well_formed(without_folders(str(error)))
+            why = str(error) if isinstance(error, ChatbotError | StoreError) else reason_of(error)  # `emit`, or a bug
+            self.receipt.error = well_formed(without_folders(why))
             partial = f"{dialogue.SO_FAR}{self.receipt.reply}" if self.receipt.reply else ""
             await self._transcript.write((dialogue.ERROR, f"{self.receipt.error}{partial}"))
         if self._unremembered is not None:

@@ -392,6 +392,12 @@ async def test_what_cannot_be_kept_is_refused_up_front(session: SessionHandle, m
     assert await _transcript(session) == []
 
 
+async def test_an_error_of_the_listener_is_named_in_the_transcript(session: SessionHandle, memory_home: Path) -> None:
+    with pytest.raises(KeyError):
+        await chat_of(ScriptedModel(["no"]), session, memory_home).turn("hello", lambda _: {}["mine"])
+    assert (await _transcript(session))[-1] == ("error", "KeyError: 'mine'")
+
+
 async def test_a_budget_in_dollars_shortens_replies_then_refuses(session: SessionHandle, memory_home: Path) -> None:
     model = ScriptedModel(["a reply"], price=Price(0.0, 0.01))
     chat = chat_of(model, session, memory_home, budget=BudgetSettings(session_usd=0.5))
