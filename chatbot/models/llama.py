@@ -270,7 +270,8 @@ class Llama:
     ) -> Iterator[str]:
         """Yield the reply piece by piece, whole characters only, and fill in `done`. Raises `ContextTooLong`.
 
-        Ends early, without an error, once it is cancelled.
+        An empty piece says that a part of the prompt was read, as a long one may take minutes. Ends early, without an
+        error, once it is cancelled.
         """
         room = self.window - len(prompt)
         if room <= 0:
@@ -280,8 +281,10 @@ class Llama:
         self._context.cancel = False
         done.input_tokens, done.reason = len(prompt), "length"
         done.cached_tokens = self._reuse(prompt if sampling.seed is None else ())
-        if not self._evaluate(prompt[done.cached_tokens :], is_cancelled):
-            return
+        for batch in chunks(prompt[done.cached_tokens :], _BATCH_TOKENS):
+            if not self._evaluate(batch, is_cancelled):
+                return
+            yield ""
         text_of = self.vocabulary.decoder()
         limit = min(max_tokens, room)
         with closing(self._sampler(sampling)) as sampler:
@@ -331,23 +334,17 @@ class Llama:
         del self._cached[common:]
         return common
 
-    def _evaluate(self, tokens: Sequence[int], is_cancelled: threading.Event) -> bool:
+    def _evaluate(self, batch: Sequence[int], is_cancelled: threading.Event) -> bool:
         """Put tokens into the cache; return False if cancelled."""
-        for batch in map(list, chunks(tokens, _BATCH_TOKENS)):
-            if not self._decode(batch, len(self._cached), is_cancelled):
-                return False
-            self._cached += batch
-        return True
-
-    def _decode(self, batch: list[int], at: int, is_cancelled: threading.Event) -> bool:
         while not is_cancelled.is_set():
             try:
-                self._context.decode(self._lib.llama_batch_get_one(batch, at))
+                self._context.decode(self._lib.llama_batch_get_one([*batch], len(self._cached)))
             except InterruptedError:
                 self._context.cancel = False  # it may be left over from an earlier generation
             except (ValueError, RuntimeError) as error:
                 raise ProviderFailed(f"llama.cpp cannot continue with {self._path.name}: {error}") from error
             else:
+                self._cached += batch
                 return True
         return False
 

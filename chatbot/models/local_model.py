@@ -80,7 +80,7 @@ class Engine:
     async def stream(
         self, messages: Sequence[dict[str, Any]], *, max_tokens: int, sampling: Sampling, done: Generation
     ) -> AsyncGenerator[str, None]:
-        """Yield the reply in pieces; closing the generator stops the model. `done` is filled in meanwhile."""
+        """Yield the reply in pieces, also empty ones; closing the generator stops the model. Fills in `done`."""
         loop = asyncio.get_running_loop()
         pieces: asyncio.Queue[str | None] = asyncio.Queue()
         is_cancelled = threading.Event()
@@ -202,7 +202,7 @@ class LocalModel(Model):
         json_schema: Mapping[str, Any] | None = None,  # noqa: ARG002 - JSON is only asked for in the prompt
         options: CallOptions | None = None,
     ) -> AsyncGenerator[Delta, None]:
-        """Ask for a reply; `timeout_s` of the settings limits the wait for each piece."""
+        """Ask for a reply; `timeout_s` of the settings limits the wait for each piece of prompt and reply."""
         from chatbot.models.llama import Generation, Sampling
 
         settings, done = self._settings, Generation()
@@ -215,7 +215,8 @@ class LocalModel(Model):
         )
         async with aclosing(pieces):
             while (piece := await self._next(pieces)) is not None:
-                yield TextDelta(piece)
+                if piece:
+                    yield TextDelta(piece)
         usage = Usage(done.input_tokens, done.output_tokens, done.cached_tokens, cost_usd=0.0)
         yield Finished(done.reason, usage, self.name.removeprefix(PREFIX))
 
