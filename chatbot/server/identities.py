@@ -54,6 +54,8 @@ class StorageProbe(AsyncResource):
         """Return why the storage cannot be used now; None if it can. Takes at most a second."""
         if self._looking is None or self._looking.done():
             self._looking = asyncio.get_running_loop().run_in_executor(self._thread, self._look)
+            # asyncio would log an error that comes too late for anybody to wait for it
+            self._looking.add_done_callback(lambda looked: looked.cancelled() or looked.exception())
         await asyncio.wait([self._looking], timeout=_LONGEST_WAIT_S)
         try:
             is_there = bool(self._looking.result())

@@ -1,6 +1,7 @@
 """A server whose storage does not answer says so, and goes on by itself."""
 
 import asyncio
+import gc
 import threading
 from itertools import count
 
@@ -42,17 +43,31 @@ def test_health_and_readiness_follow_storage(http: Serve, monkeypatch: pytest.Mo
         assert client.get("/ready").status_code == 503
 
 
-async def test_storage_that_hangs_is_asked_once_and_waited_for_but_a_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_storage_that_hangs_is_asked_once_and_waited_for_but_a_moment(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(identities, "_LONGEST_WAIT_S", 0.01)
     asked, answer = count(), threading.Event()
-    probe = StorageProbe(lambda: (next(asked), answer.wait()))
+
+    def look() -> bool:
+        number = next(asked)
+        answer.wait()
+        if number == 0:
+            raise StoreAway("it is away, and nobody waits any more")
+        return True
+
+    probe = StorageProbe(look)
     assert [type(await probe.error()) for _ in range(3)] == [StoreAway] * 3
     assert next(asked) == 1
     answer.set()
     async with asyncio.timeout(PATIENCE_S):
+        assert probe._looking is not None
+        await asyncio.wait([probe._looking])
         while await probe.error() is not None:
             pass
     await probe.aclose()
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 async def test_storage_is_asked_while_all_shared_threads_are_busy() -> None:
