@@ -66,12 +66,14 @@ def test_a_conversation_is_left_and_goes_on_where_it_was(start: Start) -> None:
     assert kept is not None, "as many entries as were copied, but other ones"
     ok("sessions", "delete", kept[1], "--yes", "--with-memory")
     rows = [f"row{number}" for number in range(60)]  # more than the screen shows
+    with Path(f"identities/ada/memory/sessions/{session_id[1]}/transcript.md").open("a") as transcript:
+        transcript.write("### user — 2026-01-02T03:04:05Z\n\nlost\n\n")
     second = start(replies=["\n".join(["```", *rows, "```", "welcome back"])])
-    second.see("continued · I am Sam.*user: I am Sam")
+    second.see("continued · I am Sam.*user: I am Sam.*user: lost.*no reply: /retry asks it again")
     second.say("me again", r"welcome back.*\$0\.00")
     second.say("/save  out.txt  code", "wrote .*out.txt")
     assert Path("out.txt").read_text(encoding="utf-8").split() == rows
-    assert [role for role, _ in _said()] == ["user", "assistant"] * 2
+    assert [role for role, _ in _said()] == ["user", "assistant", "user", "user", "assistant"]
     ok("sessions", "delete", session_id[1], "--yes", "--with-memory")
     second.say("and now?", "this session was deleted elsewhere.*a new session")
     assert re.findall(r"row\d+", second.leave()) == rows
@@ -298,7 +300,7 @@ def test_a_path_a_block_and_an_escaped_slash_are_messages_and_a_typed_file_is_at
     chat.type(f"one{ALT_ENTER}two\nthree\r", "(seen.*){5}")
     chat.say("//help", "(seen.*){6}")
     chat.say("/nosuch thing", r"no command /nosuch.*type //nosuch\s+to send it")
-    chat.say("/help", r"move the session to\n {11}one\n.*pasted lines are sent")
+    chat.say("/", r"move the session to\n {11}one\n.*pasted lines are sent")
     chat.say("see @notes.txt", "(seen.*){7}")
     chat.say("/memory history", r"usage: /memory history ID\n/memory history: error: .* required: ID")
     chat.say("read @nofile.txt", "file not found: 'nofile.txt'.*seen")

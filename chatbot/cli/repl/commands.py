@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from msgspec.structs import replace
 
+from chatbot.chat.dialogue import unanswered
 from chatbot.cli.options import discard_empty, hints_about_model
 from chatbot.cli.output import SESSION_HEAD, fitted, say_hit, say_table, session_rows
 from chatbot.cli.repl.actions import FOUND, MemorySlash, ReplySlash
@@ -25,7 +26,7 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.records import TranscriptEntry
 
 _LISTED = 20
-_SYNONYMS = {"/?": "/help", "/bye": "/exit", "/clear": "/new", "/q": "/exit", "/quit": "/exit"}
+_SYNONYMS = {"/": "/help", "/?": "/help", "/bye": "/exit", "/clear": "/new", "/q": "/exit", "/quit": "/exit"}
 """Names that other chats use, and our command for each."""
 
 
@@ -50,7 +51,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         known, name = cls.all(), _SYNONYMS.get(name, name)
         if name in known:
             return [name]
-        return [] if name == "/" else [each for each in known if each.startswith(name)]
+        return [each for each in known if each.startswith(name)]
 
     @classmethod
     def is_command(cls, text: str) -> bool:
@@ -342,4 +343,6 @@ async def show_session(runtime: Runtime, screen: Screen, session: SessionHandle 
     record = session.record
     screen.say(" · ".join(part for part in (how, record.title, record.project, record.id) if part), "dim")
     if shown and session.supports(TranscriptStore):
-        screen.show_entries(await session.transcript_read_last(shown))
+        screen.show_entries(entries := await session.transcript_read_last(shown))
+        if unanswered(entries):
+            screen.say("the last message has no reply: /retry asks it again", "ansiyellow")
