@@ -7,13 +7,14 @@ blocks are removed too: recalled rows are never remembered as new.
 from __future__ import annotations
 
 import json
+import math
 from asyncio import timeout, to_thread
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
@@ -25,14 +26,13 @@ from chatbot.config import Config
 from chatbot.errors import SessionError
 from chatbot.hooks.hook import Hook, HookContext, PassiveHook, per_session, plan_hook
 from chatbot.memory import Memory, MemorySystem, SessionHandle
-from chatbot.memory.memorability import OTHER_WEIGHT, THRESHOLD, TYPE_WEIGHTS, Memorability
+from chatbot.memory.memorability import THRESHOLD, Memorability, content, share_unknown, toward_one
 from chatbot.memory.scope import utc_now
 from chatbot.messages import json_in, without_blocks
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.fields import texts_in
-from chatbot.stores.observation import Type
 from chatbot.stores.records import is_id
 from chatbot.stores.text.redaction import redact
 from chatbot.tools import ToolResult
@@ -42,6 +42,10 @@ if TYPE_CHECKING:
 
 _NEWEST = 20
 """Number of recent sessions searched for lost messages while consolidation is not due; when it runs, all are."""
+_WEIGHTS = {"change": 0.3, "technical": 0.5}
+"""Weight of each type of a run."""
+_WORDS = 6
+"""Number of content words that make a substance of one half."""
 _COMPARED = 5
 """Number of last captures of a session with which a new one is compared."""
 
@@ -101,7 +105,18 @@ async def keep_run(memory: Memory, run: ToolRun, *, measure: Memorability | None
 async def _is_memorable(memory: Memory, run: ToolRun, measure: Memorability, before: dict[str, str]) -> bool:
     rows = await memory.get(list(before), sensitivities=SENSITIVITIES, count_use=False)  # without forgotten ones
     known = [before[row.id] for row in rows]
-    return measure.score(run.substance, run.type, known=known) >= measure.threshold
+    return _memorability(run, known) >= measure.threshold
+
+
+def _memorability(run: ToolRun, known: Iterable[str]) -> float:
+    """Return a score from 0 to 1: substance x distinctiveness x (1.5 + weight of the type) / 3. Pure.
+
+    Substance is the number of content words, which saturates; distinctiveness is the square root of the share of new
+    ones. The product excludes both long texts without news and very short ones.
+    """
+    words = content(run.substance)
+    new = min((share_unknown(words, [each]) for each in known), default=1.0)
+    return toward_one(len(words) / _WORDS) * math.sqrt(new) * (1.5 + _WEIGHTS[run.type]) / 3
 
 
 async def _mark_milestone(memory: Memory, run: ToolRun, sources: Sequence[str]) -> None:
@@ -284,7 +299,7 @@ class ToolRun(Struct, frozen=True):
         return f"tool: {self.tool}", f"error: {str(self.is_error).lower()}"
 
     @property
-    def type(self) -> Type:
+    def type(self) -> Literal["change", "technical"]:
         """The type of the row: never a decision, as the output of a tool must not be protected."""
         return "change" if self.writes and not self.is_error else "technical"
 
@@ -296,8 +311,9 @@ class ToolRun(Struct, frozen=True):
     @property
     def importance(self) -> float:
         """The weight of its type, more if it changed files or failed."""
-        weight = TYPE_WEIGHTS.get(self.type, OTHER_WEIGHT)
-        return round(min(1.0, 0.2 + 0.5 * weight + 0.1 * bool(self.writes and self.files) + 0.1 * self.is_error), 2)
+        return round(
+            min(1.0, 0.2 + 0.5 * _WEIGHTS[self.type] + 0.1 * bool(self.writes and self.files) + 0.1 * self.is_error), 2
+        )
 
     @property
     def files(self) -> tuple[str, ...]:

@@ -1,17 +1,11 @@
-"""Decide what to remember: tool runs by a score from 0 to 1 and a threshold, exchanges by a judgement. Pure.
-
-    score = substance x distinctiveness x (1.5 + weight of the type) / 3
-
-Substance is the number of content words, which saturates; distinctiveness is the square root of the share of new ones.
-The product excludes both long texts without news and very short ones.
-"""
+"""Decide which exchanges to remember, by a judgement, and how much a text says. Pure."""
 
 from __future__ import annotations
 
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
@@ -20,17 +14,6 @@ from chatbot.embedding import Judgement
 from chatbot.stores.text.analysis import is_question, terms
 
 THRESHOLD = 0.30
-TYPE_WEIGHTS: Mapping[str, float] = {
-    "decision": 0.8,
-    "discovery": 0.7,
-    "bugfix": 0.5,
-    "feature": 0.5,
-    "refactor": 0.3,
-    "change": 0.3,
-}
-OTHER_WEIGHT = 0.5
-_WORDS = 6
-"""Number of content words that make a substance of one half."""
 _LEAST_NEW = 0.2
 """Minimum share of new content words in a reply that alone justifies keeping an exchange."""
 _LONGEST_ANSWER = 40
@@ -49,15 +32,8 @@ class Memorability(Struct, frozen=True):
 
     threshold: float = THRESHOLD
 
-    def score(self, text: str, type_: str, *, known: Iterable[str] = ()) -> float:
-        """Return the memorability of a text of that type, from 0 to 1."""
-        words = content(text)
-        new = min((_share_unknown(words, [each]) for each in known), default=1.0)
-        weight = TYPE_WEIGHTS.get(type_, OTHER_WEIGHT)
-        return _toward_one(len(words) / _WORDS) * math.sqrt(new) * (1.5 + weight) / 3
 
-
-def _toward_one(measure: float) -> float:
+def toward_one(measure: float) -> float:
     """Return a share that grows with the measure: 0.5 at 1, approaching 1."""
     return 1 - math.exp2(-max(0.0, measure))
 
@@ -74,7 +50,7 @@ def is_worth_keeping(
         return bool(content(text)) or _is_answer(text, question)
     if judged.states_something or _is_answer(text, question):
         return True
-    return reply is not None and judged.needs_memory and _share_unknown(content(reply), known) >= _LEAST_NEW
+    return reply is not None and judged.needs_memory and share_unknown(content(reply), known) >= _LEAST_NEW
 
 
 def _is_answer(text: str, question: str) -> bool:
@@ -100,9 +76,10 @@ def rarity(texts: Sequence[str]) -> list[float]:
 def _mean_rarity(words: Iterable[str], holders: Counter[str], n: int) -> float:
     """Return the mean rarity of the words of a text, times a factor that grows with their number up to 1."""
     shares = [math.log((1 + n) / holders[word]) for word in words]
-    return math.fsum(shares) / len(shares) * _toward_one(len(shares) / 3) if shares else 0.0
+    return math.fsum(shares) / len(shares) * toward_one(len(shares) / 3) if shares else 0.0
 
 
-def _share_unknown(words: AbstractSet[str], known: Iterable[str]) -> float:
+def share_unknown(words: AbstractSet[str], known: Iterable[str]) -> float:
+    """Return the share of the words that no known text has."""
     seen = {word for text in known for word in terms(text)}
     return 1 - len(words & seen) / len(words) if words else 1.0
