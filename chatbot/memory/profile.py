@@ -102,7 +102,7 @@ class Profiles(MemoryWrites):
         proposal = await self._proposal(proposal_id)
         held = profile_lines.held_value(proposal)
         kept = await self.profile_set(
-            str(proposal.metadata[LINE]),
+            profile_lines.key_of(proposal),
             str(held["value"]),
             since=parse_time(str(held["since"])) if "since" in held else None,
             sensitivity=None if proposal.sensitivity == "public" else proposal.sensitivity,  # keeps a stricter one
@@ -145,7 +145,7 @@ class Profiles(MemoryWrites):
         """Return all values of a key, or the line of that id. Raises `UnknownObservation` if there is none."""
         key = fold(check_text(key, "the key"))
         lines = profile_lines.all_lines(await profile_lines.line_rows(self.scope, SENSITIVITIES))
-        rows = [line.row for line in lines if key in (line.key, line.id)]
+        rows = [line.row for line in lines if key in (line.folded_key, line.id)]
         if not rows:
             raise UnknownObservation(f"the profile has no key {key!r:.80}")
         return rows
@@ -169,7 +169,7 @@ class Profiles(MemoryWrites):
                 each = ProfileValue(key, value, fold(key) in named)
                 if said_at > scope.clock() or each.secrets:
                     continue
-                named.add(each.key)
+                named.add(fold(each.key))
                 if is_in_words(each.value, said):
                     done.append(await _write_value(scope, each, by="model", said_at=said_at, source=source))
                 else:
@@ -191,8 +191,8 @@ class ProfileValue(Struct, frozen=True):
     also: bool = False
 
     def __post_init__(self) -> None:
-        key, value = fold(one_line(self.key, "the key")), one_line(self.value, "the value")
-        if not key or len(key) > LONGEST_KEY:
+        key, value = one_line(self.key, "the key"), one_line(self.value, "the value")
+        if not fold(key) or len(key) > LONGEST_KEY:
             raise InvalidValue(f"the key {self.key!r:.80} must have 1 to {LONGEST_KEY} characters")
         if not value:
             raise InvalidValue("the value is empty: use `forget` to remove a key")
@@ -212,7 +212,8 @@ class ProfileValue(Struct, frozen=True):
     @property
     def held(self) -> dict[str, Any]:
         """The value as the metadata of its row holds it."""
-        return {"value": self.value} | ({profile_lines.ALSO: True} if self.also else {})
+        held = {"value": self.value, profile_lines.TYPED: self.key}
+        return held | ({profile_lines.ALSO: True} if self.also else {})
 
 
 def is_in_words(value: str, said: str) -> bool:
@@ -239,7 +240,7 @@ async def _write_value(
         raise InvalidValue(f"{format_time(since)} is in the future: give the time since which the value is true")
     if "chat" not in scope.caller.rights:
         return await _propose(scope, stated, since, sensitivity)
-    lines = profile_lines.valid_lines(await profile_lines.line_rows(scope, SENSITIVITIES), now, key=stated.key)
+    lines = profile_lines.valid_lines(await profile_lines.line_rows(scope, SENSITIVITIES), now, key=fold(stated.key))
     if same := next((line for line in lines if fold(line.value) == fold(stated.value)), None):
         return await _repeat(scope, same, stated if by == "person" else None, since, sensitivity)
     replaced = [] if stated.also else lines
@@ -252,7 +253,7 @@ async def _write_value(
         type="identity",
         category=PROFILE,
         subject=stated.key,
-        metadata={KIND: LINE, LINE: stated.key, HELD: stated.held | held} | pinned,
+        metadata={KIND: LINE, LINE: fold(stated.key), HELD: stated.held | held} | pinned,
         source=PROFILE,
         sensitivity=sensitivity or strictest,
         created_at=said_at,
@@ -282,7 +283,7 @@ async def _propose(
         title=f"proposed: {stated.title}",
         category=PROFILE,
         subject=stated.key,
-        metadata={KIND: PROPOSED, LINE: stated.key, HELD: held},
+        metadata={KIND: PROPOSED, LINE: fold(stated.key), HELD: held},
         source="tool",
         sensitivity=sensitivity or "public",
     )
@@ -307,12 +308,13 @@ async def _repeat(
     since: datetime | None,
     sensitivity: Sensitivity | None,
 ) -> AddResult:
-    """Count a value that was stated again; if the person `stated` it, correct its spelling, start and sensitivity."""
+    """Count a value that was stated again; if the person `stated` it, correct spelling, start and sensitivity."""
     at, who = scope.clock(), scope.agent_id
     events = [Event(kind="mention", at=at, ids=(line.id,), who=who)]
     if stated is not None:
         began = {} if since is None else {"since": format_time(since)}
-        held = {**profile_lines.held_value(line.row), "value": stated.value, **began}
+        typed = {"value": stated.value, profile_lines.TYPED: stated.key}
+        held = {**profile_lines.held_value(line.row), **typed, **began}
         fields: dict[str, Any] = {"title": stated.title, "metadata": {HELD: held}}
         fields |= {} if sensitivity is None else {"sensitivity": sensitivity}
         events.append(Event(kind="update", at=at, ids=(line.id,), fields=fields, who=who))

@@ -27,6 +27,8 @@ from chatbot.stores.text.dates import date_terms
 PINNED = "pinned"
 ALSO = "also"
 """Entry of `held_value` that marks a value as one of several of its key."""
+TYPED = "key"
+"""Entry of `held_value` with the key as it was typed."""
 OWN: tuple[Sensitivity, ...] = ("public", "private")
 """Sensitivities that people see in their own lines."""
 _FINEST_FIRST = ("day", "week", "month", "in", "year")
@@ -36,7 +38,7 @@ _LINE_STATUSES: tuple[Status, ...] = ("active", "superseded")
 
 
 class ProfileLine(Struct, frozen=True, kw_only=True):
-    """One value of a key; `valid_to` is None while it is valid."""
+    """One value of a key, which is as it was typed; `valid_to` is None while it is valid."""
 
     id: str
     key: str
@@ -51,6 +53,11 @@ class ProfileLine(Struct, frozen=True, kw_only=True):
     sources: tuple[str, ...]
     sensitivity: Sensitivity
     row: Observation
+
+    @property
+    def folded_key(self) -> str:
+        """The form in which keys are compared."""
+        return fold(self.key)
 
     def as_json(self) -> dict[str, Any]:
         """Return the line as JSON values."""
@@ -97,15 +104,15 @@ def valid_lines(
     by_key: defaultdict[str, list[ProfileLine]] = defaultdict(list)
     for line in all_lines([row for row in rows if _known_at(row) <= known], known):
         is_over = line.valid_to is not None and line.valid_to <= at
-        if line.valid_from <= at and not is_over and key in (None, line.key):
-            by_key[line.key].append(line)
+        if line.valid_from <= at and not is_over and key in (None, line.folded_key):
+            by_key[line.folded_key].append(line)
     found: list[ProfileLine] = []
     for lines in by_key.values():
         newest = sorted(lines, key=_precedence, reverse=True)
         only = next((line for line in newest if not _is_additional(line)), None)
         shown = [line for line in reversed(newest) if line is only or _is_additional(line)]
         found += [*{fold(line.value): line for line in shown}.values()][::-1]  # of each value the last statement
-    return sorted(found, key=lambda line: (not line.pinned, line.key))
+    return sorted(found, key=lambda line: (not line.pinned, line.folded_key))
 
 
 def _is_additional(line: ProfileLine) -> bool:
@@ -125,15 +132,15 @@ def prompt_lines(rows: Sequence[Observation], asked: str, shown: Iterable[str], 
     """
     words, given = frozenset(terms(asked)), frozenset(shown)
     every = all_lines(rows)
-    keys = {line.key for line in every if not words.isdisjoint(terms(line.title))}
+    keys = {line.folded_key for line in every if not words.isdisjoint(terms(line.title))}
     current = valid_lines(rows, now)
     near = [line for line in current if line.id in given or not given.isdisjoint(line.sources)]
-    about = [line for line in current if line.key in keys]
-    keys |= {line.key for line in near}
+    about = [line for line in current if line.folded_key in keys]
+    keys |= {line.folded_key for line in near}
     pinned = [line for line in current if line.pinned]
     then = past_time(asked, now)
-    past = [line for line in valid_lines(rows, now, as_of=then) if line.key in keys] if then else []
-    before = _before(every, [line for line in current if line.key in keys])
+    past = [line for line in valid_lines(rows, now, as_of=then) if line.folded_key in keys] if then else []
+    before = _before(every, [line for line in current if line.folded_key in keys])
     return list({line.id: line for line in (*pinned, *past, *about, *near, *before)}.values())
 
 
@@ -142,7 +149,8 @@ def _before(every: Sequence[ProfileLine], found: Sequence[ProfileLine]) -> list[
     lines: list[ProfileLine] = []
     former = sorted((each for each in every if each.valid_to), key=lambda each: each.valid_from)
     for line in found:
-        lines += [each for each in former if each.key == line.key and fold(each.value) != fold(line.value)][-1:]
+        others = (each for each in former if each.folded_key == line.folded_key)
+        lines += [each for each in others if fold(each.value) != fold(line.value)][-1:]
     return lines
 
 
@@ -179,10 +187,10 @@ def all_lines(rows: Sequence[Observation], known: datetime | None = None) -> lis
 
 
 def _line(row: Observation, valid_to: datetime | None) -> ProfileLine:
-    held, key = held_value(row), str(row.metadata[LINE])
+    held, key = held_value(row), key_of(row)
     return ProfileLine(
         id=row.id,
-        key=fold(key),
+        key=key,
         value=row.title.removeprefix(f"{key}: "),  # the title may have been edited
         title=row.title,
         valid_from=_valid_from(row),
@@ -195,6 +203,12 @@ def _line(row: Observation, valid_to: datetime | None) -> ProfileLine:
         sensitivity=row.sensitivity,
         row=row,
     )
+
+
+def key_of(row: Observation) -> str:
+    """Return the key of a line or proposal as it was typed; `LINE` has its folded form."""
+    typed = str(held_value(row).get(TYPED, ""))
+    return typed if fold(typed) == fold(key := str(row.metadata[LINE])) else key
 
 
 def held_value(row: Observation) -> Mapping[str, Any]:

@@ -72,10 +72,11 @@ async def test_what_is_set_also_stands_by_others_until_one_replaces_all(session:
     await session.memory.profile_set("favourite tea", "oolong", also=True)
     clock.now = day_of(2)
     assert [line.value for line in await session.memory.profile("favourite tea")] == ["oolong", "sencha"]
-    assert (await session.memory.profile_set("Favourite Tea", "sencha")).outcome == "exact_dup"
+    assert (await session.memory.profile_set("Favourite Tea", "sencha")).outcome == "updated"
+    assert {line.key for line in await session.memory.profile()} == {"favourite tea", "Favourite Tea"}  # as typed
     await session.memory.profile_set("ｆavourite  tea", "genmaicha")
     assert [line.value for line in await session.memory.profile("Favourite tea")] == ["genmaicha"]
-    assert told(await session.memory.profile(as_of=day_of(0.5))) == {"favourite tea": "sencha"}
+    assert told(await session.memory.profile(as_of=day_of(0.5))) == {"Favourite Tea": "sencha"}
     assert [line.value for line in await session.memory.profile(as_of=day_of(1.5))] == ["oolong", "sencha"]
 
 
@@ -245,7 +246,7 @@ async def test_a_model_sets_keys_to_what_the_person_said(session: SessionHandle,
     assert [(line.key, line.value, line.by) for line in lines] == [
         ("dog", "Luna", "model"),
         ("dog", "Rex", "model"),
-        ("home", "Lisbon", "model"),
+        ("Home", "Lisbon", "model"),
     ]
     assert {line.sources for line in lines} == {(said,)}
     assert await session.memory.profile_proposals() == []

@@ -133,7 +133,7 @@ class VerbRun(Struct, frozen=True, dict=True):
 
     async def line_key(self, text: str) -> str:
         """Return the text if it is a key of the profile, else the id that begins with it, else the text."""
-        if any(line.key == fold(text) for line in await self.memories.profile(sensitivities=SENSITIVITIES)):
+        if any(line.folded_key == fold(text) for line in await self.memories.profile(sensitivities=SENSITIVITIES)):
             return text
         try:
             return await self.memories.resolve(text, sensitivities=SENSITIVITIES)
