@@ -116,6 +116,9 @@ def test_an_arabic_reply_reads_from_the_right_and_its_code_from_the_left(http: S
     expect(page.locator(".prose blockquote")).to_have_css("border-right-width", "3px")
     for code in (".prose p code", ".prose .code pre"):
         expect(page.locator(code)).to_have_css("direction", "ltr")
+    for title in ("#heading bdi", "#recent bdi"):  # cut at the end of its words
+        expect(page.locator(title)).to_have_css("direction", "rtl")
+        expect(page.locator(title)).to_have_css("text-overflow", "ellipsis")
 
 
 def test_the_list_of_sessions_keeps_its_place_and_what_is_below_it_stays_in_view(served: Served, tab: Tab) -> None:
