@@ -342,7 +342,7 @@ class Folder:
         if cut:
             os.ftruncate(file.descriptor, size - cut)
         if missing:
-            logger.warning("ended the torn last entry of %s", path)
+            logger.warning("completed the end of %s, which a kill or an edit by hand left open", path)
             file.write(missing)
 
     @contextmanager

@@ -200,10 +200,10 @@ async def _print_days(setup: Setup, args: argparse.Namespace) -> None:
     else:
         if bill.cost_usd:
             most = max(days, key=lambda day: days[day].cost_usd)
-            say(f"cost in {len(days)} days: {bill.cost}, most on {most}: {days[most].cost}")
+            say(f"cost in {how_many(len(days), 'day')}: {bill.cost}, most on {most}: {days[most].cost}")
         if bill.tokens:
             most = max(days, key=lambda day: days[day].tokens)
-            say(f"tokens in {len(days)} days: {bill.tokens:,}, most on {most}: {days[most].tokens:,}")
+            say(f"tokens in {how_many(len(days), 'day')}: {bill.tokens:,}, most on {most}: {days[most].tokens:,}")
         say("")
         show_bill(bill)
 
