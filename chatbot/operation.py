@@ -11,13 +11,11 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, g
 
 from msgspec import Struct, field
 
-from chatbot.stores.access import Right
 from chatbot.stores.query import check_limit
 
 Door = Literal["cli", "http", "tool"]
 """The command line, HTTP, and tools, which models call here and through MCP."""
 OperationEffect = Literal["reads", "adds", "changes", "destroys"]
-_RIGHTS: dict[OperationEffect, Right] = {"reads": "read", "adds": "write", "changes": "write", "destroys": "erase"}
 
 Line = Annotated[str, "Line"]
 Name = Annotated[str, "Name"]
@@ -163,7 +161,6 @@ class Operation(Struct, frozen=True):
     brief: str = ""
     """Description for models; by default the summary."""
     examples: tuple[str, ...] = ()
-    right: Right = "read"
 
     @property
     def name(self) -> str:
@@ -225,7 +222,7 @@ def declare(table: dict[str, Operation], effect: OperationEffect, **doors: Any) 
     """Return a decorator that adds a function to the table as an operation. Keywords are the fields of `Operation`."""
 
     def add(function: FunctionT) -> FunctionT:
-        operation = Operation(function, effect, **{"right": _RIGHTS[effect], "brief": _summary(function), **doors})
+        operation = Operation(function, effect, **{"brief": _summary(function), **doors})
         table[operation.name] = operation
         return function
 

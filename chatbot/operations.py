@@ -840,7 +840,7 @@ async def forget_profile(context: Context, key: OneKey) -> None:
     await context.memories.profile_forget(key)
 
 
-@changes(cli="memory profile accept", http="POST /v1/profile/proposals/{memory_id}/accept", right="chat")
+@changes(cli="memory profile accept", http="POST /v1/profile/proposals/{memory_id}/accept")
 async def accept_proposal(context: Context, proposal_id: Proposal) -> memory.AddResult:
     """Accept a proposed value of the profile.
 
@@ -946,7 +946,7 @@ class Entries(Struct, frozen=True):
     first: int
 
 
-@adds(http="POST /v1/sessions", right="chat")
+@adds(http="POST /v1/sessions")
 async def begin_session(context: Context, *, title: _Title = "") -> SessionRecord:
     """Begin a session.
 
@@ -1065,7 +1065,7 @@ async def delete_session(
     await context.sessions.delete_session(session.id, keep_memory=keep_memory)
 
 
-@reads(http="GET /v1/sessions/{session_id}/deletion", right="erase")
+@reads(http="GET /v1/sessions/{session_id}/deletion")
 async def get_deletion(context: Context, session_id: OneSession) -> memory.Erasure:
     """Show what deleting a session would delete.
 
