@@ -118,6 +118,7 @@ async def test_the_hook_of_the_documentation_does_what_it_says(monkeypatch: pyte
         ("Your own embedder", "the cat sat"),
         ("Your own chat model", "You said: hello"),
         ("A turn as a stream", "It is sunny."),
+        ("Tests of your own", "expired"),
     ],
 )
 async def test_an_example_of_the_documentation_answers(title: str, answer: str) -> None:
