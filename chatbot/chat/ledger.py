@@ -12,7 +12,7 @@ import asyncio
 import logging
 import math
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from functools import partial
 from threading import Lock
@@ -133,7 +133,8 @@ def parse_calls(records: Iterable[Mapping[str, Any]]) -> Iterator[Call]:
 
 def calls_in(receipts: Iterable[Mapping[str, Any]]) -> list[Call]:
     """Return all model calls in the receipts of a session."""
-    return list(parse_calls(call for receipt in receipts for call in receipt.get("calls", ())))
+    listed = (receipt.get("calls", ()) for receipt in receipts)
+    return list(parse_calls(each for calls in listed for each in (calls if isinstance(calls, Sequence) else [calls])))
 
 
 def usd_text(amount: float) -> str:

@@ -18,11 +18,13 @@ from chatbot.options import Setup
 from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.errors import InvalidValue
+from chatbot.stores.errors import MISFITS, DamagedFile, InvalidValue, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.observation import Observation
+from chatbot.stores.records import reason_of
 
 _LONGEST_QUERY = 200
+_EDITED = "the receipt of this turn was edited and cannot be explained ({}): --json prints it"
 _PARTS = {"lexical": "words", "meaning": "meaning", "session": "session"}
 """Score details that the table shows, with their headings. `--json` has all of them."""
 
@@ -34,15 +36,19 @@ async def run(args: argparse.Namespace) -> None:
         if args.session is None:
             session = await memory.latest_session(setup.agent)
         else:
-            found = await memory.find_session(args.session, setup.agent)
-            session = await memory.load_session(found.id, setup.agent)
+            session = await memory.load_session((await memory.find_session(args.session, setup.agent)).id, setup.agent)
         if session is None:
             raise SessionNotFound("no session yet: start one with chatbot")
         receipt = receipt_of_turn(await session.receipts(), args.turn)
         if args.json:
             say_json(receipt)
-        else:
+            return
+        try:
             await explain(session, receipt)
+        except MISFITS as error:
+            if isinstance(error, StoreError):
+                raise
+            raise DamagedFile(_EDITED.format(reason_of(error))) from error
 
 
 def receipt_of_turn(receipts: Sequence[dict[str, Any]], turn: str | None) -> dict[str, Any]:
@@ -132,14 +138,10 @@ async def run_prompt(args: argparse.Namespace) -> None:
         session, _ = await chosen_session(runtime, args, last=True, dry_run=True)
         bundle, receipt = await runtime.chat(session).dry_run(" ".join(args.text))
         if args.json:
-            say_json(
-                {
-                    "messages": [message.as_openai() for message in bundle.messages],
-                    "tokens": {**bundle.parts, "reply_reserve": bundle.reply_tokens, "window": bundle.context_window},
-                    "parts_left_out": list(bundle.dropped),
-                    "memory": receipt.memory,
-                }
-            )
+            messages = [message.as_openai() for message in bundle.messages]
+            tokens = {**bundle.parts, "reply_reserve": bundle.reply_tokens, "window": bundle.context_window}
+            shown = {"messages": messages, "tokens": tokens, "parts_left_out": list(bundle.dropped)}
+            say_json(shown | {"memory": receipt.memory})
         else:
             _show(bundle)
             if line := memory_line(receipt.memory):

@@ -175,6 +175,20 @@ def test_what_is_closed_to_the_identity_does_not_exist() -> None:
     assert titles("list") == ["tax return"]
 
 
+@pytest.mark.parametrize(
+    "edited",
+    [{"memory": 3}, {"memory": {"considered": [{"id": "a"}]}}, {"tokens": {"window": "x"}}, {"window": [], "calls": 3}],
+)
+def test_an_edited_receipt_ends_in_no_traceback(edited: dict[str, object]) -> None:
+    command.ok("ask", "hello")
+    [file] = HOME.glob("sessions/*/receipts.jsonl")
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | edited) + "\n", encoding="utf-8")
+    done = command.run("why")
+    assert (done.returncode, "this turn was edited and cannot be explained" in done.stderr) == (7, True)
+    assert command.from_json("why").items() >= edited.items()
+    command.ok("usage", "hello")
+
+
 def test_what_a_search_finds_goes_where_it_is_sent_while_the_terminal_shows_a_bar() -> None:
     make(*(f"giraffe {number}" for number in range(101)), said=1)
     searching = Terminal(command=["/bin/sh", "-c", f"{sys.executable} -m chatbot sessions search giraffe > found"])
