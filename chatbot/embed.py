@@ -459,8 +459,9 @@ def asked_in(messages: Sequence[ChatMessage] | Mapping[str, Any] | str) -> list[
     """Return the last messages of the user, the one to be answered last. Raises `InvalidValue` for an invalid one."""
     if not isinstance(messages, Sequence):  # one message, or nothing
         raise InvalidValue(f"messages is {messages!r:.80}: put it into a list")
-    said = [_user_text(each) for each in ([messages] if isinstance(messages, str) else messages)]
-    roles = {str(each.get("role", USER)) for each in messages if isinstance(each, Mapping)}
+    listed: Sequence[ChatMessage] = [messages] if isinstance(messages, str) else messages
+    said = [_user_text(each) for each in listed]
+    roles = {str(each.get("role", USER)) for each in listed if isinstance(each, Mapping)}
     if not any(said) and (unknown := roles - _ROLES):
         raise InvalidValue(f"no message is of the user: their role is 'user', not {min(unknown)!r:.80}")
     return [well_formed(each) for each in said if each.strip()][-RECENT_QUESTIONS:]
