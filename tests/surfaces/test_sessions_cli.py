@@ -186,7 +186,7 @@ def test_an_edited_receipt_ends_in_no_traceback(edited: dict[str, object]) -> No
     done = command.run("why")
     assert (done.returncode, "this turn was edited and cannot be explained" in done.stderr) == (7, True)
     assert command.from_json("why").items() >= edited.items()
-    command.ok("usage", "hello")
+    assert command.run("usage", "hello").returncode == 0
 
 
 def test_what_a_search_finds_goes_where_it_is_sent_while_the_terminal_shows_a_bar() -> None:
