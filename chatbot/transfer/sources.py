@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, UnsafePath
 from chatbot.stores.files import translated
+from chatbot.stores.transcript import starts
 from chatbot.transfer import formats
 from chatbot.transfer.exports import MemoryExport, SessionExport, is_bundle, read_bundle
 from chatbot.transfer.formats import MARKDOWN, MARKDOWN_SUFFIXES, Item, Skip
@@ -29,7 +30,6 @@ LARGEST_MARKDOWN = 4 << 20
 MOST_FILES = 20_000
 MOST_LEVELS = 100
 _CONVERSATIONS = re.compile(r"conversations(-\d{1,4})?\.json")
-_CLAUDE_MEMORIES = "memories.json"
 _ZIP = b"PK\x03\x04"
 
 Items = Iterator[Item | SessionExport | MemoryExport]
@@ -88,7 +88,7 @@ def _exports(path: Path, *, is_zip: bool) -> list[_Member]:
         files = [(each.name, partial(_read_text, each)) for each in inside if each.is_file()]
     named = [(PurePosixPath(each[0]).name, each) for each in files]
     found = sorted((each for name, each in named if _CONVERSATIONS.fullmatch(name)), key=itemgetter(0))
-    found += [each for name, each in named if name == _CLAUDE_MEMORIES and found]
+    found += [each for name, each in named if name == "memories.json" and found]
     if len({name for name, _ in found}) < len(found):
         raise DamagedFile(f"{path} contains a name more than once")
     return found
@@ -97,8 +97,7 @@ def _exports(path: Path, *, is_zip: bool) -> list[_Member]:
 def _notes(path: Path) -> Items:
     """Yield the notes of a file, or of all files in a folder, where links and hidden folders are not followed."""
     is_folder = path.is_dir()
-    unread: list[OSError] = []
-    notes, others = list[Path](), list[Path]()
+    unread, notes, others = list[OSError](), list[Path](), list[Path]()
     for file in _files_below(path, unread.append) if is_folder else [path]:
         (notes if file.name.lower().endswith(MARKDOWN_SUFFIXES) else others).append(file)
         if len(notes) > MOST_FILES:
@@ -110,18 +109,18 @@ def _notes(path: Path) -> Items:
                 yield Skip(name, "symbolic links are not followed")
             elif file.stat().st_size > LARGEST_MARKDOWN:
                 yield Skip(name, f"larger than {LARGEST_MARKDOWN:,} bytes")
+            elif starts(content := file.read_bytes()):
+                yield Skip(name, "it is a conversation: export it as a bundle, `sessions export ID -o FILE.jsonl`")
             else:  # the resolved path is the same however the file is named
                 where = PurePosixPath(_as_text(file.resolve()))
-                yield from formats.read_markdown(decode(file.read_bytes(), name), where)
+                yield from formats.read_markdown(decode(content, name), where)
         except (StoreError, OSError) as error:
             yield Skip(name, str(error))
     for failed in unread:
         yield Skip(_as_text(Path(failed.filename).relative_to(path)), f"cannot be read: {failed.strerror}")
     if others:
-        more = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
-        yield Skip(
-            f"{_as_text(others[0].relative_to(path))}{more}", f"only {' and '.join(MARKDOWN_SUFFIXES)} files are read"
-        )
+        named = _as_text(others[0].relative_to(path)) + (f" and {len(others) - 1:,} more" if len(others) > 1 else "")
+        yield Skip(named, f"only {' and '.join(MARKDOWN_SUFFIXES)} files are read")
 
 
 def _as_text(path: Path) -> str:

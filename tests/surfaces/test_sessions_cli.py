@@ -215,6 +215,7 @@ def test_exports_are_files_that_only_we_can_read() -> None:
     assert Path("two.md").stat().st_mode & 0o077 == 0
     fails(2, "already exists", "export", "two", "-o", "two.md")
     ok("export", "two", "-o", "two.md", "--force")
+    assert "skipped two.md: it is a conversation: export it as a bundle" in ok("import", "two.md")
     assert ok("export", "two", "-o", "\udcff\x1b.md") == "wrote ��.md\n"
     assert ok("export", "two").startswith("# two\n")
     assert ok("export", "two", "--format", "jsonl").count("\n") == 4
