@@ -236,6 +236,13 @@ def test_a_hit_opens_midway_and_goes_on(long_talk: tuple[Served, str], tab: Tab,
     expect(page.get_by_text("question 40", exact=True)).to_be_attached()
     page.get_by_role("link", name="Go to the end").click()
     expect(page.get_by_text("question 149", exact=True)).to_be_in_viewport()
+    left = page.get_by_text("question 135", exact=True)
+    left.evaluate("element => element.scrollIntoView({ block: 'center' })")
+    go(page, "Memory")
+    page.go_back()
+    expect(left).to_be_in_viewport()
+    page.go_forward()
+    expect(page).to_have_url(f"{served.url}/i/ada/memory")
 
 
 def test_code_and_replies_are_copied_as_they_are(http: Serve, tab: Tab) -> None:

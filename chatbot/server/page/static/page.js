@@ -31,11 +31,20 @@
     restoreDraft();
     const here = location.hash ? at(location.hash.slice(1)) : null;
     if (here?.matches("details")) { here.open = true; here.querySelector("input, textarea")?.focus(); }
+    history.scrollRestoration = here || at("log") ? "manual" : "auto";
     if (here) here.scrollIntoView();
     else if (at("log")?.dataset.session && !at("edit")) toEnd();
     else return false;
     return true;
   }
+
+  // The way back leads to where the conversation was left, unless that was its end.
+  document.addEventListener("htmx:beforeHistorySave", () => {
+    const log = at("log");
+    if (!log?.dataset.session || !location.pathname.endsWith(log.dataset.session) || at("edit") || isAtEnd()) return;
+    const first = [...log.querySelectorAll(":scope > [data-at]")].find((each) => each.getBoundingClientRect().bottom > window.innerHeight / 4);
+    if (first) history.replaceState(history.state, "", `${location.pathname}?at=${encodeURIComponent(first.dataset.at)}#here`);
+  });
 
   // The list in the sidebar keeps its place when it is replaced, and shows the session that is open.
   let listed = 0;
@@ -359,7 +368,7 @@
     else if (button?.matches(".copy")) copy(button, button.closest(".code").querySelector("pre").textContent);
     else if (button?.matches(".copy-reply")) copy(button, button.dataset.text);
     else if (button?.matches(".take-back")) takeBack(button);
-    else if (button?.matches(".link-to") && navigator.clipboard) { event.preventDefault(); copy(button, button.href); }
+    else if (button?.matches(".link-to") && navigator.clipboard) { event.preventDefault(); event.stopPropagation(); copy(button, button.href); }
     closeMenus(event);
   }, true);
   document.addEventListener("focusin", closeMenus);
