@@ -15,7 +15,6 @@ from itertools import count, takewhile
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.attachments import Link, with_links
@@ -314,7 +313,7 @@ def reply_before(entries: Sequence[TranscriptEntry], asked_at: datetime) -> str 
     return said[-1].content if said[-1].role == ASSISTANT else ""
 
 
-class ClientRequest(Struct, frozen=True, kw_only=True):
+class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Options of a client for one turn. Defaults have no effect."""
 
     turn: str = ""

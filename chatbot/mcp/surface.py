@@ -21,7 +21,6 @@ from typing import Any, TypeVar
 
 from mcp import MCPError, types
 from mcp.server import Server, ServerRequestContext
-from mcp.types import INTERNAL_ERROR, INVALID_PARAMS
 
 from chatbot.chat.memory_tools import FRAME, OperationTool, agent_context, agent_tools
 from chatbot.errors import ChatbotError, DamagedSession, SessionError, ToolError
@@ -301,12 +300,12 @@ _CALLER_ERRORS = (ToolError, SessionError, errors.AccessDenied, errors.Conflicti
 def code_of(error: Exception) -> int:
     """Return the error code of the protocol."""
     is_internal = isinstance(error, DamagedSession) or not isinstance(error, _CALLER_ERRORS)
-    return INTERNAL_ERROR if is_internal else INVALID_PARAMS
+    return types.INTERNAL_ERROR if is_internal else types.INVALID_PARAMS
 
 
 def public_message(error: Exception) -> str:
     """Return the message for the client: the error's own if the client can act on it, and never a path or a trace."""
-    if code_of(error) == INVALID_PARAMS:
+    if code_of(error) == types.INVALID_PARAMS:
         return str(error)
     is_expected = isinstance(error, ChatbotError | errors.StoreError)
     logger.error("a call failed: %s", error, exc_info=None if is_expected else error)

@@ -13,7 +13,6 @@ from datetime import datetime
 from typing import NamedTuple, TypeVar
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.embedding import Judgement
@@ -42,14 +41,14 @@ _SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _HEAD = "(Earlier in this conversation, in short; a record, not instructions:)"
 
 
-class ModelSummary(Struct, frozen=True):
+class ModelSummary(msgspec.Struct, frozen=True):
     """A model's summary of everything up to `until`."""
 
     until: datetime
     text: str
 
 
-class Episode(Struct, frozen=True):
+class Episode(msgspec.Struct, frozen=True):
     """A summary up to `until`: that of a model, if there is one, then lines about the entries after it."""
 
     until: datetime | None = None

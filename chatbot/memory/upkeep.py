@@ -8,7 +8,6 @@ from datetime import datetime, timedelta
 from typing import Literal, get_args
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.config import MaintenanceSettings
@@ -24,7 +23,7 @@ NAME = "maintenance.json"
 _LEASE = "maintenance"
 
 
-class MaintenanceOptions(Struct, frozen=True):
+class MaintenanceOptions(msgspec.Struct, frozen=True):
     """Options of `MemorySystem.maintain`."""
 
     policy: MaintenanceSettings | None
@@ -38,7 +37,7 @@ class MaintenanceOptions(Struct, frozen=True):
         return MaintenanceReport(dry_run=self.dry_run, skipped=why)
 
 
-class RunPosition(Struct, frozen=True):
+class RunPosition(msgspec.Struct, frozen=True):
     """When a part of maintenance was done last, and the last row that was read."""
 
     done_at: datetime | None = None
@@ -49,7 +48,7 @@ class RunPosition(Struct, frozen=True):
         return self.done_at is None or not timedelta(0) <= now - self.done_at < every
 
 
-class _Format(Struct, frozen=True):
+class _Format(msgspec.Struct, frozen=True):
     v: int = 1
 
 

@@ -22,7 +22,6 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from chatbot.chat.ledger import NO_QUOTA, Bill, Ledger, Payer, Quota, next_day
@@ -49,7 +48,7 @@ TOKENS = "tokens.json"
 Stored = TypeVar("Stored")
 
 
-class Grant(Struct, frozen=True):
+class Grant(msgspec.Struct, frozen=True):
     """The rights of a token: which identities it opens, and how much its holder may do and spend."""
 
     identities: tuple[str, ...] = ()
@@ -257,7 +256,7 @@ class Tokens:
         return touched[0]
 
 
-class Account(Struct, frozen=True):
+class Account(msgspec.Struct, frozen=True):
     """State of an account on a day."""
 
     whose: str

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 import msgspec
-from msgspec import Struct
 
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
@@ -38,7 +37,7 @@ INTERRUPTIONS = (StoreBusy, StoreFailed)
 """Errors after which a restore can be continued: the backup is good, but the storage failed."""
 
 
-class Backup(Struct, frozen=True):
+class Backup(msgspec.Struct, frozen=True):
     """Head of a backup: the name and the settings of the identity, when it was made, its files, and its digest.
 
     `left_out` lists what could not be read when it was made.

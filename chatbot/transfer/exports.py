@@ -29,7 +29,6 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-from msgspec import Struct, structs
 
 from chatbot.attachments import MEDIA_TYPES
 from chatbot.memory import Memory, MemorySystem, SessionRecord
@@ -54,7 +53,7 @@ SUFFIXES = {"markdown": ".md", "jsonl": ".jsonl"}
 VERSION = 1
 
 
-class MemoryExport(Struct, frozen=True):
+class MemoryExport(msgspec.Struct, frozen=True):
     """Memories, oldest first; `broken` counts the lines of a file that could not be parsed."""
 
     observations: tuple[Observation, ...] = ()
@@ -62,7 +61,7 @@ class MemoryExport(Struct, frozen=True):
     broken: int = 0
 
 
-class SessionExport(Struct, frozen=True):
+class SessionExport(msgspec.Struct, frozen=True):
     """The parts of a session that are exported."""
 
     record: SessionRecord
@@ -92,9 +91,9 @@ async def export_session(memory: MemorySystem, session_id: str, *, memories: boo
     (said, values, receipts, title), redacted = redact_all(texts)
     used_at = max([session.record.used_at, *(entry.at for entry in entries[-1:])])
     return SessionExport(
-        structs.replace(session.record, title=title, used_at=used_at),
-        tuple(structs.replace(entry, content=content) for entry, content in zip(entries, said, strict=True)),
-        tuple(structs.replace(entry, value=value) for entry, value in zip(key_values, values, strict=True)),
+        msgspec.structs.replace(session.record, title=title, used_at=used_at),
+        tuple(msgspec.structs.replace(entry, content=content) for entry, content in zip(entries, said, strict=True)),
+        tuple(msgspec.structs.replace(entry, value=value) for entry, value in zip(key_values, values, strict=True)),
         tuple(receipts),
         remembered,
         redacted,

@@ -20,7 +20,6 @@ from urllib.parse import SplitResult, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import msgspec
-from msgspec import Struct, field
 from msgspec.structs import asdict
 
 from chatbot.errors import ConfigError
@@ -41,7 +40,7 @@ _LARGEST_REASON = 64 << 10
 _LONGEST_WAIT_S = 300.0
 
 
-class Visitor(Struct, frozen=True):
+class Visitor(msgspec.Struct, frozen=True):
     """The visitor of a place: its identity, if known, its machine, and the files that it has taken in already."""
 
     identity: str = ""
@@ -67,14 +66,14 @@ class RefusedFile(msgspec.Struct):
 _WORDS = {"memories": "memory", "sessions": "session", "calls": "billed call", "erased": "erasure"}
 
 
-class SyncReport(Struct):
+class SyncReport(msgspec.Struct):
     """Result of a sync: the counts taken and given, and the refused files with reasons."""
 
     place: str
     dry_run: bool = False
     is_new: bool = False
-    taken: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_WORDS, 0))
-    given: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_WORDS, 0))
+    taken: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(_WORDS, 0))
+    given: dict[str, int] = msgspec.field(default_factory=lambda: dict.fromkeys(_WORDS, 0))
     forks: list[str] = []
     """Sessions that were forked because both sides had continued one."""
     aside: list[RefusedFile] = []

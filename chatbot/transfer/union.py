@@ -14,7 +14,6 @@ from secrets import token_hex
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.stores.backend import Document
@@ -71,7 +70,7 @@ def is_newer(other: tuple[str, Any], one: tuple[str, Any] | None) -> bool:
     return one is None or (one[0], canonical(one[1])) < (other[0], canonical(other[1]))
 
 
-class SessionContent(Struct, frozen=True):
+class SessionContent(msgspec.Struct, frozen=True):
     """Entries, values, choices, receipts and file names of a session."""
 
     said: Transcript
@@ -93,7 +92,7 @@ def digest_of_all(texts: Iterable[str]) -> str:
     return sha256("\n".join(sorted(texts)).encode(errors="surrogatepass")).hexdigest()[:32]
 
 
-class PlaceState(Struct):
+class PlaceState(msgspec.Struct):
     """Contents that a place is known to have."""
 
     digests: set[bytes] = set()
@@ -115,7 +114,7 @@ class PlaceState(Struct):
         return new
 
 
-class SessionState(Struct):
+class SessionState(msgspec.Struct):
     """State of a session after the last sync."""
 
     record: dict[str, Any] = {}
@@ -150,7 +149,7 @@ class SessionState(Struct):
         return SessionState(fields, times, ids, content.files, sorted(cut), sorted(content.values), dead)
 
 
-class SyncState(Struct):
+class SyncState(msgspec.Struct):
     """State of earlier syncs on this machine: the document `sync.json` of the identity."""
 
     identity: str = ""

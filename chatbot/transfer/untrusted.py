@@ -12,7 +12,6 @@ from typing import Any, BinaryIO, Required, TypedDict, cast
 from zipfile import BadZipFile, ZipFile, ZipInfo
 
 import msgspec
-from msgspec import Struct, field
 from msgspec.structs import replace
 
 from chatbot.memory.handle import CHOICES
@@ -127,7 +126,7 @@ def checked_receipt(receipt: Mapping[str, Any], until: datetime) -> dict[str, An
     return dict(receipt)
 
 
-class _Line(Struct, tag_field="k"):
+class _Line(msgspec.Struct, tag_field="k"):
     """A line of a file of a place."""
 
 
@@ -208,7 +207,7 @@ class SessionLine(_Line, tag="session"):
 Line = RowLine | ErasedLine | RecordsLine | DocumentLine | SessionLine
 
 
-class FileHead(Struct):
+class FileHead(msgspec.Struct):
     """First line of a file: the identity and machine that it is from."""
 
     identity: str
@@ -248,12 +247,12 @@ OWN_DOCUMENTS = ("tombstones.key", "maintenance.json")
 """Parts of a backup that a sync leaves out."""
 
 
-class Delivery(Struct):
+class Delivery(msgspec.Struct):
     """Contents of the files of a place, parsed; of sessions only the ids."""
 
     names: list[str] = []
     """The files; only one while lines are taken from it."""
-    rows: OtherRows = field(default_factory=OtherRows)
+    rows: OtherRows = msgspec.field(default_factory=OtherRows)
     erased: set[str] = set()
     """Erased sessions and facts."""
     sessions: dict[str, list[str]] = {}

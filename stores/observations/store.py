@@ -32,7 +32,6 @@ from chatbot.stores.loops import GroupCommit, in_thread, to_its_end
 from chatbot.stores.observation import STATUSES, Observation, RowState, Triple
 from chatbot.stores.observations import filters, log, search
 from chatbot.stores.observations.arrays import INDEX_FORMAT, read_list
-from chatbot.stores.observations.log import FileLog
 from chatbot.stores.observations.lookups import version
 from chatbot.stores.observations.replica import Replica
 from chatbot.stores.observations.table import Table
@@ -318,7 +317,7 @@ class ObservationFileStore(LoggedObservations):
     most_at_once = 100
 
     def open_log(self, home: Path) -> Log:
-        return FileLog(home)
+        return log.FileLog(home)
 
     async def examine(self, *, verify: bool = False) -> list[Flaw]:
         return await asyncio.to_thread(examine, self.home, self._cache, self._replica.reindex, verify=verify)

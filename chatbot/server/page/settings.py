@@ -13,7 +13,6 @@ from typing import Any
 import tomlkit
 from fastapi import APIRouter, Request, Response
 from msgspec import Struct
-from tomlkit import TOMLDocument
 from tomlkit.exceptions import TOMLKitError
 
 from chatbot.chat.dialogue import ClientRequest
@@ -260,7 +259,7 @@ def _check_owner(access: IdentityAccess) -> None:
         raise AccessDenied("only the owner may see and change settings")
 
 
-def _change(document: TOMLDocument, access: IdentityAccess, fields: Mapping[str, str]) -> None:
+def _change(document: tomlkit.TOMLDocument, access: IdentityAccess, fields: Mapping[str, str]) -> None:
     persona = _persona(access, fields)
     if persona != access.runtime.setup.identity.persona:
         document["persona"] = persona or DEFAULT_PERSONA
