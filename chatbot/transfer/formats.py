@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -22,6 +22,7 @@ from chatbot.stores.errors import MISFITS
 from chatbot.stores.fields import one_line
 from chatbot.stores.observation import TYPES, content_hash
 from chatbot.stores.records import EPOCH, TranscriptEntry, check_time, read_time
+from chatbot.stores.text.redaction import redact
 
 CHATGPT, CLAUDE, MARKDOWN = "chatgpt", "claude", "markdown"
 MARKDOWN_SUFFIXES = (".md", ".markdown")
@@ -148,9 +149,14 @@ def _conversation(kind: str, value: Mapping[str, Any], number: int) -> Conversat
     if not entries:
         return Skip(what, "no text")
     left_out = Counter(each for message in shown for each in message.left_out)
-    used_at = max(_moment_of(used, EPOCH), entries[-1].at)
-    created_at = min(created_at, entries[0].at)
-    return Conversation(_key_of(key), str(title or ""), created_at, used_at, tuple(entries), left_out)
+    times = min(created_at, entries[0].at), max(_moment_of(used, EPOCH), entries[-1].at)
+    return Conversation(_key_of(key), str(title or _title_of(entries)), *times, tuple(entries), left_out)
+
+
+def _title_of(entries: Iterable[TranscriptEntry]) -> str:
+    """Return the beginning of the user's first message, without secrets."""
+    said = next((each.content for each in entries if each.role == "user"), "")
+    return " ".join(redact(said[:10_000])[0].split())[:60]
 
 
 def _message_of(kind: str, value: Any) -> _Message:

@@ -271,9 +271,6 @@ class SessionUnion:
         self.state.sessions[record.id] = replace(state, stamp=stamp, digest=digest)
         return content
 
-    async def _note_merged(self, session_id: str) -> None:
-        await self._note(await self._record(session_id), is_merged=True)
-
     async def take(self, machine: str, given: SessionLine, known: union.PlaceState, *, saves: bool) -> bool | None:
         """Unite a session with what another machine knows of it; return whether it is new.
 
@@ -306,7 +303,7 @@ class SessionUnion:
             await asyncio.to_thread(self._blobs(session_id).put, data, suffix_of(name))
         await self._unite_transcript(session_id, ours, theirs)
         if saves:
-            await self._note_merged(session_id)
+            await self._note(await self._record(session_id), is_merged=True)
             await self.storage.save(self.state)
         said = await self.storage.store.transcript_read_all(ref)
         await asyncio.to_thread(self._drop_files, session_id, said)
@@ -314,7 +311,7 @@ class SessionUnion:
         lines = self.storage.backend.place_of(ref).lines(RECEIPTS)
         await asyncio.to_thread(unite_lines, lines, given.receipts, receipts=True)
         await self._take_record(session_id, given)
-        await self._note_merged(session_id)
+        await self._note(await self._record(session_id), is_merged=True)
         return True
 
     async def _take_record(self, session_id: str, given: SessionLine) -> None:
@@ -374,7 +371,7 @@ class SessionUnion:
             await self._copy_files(session_id, fork_id, said)
             ours = union.with_ids(await self.storage.store.transcript_read_all(self._sessions.ref(fork_id)))
             await self._unite_transcript(fork_id, ours, said)
-            await self._note_merged(fork_id)
+            await self._note(await self._record(fork_id), is_merged=True)
 
     def _drop_files(self, session_id: str, said: list[TranscriptEntry]) -> None:
         """Erase the attachments that were erased on any side, unless a message names them."""
@@ -454,12 +451,6 @@ async def unreadable(storage: Storage, aside: Iterable[RefusedFile]) -> list[str
     return [without_folders(each).encode(errors="replace").decode() for each in messages]  # a name need not be UTF-8
 
 
-def _least_kept(receipt: Mapping[str, Any]) -> tuple[bool, int, str]:
-    """Return the key by which the least of two versions of a receipt is kept."""
-    text = canonical(receipt)
-    return not receipt.get("taken_back"), len(text), text
-
-
 def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: bool = False) -> int:
     """Add new records, by time; return how many. Of two versions of a receipt, an undone one wins, then the shorter."""
     with lines.alone() as writer:
@@ -471,7 +462,10 @@ def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: boo
         found = {key(each): each for each in ours}
         known = len(found)
         for record in map(dict, new):
-            found[key(record)] = min(record, found.get(key(record), record), key=_least_kept)
+            versions = (record, found.get(key(record), record))
+            found[key(record)] = min(
+                versions, key=lambda each: (not each.get("taken_back"), len(canonical(each)), canonical(each))
+            )
         ordered = sorted(found.values(), key=lambda each: str(each.get("at", "")))
         if ordered == ours:
             return 0

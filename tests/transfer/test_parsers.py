@@ -55,6 +55,7 @@ def test_a_conversation_of_chatgpt_is_the_branch_that_was_shown_last() -> None:
     assert _said("chatgpt", value) == [("user", "why does it fail?"), ("assistant", "a timeout")]
     item = _conversation("chatgpt", value)
     assert (item.key, item.title) == ("c-1", "Deploy timeout")
+    assert _conversation("chatgpt", value | {"title": ""}).title == "why does it fail?"
     assert item.used_at.timestamp() == 1_700_000_900.25
     assert item.entries[0].at.timestamp() == 1_700_000_000.5
 
