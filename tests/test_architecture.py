@@ -187,6 +187,7 @@ MAY_TOUCH_FILES = {
     "server/native/administration.py": "a backup on its way",
     "cli/storage.py": "configuration: identity.toml, and the backup that the user names",
     "tools/file_tools.py": "the folder that the user names for the model",
+    "cli/memory/command.py": "the file of lines typed in the chat, which a deletion names",
     "cli/sessions/moving.py": "export and import of files that the user names",
     "transfer/sources.py": "import of files that the user names",
     "cli/repl/editor.py": "a draft for the user's own editor",

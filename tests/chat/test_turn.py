@@ -393,8 +393,9 @@ async def test_what_cannot_be_kept_is_refused_up_front(session: SessionHandle, m
 
 
 async def test_an_error_of_the_listener_is_named_in_the_transcript(session: SessionHandle, memory_home: Path) -> None:
+    empty: dict[str, None] = {}
     with pytest.raises(KeyError):
-        await chat_of(ScriptedModel(["no"]), session, memory_home).turn("hello", lambda _: {}["mine"])
+        await chat_of(ScriptedModel(["no"]), session, memory_home).turn("hello", lambda _: empty["mine"])
     assert (await _transcript(session))[-1] == ("error", "KeyError: 'mine'")
 
 
