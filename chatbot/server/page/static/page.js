@@ -69,6 +69,11 @@
 
   // Drafts: text that was not sent, or could not be, is restored with the page.
   const draftName = () => `draft:${location.pathname.replace(/\/$/, "")}`;
+  const resize = (box) => {  // for browsers that lack this property, which style.css uses
+    if (!box || CSS.supports("field-sizing", "content")) return;
+    box.style.height = "auto";
+    box.style.height = `${box.scrollHeight}px`;
+  };
   const draftOf = (texts) => texts.filter(Boolean).join("\n\n");
   function restoreDraft() {
     const box = at("text");
@@ -76,8 +81,10 @@
     const last = [...document.querySelectorAll("#log .question")].pop()?.textContent;
     if (draft === last) localStorage.removeItem(draftName());  // it arrived after the page was left
     else if (box && !box.value) box.value = draft;
+    resize(box);
   }
   function keepDraft() {
+    resize(at("text"));
     const unsent = [...document.querySelectorAll("#log > [data-text]")].map((each) => each.dataset.text);
     const text = draftOf([...unsent, at("text")?.value]);
     try {
