@@ -146,11 +146,13 @@ def test_a_key_is_stored_and_never_shown_and_its_models_are_offered(page: Page, 
 def test_a_printed_conversation_holds_nothing_to_click_and_nothing_moves_where_that_is_not_wanted(page: Page) -> None:
     say(page, "hello there")
     page.emulate_media(media="print")
+    expect(page.locator(":root")).to_have_css("color-scheme", "light")
     for hidden in (".sidebar", ".dock", ".actions", ".heading .menu"):
         expect(page.locator(hidden).first).to_be_hidden()
     expect(page.locator(".question")).to_be_visible()
     expect(answers(page)).to_be_visible()
     page.emulate_media(media="screen", reduced_motion="reduce")
-    moving = "[...document.querySelectorAll('*')].filter((x) => getComputedStyle(x).animationName !== 'none').length"
+    names = "[null, '::before', '::after'].map((part) => getComputedStyle(element, part).animationName)"
+    moving = f"[...document.querySelectorAll('*')].flatMap((element) => {names}).filter((name) => name !== 'none').length"
     say(page, "and again", wait=False)
     assert page.evaluate(moving) == 0

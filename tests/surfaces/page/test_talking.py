@@ -162,6 +162,22 @@ def test_what_is_not_sent_yet_or_cannot_be_sent_is_a_draft_of_its_session(page: 
     expect(page.locator(".question").last).to_have_text("half a thought")
 
 
+def test_the_message_box_grows_with_its_text_where_the_style_alone_does_not(page: Page) -> None:
+    def without_property(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, body=answer.text().replace("field-sizing: content", ""))
+
+    page.context.route("**/style.css*", without_property)
+    page.context.add_init_script("CSS.supports = () => false")
+    page.reload()
+    box = page.get_by_label("Message", exact=True)
+    heights: list[int] = []
+    for text in ("one line", "one\ntwo\nthree", "one line"):
+        box.fill(text)
+        heights.append(box.evaluate("box => box.offsetHeight"))
+    assert heights[0] == heights[2] < heights[1]
+
+
 def test_a_reply_that_ended_before_its_message_was_answered_is_announced(page: Page) -> None:
     def answer_late(route: Route) -> None:
         """Answer when the turn has ended, with the page or the part of it that the server makes then."""
