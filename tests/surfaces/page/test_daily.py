@@ -153,6 +153,6 @@ def test_a_printed_conversation_holds_nothing_to_click_and_nothing_moves_where_t
     expect(answers(page)).to_be_visible()
     page.emulate_media(media="screen", reduced_motion="reduce")
     names = "[null, '::before', '::after'].map((part) => getComputedStyle(element, part).animationName)"
-    moving = f"[...document.querySelectorAll('*')].flatMap((element) => {names}).filter((name) => name !== 'none').length"
+    moving = f"[...document.querySelectorAll('*')].flatMap((element) => {names}).filter((x) => x !== 'none').length"
     say(page, "and again", wait=False)
     assert page.evaluate(moving) == 0
