@@ -32,7 +32,8 @@ _TRANSLATED = {
     r"\z": r"\Z",
     # This prefix costs fifty steps a character and does not change the matches.
     r"[\w.-]{0,50}?": "",
-    # Go's regular expressions never backtrack; Python's would take minutes for a text with many `curl`.
+    # Go's regular expressions never backtrack; Python's would take hours for a text with many spaces, or many `curl`.
+    r"(?:[ \t]*(?:\||>[-+]?)\s+)?[ \t]*": r"(?:[ \t]*+(?:\||>[-+]?)\s++)?[ \t]*+",
     r"(?:.*?|.*?(?:[\r\n]{1,2}.*?){1,5})": r"[\s\S]{0,500}?",
     r"(?:.*|.*(?:[\r\n]{1,2}.*){1,5})": r"[\s\S]{0,500}?",
     # In a sentence a key is followed by a comma, a full stop or a bracket, too.

@@ -197,9 +197,10 @@ PARTS = (
 )  # fmt: skip
 LONG = [part * (50_000 // len(part)) for part in PARTS]
 LONG += ["sk-" + "a" * 50_000, "cookie" + " " * 50_000, "".join(f"pin: {number:06}\n" for number in range(4_000))]
+SPACES = f"kind: secret\ndata:\n a:>-{' ' * 50_000}!"
 
 
-@pytest.mark.parametrize("text", share(LONG, "a day"), ids=lambda text: text[:20])
+@pytest.mark.parametrize("text", [*share(LONG, "a day"), SPACES], ids=lambda text: text[:20])
 def test_no_text_takes_long(text: str) -> None:
     started = time.process_time()
     without_secrets(text)
