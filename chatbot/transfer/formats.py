@@ -245,7 +245,7 @@ def _claude_memories(value: Mapping[str, Any]) -> Iterator[MemoryItem]:
 # Markdown: a file whose front matter has a title or a description is one memory; any other file is one memory per
 # section. A line such as `@other.md` is text: no other file is read.
 
-_HEADING = re.compile(r"(#{1,6})[ \t]+(.+?)[ \t]*#*[ \t]*")
+_HEADING = re.compile(r"(#{1,6})[ \t]++(.+)")
 _FENCE = re.compile(r"[ \t]*(```|~~~)")
 _FIELD = re.compile(r"([A-Za-z][\w-]*)[ \t]*:[ \t]*(.*)")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
@@ -297,7 +297,8 @@ def _sections(body: str) -> Iterator[tuple[list[str], str]]:
             found[-1][1].append(line)
             continue
         level = len(heading[1])
-        headings = [*[each for each in headings if each[0] < level], (level, heading[2])]
+        title = heading[2].rstrip(" \t").rstrip("#").rstrip(" \t") or "#"
+        headings = [*[each for each in headings if each[0] < level], (level, title)]
         found.append(([title for _, title in headings], []))
     for titles, lines in found:
         if len(text := "\n".join(lines).strip()) >= _SHORTEST_SECTION:

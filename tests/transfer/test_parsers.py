@@ -210,6 +210,11 @@ def test_any_other_markdown_file_is_a_memory_for_each_section() -> None:
     assert {(str(each.draft.created_at)[:10], *each.draft.tags) for each in found} == {("2026-01-31", "a")}
 
 
+def test_a_heading_may_have_marks_at_its_end_and_many_spaces_in_it() -> None:
+    [memory] = read_markdown(f"# a{' ' * 10_000}b ##\nroses", PurePosixPath("/a.md"))
+    assert memory.draft.narrative == f"a{' ' * 10_000}b\n\nroses"
+
+
 @pytest.mark.parametrize("head", ["# {}\n", "---\ntitle: {}\n---\n", "---\nname: a\ndescription: {}\n---\n"])
 def test_a_line_that_is_too_long_for_a_title_is_kept_whole_in_the_text(head: str) -> None:
     [memory] = read_markdown(head.format(long := "a" * 999) + "roses", PurePosixPath("/a.md"))
