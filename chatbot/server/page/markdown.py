@@ -189,8 +189,8 @@ def _escape(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdow
 
 def _bare_address(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls it so
     """Make a link of a web address in the text, unless it contains a user's name, which could look like a host."""
-    scheme, rest = _SCHEME.search(state.pending[-9:]), _ADDRESS.match(state.src, state.pos)
-    if state.linkLevel or not (scheme and rest):
+    scheme = None if state.linkLevel else _SCHEME.search(state.pending[-9:])
+    if not (scheme and (rest := _ADDRESS.match(state.src, state.pos))):  # matched at every "://", it would be quadratic
         return False
     if not silent:
         state.pending = state.pending[: -len(scheme[0])]
