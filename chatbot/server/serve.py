@@ -6,7 +6,6 @@ import asyncio
 import logging
 import math
 import resource
-import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -128,7 +127,7 @@ class _ImpatientProtocol(H11Protocol):
 async def serve(identities: Identities, *, ready: Callable[[str], None] = lambda _: None) -> None:
     """Listen on the configured address, and pass its URL to `ready` once the default identity is warm.
 
-    Requests wait until then. Stops cleanly on SIGTERM and Ctrl-C.
+    Requests wait until then. Stops in order when the task is cancelled.
 
     Raises `ConfigError` if the address is not available, or a token is required and none exists.
     """
@@ -138,8 +137,7 @@ async def serve(identities: Identities, *, ready: Callable[[str], None] = lambda
     with listen_on(settings.host, settings.port) as sock:
         await identities.warm()
         ready(address_of(settings.host, sock))
-        asyncio.get_running_loop().remove_signal_handler(signal.SIGTERM)  # it would cancel the shutdown of uvicorn
-        await server_of(identities).serve(sockets=[sock])
+        await _until_cancelled(server_of(identities), sock)
 
 
 def _is_not_cut_off(record: logging.LogRecord) -> bool:
@@ -159,7 +157,7 @@ def server_of(identities: Identities) -> uvicorn.Server:
     from chatbot.server.app import create_app  # needs the extra `web`, unlike MCP over HTTP
 
     settings = identities.settings
-    return uvicorn.Server(uvicorn_config(create_app(identities), settings, grace_s=settings.shutdown_s))
+    return _Uvicorn(uvicorn_config(create_app(identities), settings, grace_s=settings.shutdown_s))
 
 
 _MCP_PATH = "/mcp"
@@ -192,13 +190,18 @@ async def serve_mcp(
     app = AccessChecks(app, settings=settings, tokens=tokens, rates=RateLimits(), identity=setup.identity.name)
     running = _Uvicorn(uvicorn_config(app, settings, grace_s=_MCP_GRACE_S))
     with listen_on(settings.host, settings.port) as sock:
-        serving = asyncio.create_task(running.serve([sock]), name="MCP over HTTP")
-        try:
-            announce(f"{address_of(settings.host, sock)}{_MCP_PATH}")
-            await asyncio.shield(serving)
-        finally:
-            running.should_exit = True
-            await asyncio.wait([serving], timeout=2 * _MCP_GRACE_S)
+        announce(f"{address_of(settings.host, sock)}{_MCP_PATH}")
+        await _until_cancelled(running, sock, longest_s=2 * _MCP_GRACE_S)
+
+
+async def _until_cancelled(server: uvicorn.Server, sock: socket.socket, *, longest_s: float | None = None) -> None:
+    """Serve until the task is cancelled; then wait for the end of the server, or so long at most."""
+    serving = asyncio.create_task(server.serve([sock]), name="HTTP server")
+    try:
+        await asyncio.shield(serving)
+    finally:
+        server.should_exit = True
+        await asyncio.wait([serving], timeout=longest_s)
 
 
 class _NoServerStream:
