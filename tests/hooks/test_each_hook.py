@@ -111,13 +111,6 @@ def test_every_hook_is_looked_at() -> None:
     assert set(DOES) == set(HOOKS.own)
 
 
-async def test_all_of_them_do_what_they_are_for() -> None:
-    configure(f"{TABLES}\n{TUNED}", WINDOW)
-    life = await lived()
-    assert life["failures"] == []
-    assert [name for name, does in DOES.items() if not does(life)] == []
-
-
 @pytest.mark.parametrize("name", by_day(DOES, "exchange"))
 async def test_each_can_be_switched_off_and_the_others_go_on(name: str) -> None:
     off = "enabled = false" if name == "boundaries" else f"[hooks.{name}]\nenabled = false"
