@@ -20,11 +20,10 @@ from chatbot.models import warn_without_encoders
 from chatbot.models.weights import MINILM
 from chatbot.transfer.importer import Importer
 from chatbot.transfer.sources import open_source
-from tests import command, process
+from tests import command
 from tests.surfaces.test_read_only import files
 from tests.terminal import Terminal
 
-pytest_plugins = ["tests.servers.openai_server"]
 CONFIG = """
 identity = "ada"
 [model]
@@ -504,14 +503,6 @@ def test_a_time_is_written_as_people_write_it() -> None:
 
 
 @pytest.mark.usefixtures("with_encoders")
-def test_what_is_added_by_one_command_is_found_in_other_words_by_the_next_unless_one_line_turns_that_off() -> None:
-    ok("add", "Peanuts make my throat swell up")
-    assert "Peanuts" in ok("search", "what am I allergic to?")
-    command.project(f'{CONFIG}[embedding]\nmodel = ""\n')
-    assert "Peanuts" not in ok("search", "what am I allergic to?")
-
-
-@pytest.mark.usefixtures("with_encoders")
 def test_without_the_encoders_words_alone_count_and_doctor_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chatbot.models.local_encoder.PARTS", (replace(MINILM, module="no_such_package"),))
     ok("add", "Peanuts make my throat swell up")
@@ -520,23 +511,3 @@ def test_without_the_encoders_words_alone_count_and_doctor_says_so(monkeypatch: 
     for told in (command.run("ask", "hi").stderr, command.ok("doctor")):
         assert "search uses words only" in told
     assert "reindex --embed" not in told
-
-
-@pytest.mark.nightly
-def test_a_slow_import_of_litellm_does_not_turn_one_shot_commands_to_words(openai_url: str, tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text(
-        "import sys, time\n"
-        "class Slow:\n"
-        "    def find_spec(self, name, *_):\n"
-        "        if name == 'litellm':\n"
-        "            time.sleep(6)\n"
-        "sys.meta_path.insert(0, Slow())\n"
-    )
-    Path("asked.toml").write_text(
-        'identity = "ada"\n[model]\nname = "scripted"\n[embedding]\nmodel = "mine/embeds"\n'
-        f'[providers.mine]\nkind = "openai"\napi_key = "k"\napi_base = "{openai_url}"\n'
-    )
-    ok("add", "Peanuts make my throat swell up", "--config", "asked.toml")
-    for arguments in (("memory", "search", "tea"), ("ask", "tea"), ("prompt", "--dry-run", "--new", "tea")):
-        done = process.run(*arguments, "--config", "asked.toml", PYTHONPATH=str(tmp_path))
-        assert (done.returncode, done.stderr) == (0, "")
