@@ -191,7 +191,7 @@ def memory_line(memory: Mapping[str, Any]) -> str:
     parts = [
         f"{how_many(sent, 'memory')} sent" if sent else "",
         f"{how_many(found[LINE], 'profile line')} sent" if found[LINE] else "",
-        f"{already} in the conversation already" if already else "",
+        f"{already if sent else how_many(already, 'memory')} already in the conversation" if already else "",
         f"{n} withheld from {withheld['provider']}" if (n := len(withheld.get("rows", ()))) else "",
     ]
     return ", ".join(filter(None, parts))
