@@ -118,6 +118,7 @@ async def test_the_hook_of_the_documentation_does_what_it_says(monkeypatch: pyte
         ("Your own embedder", "the cat sat"),
         ("Your own chat model", "You said: hello"),
         ("A turn as a stream", "It is sunny."),
+        ("Facts by a model", "Mia lives in Lisbon"),
         ("Tests of your own", "expired"),
     ],
 )
