@@ -8,6 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, get_type_hints
 
+from msgspec import to_builtins
 from pydantic import ConfigDict, PydanticUserError, TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
@@ -25,8 +26,8 @@ class FunctionTool(Tool):
     """Tool made of an async function.
 
     Its name is the function's. The docstring describes it; a line `name: text` under `Args:` describes an argument,
-    and so does `Annotated[..., Field(description=...)]`. The result goes to the model as text, or as JSON if pydantic
-    can write it so. Raises `TypeError` if it is not async, or its signature cannot be a schema.
+    and so does `Annotated[..., Field(description=...)]`. The result goes to the model as text, or as JSON if msgspec or
+    pydantic can write it so. Raises `TypeError` if it is not async, or its signature cannot be a schema.
     """
 
     def __init__(self, function: Callable[..., Awaitable[Any]], effect: Effect | None = None) -> None:
@@ -46,7 +47,7 @@ class FunctionTool(Tool):
 
     async def run(self, arguments: dict[str, Any]) -> str:
         """Check the arguments and call the function. Raises `ToolError` for invalid arguments."""
-        return result_text(await self._function(**self._arguments.check(arguments)), to_jsonable_python)
+        return result_text(await self._function(**self._arguments.check(arguments)), _as_json)
 
 
 class Arguments:
@@ -88,6 +89,10 @@ class Arguments:
             for name, value in arguments.items()
             if value is not None or self._parameters[name].default is inspect.Parameter.empty
         }
+
+
+def _as_json(value: Any) -> Any:
+    return to_builtins(value, enc_hook=to_jsonable_python)
 
 
 def _arguments_of(function: Callable[..., Any]) -> Arguments:
