@@ -11,7 +11,7 @@ from typing import Any, cast
 import pytest
 from msgspec import convert
 
-from chatbot.chat.calls import Calls, OwnBudget, Purpose, Reply
+from chatbot.chat.calls import Calls, Reply
 from chatbot.chat.ledger import Call, Ledger
 from chatbot.config import BudgetSettings
 from chatbot.errors import BudgetExceeded, ContextTooLong, ModelError, ModelTimeout, ProviderFailed, RequestRefused
@@ -150,27 +150,6 @@ def test_two_calls_of_tools_are_two_where_a_server_gives_both_one_index(second: 
                   ToolCallDelta(0, "a", "", '\ude00"}'), ToolCallDelta(second, "b", "f", "{}")):  # fmt: skip
         reply.take(delta)
     assert reply.tool_calls() == [ToolCall("a", "f", '{"x":"😀"}'), ToolCall("b", "f", "{}")]
-
-
-async def test_a_bill_that_cannot_be_written_is_reported_and_the_reply_arrives(memory_home: Path) -> None:
-    memory_home.mkdir(parents=True, exist_ok=True)
-    (memory_home / "usage.jsonl").mkdir()
-    reported: list[str] = []
-    assert await text_of(calls_of(ScriptedModel(["Castor."]), memory_home, report=reported.append)) == "Castor."
-    assert "could not be written to the bill" in reported[0]
-
-
-@pytest.mark.parametrize(
-    ("budget", "own"),
-    [(BudgetSettings(day_tokens=10), 0.0), (BudgetSettings(day_usd=1e-6), 0.0), (BudgetSettings(), 1e-6)],
-)
-async def test_a_call_that_may_pass_a_limit_is_not_made(budget: BudgetSettings, own: float, memory_home: Path) -> None:
-    model = ScriptedModel(["Castor."], price=Price(1e-3, 1e-3))
-    purposes: list[Purpose] = ["answer"]
-    limit = OwnBudget(own, purposes, "budget_usd", "raise it")
-    with pytest.raises(BudgetExceeded):
-        await text_of(calls_of(model, memory_home, budget=budget, own_budget=limit))
-    assert model.prompts == []
 
 
 async def test_a_prompt_that_fills_the_window_is_refused_before_the_call(memory_home: Path) -> None:

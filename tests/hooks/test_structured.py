@@ -66,13 +66,6 @@ def test_what_cannot_be_seen_is_taken_out() -> None:
     assert not set("\x00\u202e\u2066\u200b\ud800") & set("".join(contents))
 
 
-def test_instructions_are_dropped_and_named() -> None:
-    extracted = parse_facts(REPLIES["orders"])
-    assert extracted.facts == ()
-    assert len(extracted.dropped) == 4
-    assert all(reason for _, reason in extracted.dropped)
-
-
 def test_a_summary_loses_its_fence() -> None:
     assert without_fence("\n```\n- one\n- two\n```") == "- one\n- two"
     assert without_fence("- one ```x``` two") == "- one ```x``` two"

@@ -256,21 +256,6 @@ def test_many_runs_take_away_what_one_would_have(row: Observation, days: float, 
     assert abs(often.current_strength - once.current_strength) <= 0.0602  # what waits until it is worth writing
 
 
-@given(row=_ROWS, days=st.floats(1, 4_000))
-def test_what_lasts_fades_at_half_the_rate(row: Observation, days: float) -> None:
-    row = replace(row, use_count=0, mention_count=0, importance=1.0, type="note")
-    faded, lasting = (1 - _after(replace(row, type=each), days).current_strength for each in ("note", "decision"))
-    assert lasting <= faded
-    if faded and lasting and faded < 1 - FLOOR:
-        assert lasting == pytest.approx(faded / 2, abs=0.0002)
-
-
-@given(row=_ROWS, more=st.integers(1, 100), days=_DAYS)
-def test_more_use_never_makes_weaker(row: Observation, more: int, days: float) -> None:
-    used = replace(row, use_count=row.use_count + more)
-    assert _after(used, days).current_strength >= _after(row, days).current_strength - 0.0001
-
-
 ROWS: list[dict[str, Any]] = [
     {"status": "open", "stars": 3, "path": "docs/a"},
     {"status": "done", "stars": 4.5, "path": "docs/b", "owner": "ada"},
