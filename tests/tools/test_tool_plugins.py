@@ -9,6 +9,7 @@ from pydantic import BaseModel, Field
 
 from chatbot.errors import ConfigError, ToolError
 from chatbot.messages import ToolSpec
+from chatbot.operations import Alias
 from chatbot.runtime import Options, Runtime
 from chatbot.tools.function import FunctionTool
 from chatbot.tools.toolbox import tools_of
@@ -151,7 +152,7 @@ async def test_null_stands_for_what_is_left_out_bounds_are_part_of_the_schema_an
         n: Annotated[int, Field(ge=1, le=5)] = 2, *, kind: Literal["a", "b"] | None = None, size: float | None = None
     ) -> Any:
         """Pick."""
-        return {"size": size, "picked": Picked(n=n, on=date(2026, 5, 1))} if kind else f"{n}"
+        return {"size": size, "picked": [Picked(n=n, on=date(2026, 5, 1)), Alias("1", "a", "b")]} if kind else f"{n}"
 
     tool = FunctionTool(pick)
     assert tool.spec.parameters["properties"] == {
@@ -160,6 +161,7 @@ async def test_null_stands_for_what_is_left_out_bounds_are_part_of_the_schema_an
         "size": {"type": "number"},
     }
     assert await tool.run({"n": None, "kind": None}) == "2"
-    assert await tool.run({"n": 1, "kind": "a", "size": 2}) == '{"size":2.0,"picked":{"n":1,"on":"2026-05-01"}}'
+    picked = '[{"n":1,"on":"2026-05-01"},{"id":"1","name":"a","alias":"b"}]'
+    assert await tool.run({"n": 1, "kind": "a", "size": 2}) == f'{{"size":2.0,"picked":{picked}}}'
     with pytest.raises(ToolError, match="n: input should be less than or equal to 5"):
         await tool.run({"n": 9})
