@@ -321,7 +321,7 @@ _MOST_PASSAGES = 20_000
 _LONGEST_TITLE = 200
 _NEIGHBOURS = 0.15
 """Share of the rating of each neighbour that is added to a passage's own."""
-_PIECE = re.compile(r"[^\n.!?。！？]*(?:[.!?。！？]+(?=\s|$)|[。！？]|\n+|$|[.!?]+)\s*")
+_PIECE = re.compile(r"[^\n.!?。！？]*(?:[.!?。！？]+|\n+|$)\s*")
 
 LabelType = TypeVar("LabelType", bound=str)
 

@@ -128,6 +128,7 @@ def test_a_million_short_lines_are_few_passages_and_the_one_asked_for_is_found()
     found = excerpt(texts, question_words(["the padlock"]), 300, count)
     assert NEEDLE in "".join(text for _, text in found)
     assert counted < 25_000
+    assert excerpt([("", "。" * 150_000 + NEEDLE)], question_words(["the padlock"]), 300, count)  # in linear time
 
 
 def test_an_excerpt_that_was_not_sent_is_not_told_as_sent() -> None:
