@@ -225,21 +225,6 @@ def test_what_clients_add_to_messages_is_passed_over(served: Served, client: ope
     assert [each.content for each in served.models["ada"].prompts[-1]] == ["You are ada.", "Hi.", "hello"]
 
 
-def test_a_reply_whole_or_streamed_is_parsed_into_the_clients_type_and_any_json_can_be_asked_for(http: Serve) -> None:
-    served = http(['{"x": 1, "y": 2}'])
-    with official(served) as client:
-        reply = client.chat.completions.parse(model="ada", messages=HELLO, response_format=Point)
-        assert reply.choices[0].message.parsed == Point(x=1, y=2)
-        asked = _asked(served)["response_format"]
-        told = (asked["type"], asked["json_schema"]["name"], asked["json_schema"]["strict"])
-        assert told == ("json_schema", "Point", True)
-        assert set(asked["json_schema"]["schema"]["properties"]) == {"x", "y"}
-        with client.chat.completions.stream(model="ada", messages=HELLO, response_format=Point) as stream:
-            assert stream.get_final_completion().choices[0].message.parsed == Point(x=1, y=2)
-        client.chat.completions.create(model="ada", messages=HELLO, response_format={"type": "json_object"})
-        assert _asked(served) == {"response_format": {"type": "json_object"}}
-
-
 @pytest.mark.parametrize(
     ("choice", "asked", "offered"),
     [
