@@ -40,6 +40,7 @@ _LISTS = {
     "transcript_read_last": TranscriptEntry,
 }
 """Operations of plug-ins that return a list, with the type of its items."""
+_VALUES: dict[str, Any] = {"kv_delete": bool, "kv_get": str | None, "transcript_count": int, "transcript_stamp": str}
 CLOSED = "the memory is closed: open it again to continue"
 
 
@@ -124,6 +125,8 @@ class Store(Closable):
                     found = await operation(self, *args, **named)
                     if kind and not (isinstance(found, list) and (not found or isinstance(found[0], kind))):
                         raise TypeError(f"it returned {found!r:.80}, which is not a list of {kind.__name__}")
+                    if not isinstance(found, wanted := _VALUES.get(operation.__name__, object)):
+                        raise TypeError(f"it returned {found!r:.80}, which is not {wanted}")
                 except BaseException as error:
                     is_item = kind is not None and isinstance(error, errors.InvalidValue)  # it made one that is invalid
                     if isinstance(error, errors.StoreError) and not is_item:
@@ -132,9 +135,7 @@ class Store(Closable):
 
                     if not is_failure(error):
                         raise
-                    failure: type[errors.StoreError] = (
-                        errors.StoreFailed if isinstance(error, OSError) else errors.BrokenStore
-                    )
+                    failure = errors.StoreFailed if isinstance(error, OSError) else errors.BrokenStore
                     what = f"the store {type(self).__name__} failed in {operation.__name__}"
                     raise failure(f"{what}: {reason_of(error)}") from error
                 else:

@@ -122,6 +122,8 @@ class Faulty(KeyValueStore):
         raise OSError(28, "No space left on device")
 
     async def kv_delete(self, session: SessionRef, key: str) -> bool:
+        if key == "number":
+            return 3  # type: ignore[return-value]
         raise UnsupportedOperation("keys stay")
 
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
@@ -148,6 +150,8 @@ async def test_what_a_plug_in_raises_of_its_own_is_a_store_error_that_names_it(m
         await session.kv_set("key", "value")
     with pytest.raises(UnsupportedOperation, match="keys stay"):
         await session.kv_delete("key")
+    with pytest.raises(BrokenStore, match="kv_delete: TypeError: it returned 3, which is not <class 'bool'>"):
+        await session.kv_delete("number")
     await memory.aclose()
     assert await _raises_closed(session) > 20
 
