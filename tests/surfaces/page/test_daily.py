@@ -59,6 +59,7 @@ def test_files_and_pictures_are_chosen_pasted_dropped_taken_off_and_shown(page: 
     ]
     page.locator("#files").set_input_files(chosen)
     expect(page.locator("#attached li")).to_have_count(3)
+    expect(page.locator("#attached canvas")).to_have_count(1)
     page.get_by_role("button", name="Remove other.txt").click()
     page.locator("#attached").evaluate("each => { each.dataset.most = 500; }")
     page.locator("#files").set_input_files({"name": "big.txt", "mimeType": "text/plain", "buffer": b"x" * 501})

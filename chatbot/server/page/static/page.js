@@ -93,6 +93,16 @@
   }
   const addToDraft = ({ draft, text }) => { if (text) localStorage.setItem(draft, draftOf([localStorage.getItem(draft), text])); };
 
+  // The page may load pictures of this server only: so one that is not sent yet is drawn.
+  async function drawn(file) {
+    const image = file.type.startsWith("image/") && await createImageBitmap(file, { resizeHeight: 96 }).catch(() => null);
+    if (!image) return "";
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [image.width, image.height];
+    canvas.getContext("2d").drawImage(image, 0, 0);
+    return canvas;
+  }
+
   // Files are sent as data: URLs in hidden fields of the form, which are named after them.
   async function attach(files) {
     for (const file of files) {
@@ -106,6 +116,7 @@
         reader.addEventListener("error", () => resolve(""));
         reader.readAsDataURL(file);
       });
+      const picture = await drawn(file);
       const list = at("attached");
       if (!list) return;
       if (!url) { announce(`${file.name} cannot be read.`); continue; }
@@ -122,7 +133,7 @@
       remove.textContent = "✕";
       remove.setAttribute("aria-label", `Remove ${file.name}`);
       remove.addEventListener("click", () => { item.remove(); needText(); at("text").focus(); });
-      item.append(name, field, remove);
+      item.append(picture, name, field, remove);
       list.append(item);
       needText();
     }
