@@ -322,7 +322,12 @@
     return true;
   }
   tabs.addEventListener("message", (event) => { if (event.data === at("log")?.dataset.session) catchUp(); });
-  document.addEventListener("visibilitychange", () => { if (!document.hidden) catchUp(); });
+  const READY = "● ";  // a reply that came while the user looked elsewhere
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) return;
+    document.title = document.title.replace(READY, "");
+    catchUp();
+  });
   window.addEventListener("online", catchUp);
 
   async function copy(button, text) {
@@ -520,6 +525,7 @@
     state(`${ending} ${last?.querySelector(".problem")?.textContent ?? ""}`.trim());
   }
   document.addEventListener("htmx:sseClose", () => {
+    setTimeout(() => { if (document.hidden && !document.title.startsWith(READY)) document.title = READY + document.title; });
     if (document.activeElement?.id === "stop") at("text")?.focus();
     tabs.postMessage(at("log")?.dataset.session);
     requestAnimationFrame(() => {
