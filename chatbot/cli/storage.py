@@ -13,19 +13,8 @@ from shutil import rmtree
 
 from msgspec.structs import replace
 
+from chatbot.cli import output
 from chatbot.cli.options import setup_of
-from chatbot.cli.output import (
-    ask_unseen,
-    progress,
-    reporting,
-    say,
-    say_json,
-    say_result,
-    say_results,
-    say_table,
-    waiting,
-    warn,
-)
 from chatbot.cli.run import Exit
 from chatbot.cli.sessions.moving import new_file
 from chatbot.config import Config, from_variable
@@ -55,24 +44,24 @@ async def run(args: argparse.Namespace) -> Exit:
     is_new = await asyncio.to_thread(create_tables, _address(args), role=args.role)
     lines = ["created the tables" if is_new else "the tables already exist"]
     lines += [f"{args.role} may use them"] if args.role else []
-    say_result(args, {"created": is_new, "role": args.role or None}, "\n".join(lines))
+    output.say_result(args, {"created": is_new, "role": args.role or None}, "\n".join(lines))
     return Exit.OK
 
 
 async def _copy(args: argparse.Namespace) -> Exit:
     source, target = (_home(text, args.identity) for text in (args.source, args.target))
-    with progress("copying") as advance:
+    with output.progress("copying") as advance:
         made, counts = await copy_storage(source, target, advance)
     value = {"from": str(source), "to": str(target), **counts, "digest": made.digest, "left_out": made.left_out}
     end = f", digest {made.digest}" if made.left_out else f". Both are identical: {made.digest}"
-    say_result(args, value, f"copied {counts_text(counts)}{end}")
+    output.say_result(args, value, f"copied {counts_text(counts)}{end}")
     return _exit_after(made.left_out)
 
 
 def _exit_after(left_out: Sequence[str]) -> Exit:
     """Warn about data that was left out, and return the exit code."""
     for each in left_out:
-        warn(f"left out: {each}; `chatbot doctor` lists what is damaged")
+        output.warn(f"left out: {each}; `chatbot doctor` lists what is damaged")
     return Exit.FAILED if left_out else Exit.OK
 
 
@@ -99,30 +88,30 @@ async def run_maintain(args: argparse.Namespace) -> None:
     if args.summarize_old is not None:
         policy = replace(policy, summarize_after_days=args.summarize_old)
     async with setup.open_memory(observations=setup.observation_store()) as memory:
-        with waiting("maintaining memory"):
+        with output.waiting("maintaining memory"):
             if not args.dry_run:
                 await recover_words(memory, setup.config, setup.agent)
                 if setup.config.sessions.ttl_days:
                     await memory.expire_sessions(keep_memory=setup.config.sessions.ttl_keeps_memory)
             report = await memory.maintain(policy, dry_run=args.dry_run, whole=True)
     if args.json:
-        say_json(report.as_json())
+        output.say_json(report.as_json())
     else:
         _show(report)
 
 
 def _show(report: MaintenanceReport) -> None:
     if report.skipped:
-        say("another process is already maintaining this memory")
+        output.say("another process is already maintaining this memory")
         return
     rows = [
         (f"{change.kind.removesuffix('e')}ed", str(len(change.ids)), change.why, change.by or "–", " ".join(change.ids))
         for change in report.changes
     ]
     if rows:
-        say_table(("would be" if report.dry_run else "was", "rows", "why", "into", "which"), rows)
+        output.say_table(("would be" if report.dry_run else "was", "rows", "why", "into", "which"), rows)
     looked = f"{how_many(report.looked_at, 'row')} checked in {report.seconds:.2f} s"
-    say(looked if rows else f"nothing to do: {looked}")
+    output.say(looked if rows else f"nothing to do: {looked}")
 
 
 async def run_backup(args: argparse.Namespace) -> Exit:
@@ -131,11 +120,11 @@ async def run_backup(args: argparse.Namespace) -> Exit:
     path = args.file or Path(BACKUP_NAME.format(setup.identity.name, utc_now()))
     if str(path) == "-":  # an export goes to standard output then
         raise InvalidValue("a backup is not written to standard output: name a file")
-    with progress("backing up") as advance, new_file(expand_home(path), force=args.force) as file:
+    with output.progress("backing up") as advance, new_file(expand_home(path), force=args.force) as file:
         done = await backup(setup.home, file, name=setup.identity.name, settings=setup.identity.file, progress=advance)
     value = {"file": str(path), "identity": done.name, "digest": done.digest, "left_out": done.left_out}
     what = f"a part of {done.name}" if done.left_out else f"all of {done.name}"
-    say_result(args, value, f"wrote {path}: {what}, digest {done.digest}. It is not encrypted")
+    output.say_result(args, value, f"wrote {path}: {what}, digest {done.digest}. It is not encrypted")
     return _exit_after(done.left_out)
 
 
@@ -144,13 +133,15 @@ async def run_restore(args: argparse.Namespace) -> Exit:
     path = expand_home(args.file)
     if not path.is_file():
         raise InvalidValue(f"backup not found: {path}")
-    with path.open("rb") as file, progress("restoring") as advance:
+    with path.open("rb") as file, output.progress("restoring") as advance:
         found = await asyncio.to_thread(verify, file, str(path))
         name = args.identity or found.name
         with _new_setup(args.config, name, found.settings) as setup:
             counts = await restore(file, str(path), setup.home, advance)
     value = {"identity": name, "made_at": found.made_at, **counts, "digest": found.digest, "left_out": found.left_out}
-    say_result(args, value, f"restored {name} as of {found.made_at}: {counts_text(counts)}, digest {found.digest}")
+    output.say_result(
+        args, value, f"restored {name} as of {found.made_at}: {counts_text(counts)}, digest {found.digest}"
+    )
     return _exit_after(found.left_out)
 
 
@@ -190,11 +181,11 @@ async def run_sync(args: argparse.Namespace) -> Exit:
         raise InvalidValue("no place to sync with: name a folder, or set places in [sync]")
     reports: list[SyncReport] = []
     show = partial(_show_sync, is_sealed=args.passphrase)
-    with reporting(reports, lambda: say_results(args, reports, show)):
+    with output.reporting(reports, lambda: output.say_results(args, reports, show)):
         async with setup.open_memory(observations=setup.observation_store()) as memory:
             for text in places:
                 place = _place(text, setup, memory, asks=args.passphrase)
-                with progress(f"syncing with {text}", waits=True) as advance:
+                with output.progress(f"syncing with {text}", waits=True) as advance:
                     reports.append(await sync(memory, place, now=utc_now, dry_run=args.dry_run, progress=advance))
     return Exit.FAILED if any(report.aside for report in reports) else Exit.OK
 
@@ -204,19 +195,21 @@ def _place(text: str, setup: Setup, memory: MemorySystem, *, asks: bool) -> Fold
         servers = map(parse_server, filter(is_address, setup.config.sync.places))
         is_listed = parse_server(text)[:2] in {each[:2] for each in servers}  # http is not https
         return ServerPlace(text, from_variable(setup.config.sync.token, "token in [sync]") if is_listed else "")
-    ask = partial(ask_unseen, "passphrase of the place (not shown): ")
+    ask = partial(output.ask_unseen, "passphrase of the place (not shown): ")
     return open_sealed(FolderPlace(expand_home(text)), memory.backend, ask if asks else None)
 
 
 def _show_sync(report: SyncReport, *, is_sealed: bool) -> None:
     if report.is_new and not is_sealed:
-        warn(f"readers of {report.place} can read everything that is synced: encrypt a new place with --passphrase")
+        output.warn(
+            f"readers of {report.place} can read everything that is synced: encrypt a new place with --passphrase"
+        )
     for counts, said, would in ((report.taken, "received", "would receive"), (report.given, "sent", "would send")):
         if some := {what: count for what, count in counts.items() if count}:
-            say(f"{would if report.dry_run else said} {counts_text(some)}")
+            output.say(f"{would if report.dry_run else said} {counts_text(some)}")
     for session in report.forks:
-        say(f"a session was continued on both sides: its other part is {session}")
+        output.say(f"a session was continued on both sides: its other part is {session}")
     for each in report.aside:
-        warn(f"set aside {each.file}: {each.why}")
+        output.warn(f"set aside {each.file}: {each.why}")
     if not any([*report.taken.values(), *report.given.values()]):
-        say(f"{report.place}: nothing new")
+        output.say(f"{report.place}: nothing new")
