@@ -18,13 +18,12 @@ from chatbot.options import Setup
 from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.errors import MISFITS, DamagedFile, InvalidValue, StoreError
+from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
 from chatbot.stores.observation import Observation
-from chatbot.stores.records import reason_of
+from chatbot.transfer.untrusted import checked_receipt
 
 _LONGEST_QUERY = 200
-_EDITED = "the receipt of this turn was edited and cannot be explained ({}): --json prints it"
 _PARTS = {"lexical": "words", "meaning": "meaning", "session": "session"}
 """Score details that the table shows, with their headings. `--json` has all of them."""
 
@@ -42,13 +41,8 @@ async def run(args: argparse.Namespace) -> None:
         receipt = receipt_of_turn(await session.receipts(), args.turn)
         if args.json:
             say_json(receipt)
-            return
-        try:
-            await explain(session, receipt)
-        except MISFITS as error:
-            if isinstance(error, StoreError):
-                raise
-            raise DamagedFile(_EDITED.format(reason_of(error))) from error
+        else:
+            await explain(session, checked_receipt(receipt))
 
 
 def receipt_of_turn(receipts: Sequence[dict[str, Any]], turn: str | None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from hashlib import sha256
 from io import BytesIO
 from typing import Any, BinaryIO, Required, TypedDict, cast
@@ -33,6 +33,7 @@ from chatbot.transfer.union import SESSIONS, portable
 VERSION = 1
 AHEAD = timedelta(days=2)
 """How far the clock of another machine may be ahead: records dated later are refused."""
+_LAST = datetime.max.replace(tzinfo=UTC)
 _LARGEST_UNPACKED = 256 << 20
 _LARGEST_DIRECTORY = 16 << 20
 """Maximum bytes of an archive's directory, which lists some 300,000 members."""
@@ -90,9 +91,11 @@ class _Receipt(TypedDict, total=False):
     turn: str
     model: str
     finish: str
+    seconds: float
     calls: list[_Call]
     tools: list[dict[str, Any]]
     tokens: dict[str, int]
+    attachments: list[dict[str, Any]]
     window: dict[str, Any]
     memory: _Memory
     remembered: str | None
@@ -116,9 +119,12 @@ def check_call(call: Mapping[str, Any], until: datetime) -> None:
     checked_time(call["at"], until)
 
 
-def checked_receipt(receipt: Mapping[str, Any], until: datetime) -> dict[str, Any]:
+def checked_receipt(receipt: Mapping[str, Any], until: datetime = _LAST) -> dict[str, Any]:
     """Return a receipt that can be shown and billed. Raises `ValueError`."""
-    msgspec.convert(receipt, _Receipt)
+    try:
+        msgspec.convert(receipt, _Receipt)
+    except msgspec.ValidationError as error:
+        raise DamagedFile(f"a receipt was edited or damaged: {error}") from error
     if receipt.keys().isdisjoint({"turn", "kind"}):
         raise InvalidValue("a receipt lacks its turn")
     for name in {"at", "resumed_at"} & receipt.keys():

@@ -27,6 +27,7 @@ from chatbot.stores.errors import UnsupportedOperation
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import format_time, parse_time
 from chatbot.transfer.exports import export_session, render_session
+from chatbot.transfer.untrusted import checked_receipt
 
 router = APIRouter(route_class=PageRoute, prefix="/i/{identity}")
 
@@ -157,7 +158,7 @@ def receipt_at(receipts: list[dict[str, Any]], at: str) -> dict[str, Any]:
     found = [each for each in receipts if at in {"", each["at"]}]
     if not found:
         raise SessionNotFound("this message has no receipt: its turn ran elsewhere, or was not completed")
-    return with_calls(found[-1], found)
+    return checked_receipt(with_calls(found[-1], found))
 
 
 async def _considered_rows(access: IdentityAccess, memory: dict[str, Any]) -> list[dict[str, Any]]:
