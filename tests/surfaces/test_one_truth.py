@@ -122,6 +122,7 @@ def _check_why_and_page(session: str) -> None:
             assert ("Withheld from openai" in noted and "Castor" in noted) is ("withheld" in line)
             why = unescape(client.get(f"/i/ada/c/{session}/why", params={"at": receipt["at"]}).text)
             assert not line or f"In the prompt: {line}" in why
+            assert not line or all(f'<th scope="row">{part}<' in why for part in ("persona", "credibility"))
             for each, outcome in outcomes(receipt["memory"]).items():
                 shown = outcome if outcome in IN_PROMPT else f"left out: {outcome}"
                 [verdict] = re.findall(rf'memory/{each}">.*?class="verdict [a-z]+">(.*?)</span>', why, re.DOTALL)

@@ -62,25 +62,3 @@ def test_a_memory_is_erased_and_a_session_deleted_by_keys_alone_once_confirmed(s
         page.keyboard.press("Enter")
         expect(page.get_by_role("status").first).to_have_text("The session is deleted.")
         assert client.get("/v1/sessions").json()["data"] == []
-
-
-def test_why_shows_what_was_looked_at_what_went_in_and_why_the_rest_did_not(served: Served, page: Page) -> None:
-    with served.client() as client:
-        inside = remember(client, "The locker at the gym has the number 4711")
-        for number in range(12):
-            remember(client, f"The gym has a locker room with a door that is painted in colour {number}")
-    say(page, "Which number has the locker at the gym?")
-    say(page, "Thank you, that is all.")
-    page.get_by_role("link", name="Why").first.click()
-    expect(page.get_by_role("heading", level=1)).to_have_text("Why this reply?")
-    expect(page.locator(".asked")).to_contain_text("Which number has the locker at the gym?")
-    considered = page.get_by_role("region", name="Memories considered").locator(".rows > li")
-    injected = page.locator("li.in")
-    assert 1 <= injected.count() < considered.count()
-    expect(injected.first).to_contain_text("sent")
-    expect(page.locator("li.out .verdict").first).to_have_text("left out: much weaker than the best")
-    expect(page.get_by_text("In the prompt: 1 memory sent")).to_be_visible()
-    expect(injected.locator(f"a[href='/i/ada/memory/{inside}']")).to_be_visible()
-    injected.first.locator("summary").click()
-    expect(injected.first.get_by_role("row", name="credibility")).to_be_visible()
-    expect(page.get_by_role("region", name="Parts of the prompt").get_by_role("row", name="persona")).to_be_visible()
