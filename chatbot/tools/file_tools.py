@@ -241,11 +241,9 @@ def file_tools(folder: Path, *, ours: tuple[Path, ...] = ()) -> list[Tool]:
             how = "holds" if real.is_relative_to(root) else "is inside"
             raise ConfigError(f"[files] folder: {str(folder)!r} {how} {each}: choose a folder without files of chatbot")
     work = WorkFolder(root)
-    reading = [FunctionTool(each, _READS) for each in (work.files_list, work.files_read, work.files_search)]
-    tools: list[Tool] = [*reading, FunctionTool(work.files_write, _WRITES)]
-    for tool in tools:
-        tool.asks_first = True
-    return tools
+    reading = (work.files_list, work.files_read, work.files_search)
+    tools = [FunctionTool(each, _READS, asks_first=True) for each in reading]
+    return [*tools, FunctionTool(work.files_write, _WRITES, asks_first=True)]
 
 
 def _answer(**parts: Any) -> dict[str, Any]:

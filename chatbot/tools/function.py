@@ -30,10 +30,12 @@ class FunctionTool(Tool):
     pydantic can write it so. Raises `TypeError` if it is not async, or its signature cannot be a schema.
     """
 
-    def __init__(self, function: Callable[..., Awaitable[Any]], effect: Effect | None = None) -> None:
+    def __init__(
+        self, function: Callable[..., Awaitable[Any]], effect: Effect | None = None, *, asks_first: bool = False
+    ) -> None:
         if not inspect.iscoroutinefunction(function):
             raise TypeError(f"{function!r:.80} is neither a tool nor an async function: write `async def`")
-        self.effect = effect or Effect()
+        self.effect, self.asks_first = effect or Effect(), asks_first
         self._function = function
         try:
             self._arguments = _arguments_of(function)

@@ -13,7 +13,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 
@@ -220,6 +220,8 @@ class Toolbox:
                 "call it in a chat in the terminal, or name it in `trust` of its server"
             )
         answer = await self._confirm(call)
+        if not isinstance(answer, bool) and answer not in get_args(Permission):
+            raise TypeError(f"confirm returned {answer!r:.80}: it must be a bool, or {', '.join(get_args(Permission))}")
         return ("once" if answer else "denied") if isinstance(answer, bool) else answer
 
 

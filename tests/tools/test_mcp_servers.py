@@ -214,8 +214,8 @@ async def test_waiting_for_an_answer_takes_nothing_from_the_time_of_the_call(tmp
     async def nothing() -> None:
         """Do nothing."""
 
-    quick = FunctionTool(nothing)
-    quick.asks_first, quick.timeout_s = True, 0.1
+    quick = FunctionTool(nothing, asks_first=True)
+    quick.timeout_s = 0.1
     assert not (await call(Toolbox([quick], confirm=later), "nothing")).is_error
 
 

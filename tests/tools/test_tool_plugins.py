@@ -8,11 +8,11 @@ import pytest
 from pydantic import BaseModel, Field
 
 from chatbot.errors import ConfigError, ToolError
-from chatbot.messages import ToolSpec
+from chatbot.messages import ToolCall, ToolSpec
 from chatbot.operations import Alias
 from chatbot.runtime import Options, Runtime
 from chatbot.tools.function import FunctionTool
-from chatbot.tools.toolbox import tools_of
+from chatbot.tools.toolbox import Toolbox, tools_of
 
 OWN = '''
 from __future__ import annotations
@@ -141,6 +141,22 @@ async def test_two_tools_of_one_name_are_refused_before_anything_is_said() -> No
     plain: Any = "sunny".title
     with pytest.raises(TypeError, match="is neither a tool nor an async function"):
         FunctionTool(plain)
+
+
+@pytest.mark.parametrize("answer", [None, "no", 1, 0])
+async def test_an_answer_that_is_no_permission_allows_nothing(answer: Any) -> None:
+    ran: list[str] = []
+
+    async def send() -> None:
+        """Send it."""
+        ran.append("sent")
+
+    async def confirm(_: ToolCall) -> Any:
+        return answer
+
+    toolbox = Toolbox([FunctionTool(send, asks_first=True)], confirm=confirm)
+    [result] = await toolbox.run([ToolCall("c", "send", "{}")])
+    assert (ran, f"confirm returned {answer!r}: it must be" in result.content) == ([], True)
 
 
 async def test_null_stands_for_what_is_left_out_bounds_are_part_of_the_schema_and_models_are_results() -> None:
