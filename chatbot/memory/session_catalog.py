@@ -9,6 +9,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
+from typing import Any
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -290,16 +291,21 @@ def _without_quotes(receipt: Record, said: set[str], titles: set[str]) -> Record
 def _withdrawn(receipt: Record) -> Record:
     """Return a receipt without query, attachments, arguments of tool calls and title, marked as taken back."""
     receipt = {name: value for name, value in receipt.items() if name != "attachments"}
-    if any("arguments" in tool for tool in receipt.get("tools") or ()):
-        tools = [{name: value for name, value in tool.items() if name != "arguments"} for tool in receipt["tools"]]
-        receipt = {**receipt, "tools": tools}
-    memory = {name: value for name, value in (receipt.get("memory") or {}).items() if name != "query"}
+    if "tools" in receipt:
+        tools = [tool for tool in _part(receipt, "tools", list) if isinstance(tool, dict)]
+        receipt["tools"] = [{name: value for name, value in tool.items() if name != "arguments"} for tool in tools]
+    memory = {name: value for name, value in _part(receipt, "memory", dict).items() if name != "query"}
     return {**receipt, "memory": memory, "taken_back": True} | ({"title": ""} if "title" in receipt else {})
 
 
 def _queries(receipt: Record) -> list[str]:
     """Return the queries to memory: recent messages, with that of the turn itself last."""
-    return list((receipt.get("memory") or {}).get("query") or ())
+    return list(map(str, _part(_part(receipt, "memory", dict), "query", list)))
+
+
+def _part(record: Record, name: str, kind: type) -> Any:
+    """Return a part of a receipt; an empty one if it is missing, or was edited by hand to something else."""
+    return part if isinstance(part := record.get(name), kind) else kind()
 
 
 _FIRST_PAUSE_S = 0.005

@@ -12,6 +12,8 @@ from chatbot.memory.episode import KEY, MODEL_KEY, summarize_episode, without_fo
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.records import format_time
+from chatbot.transfer.exports import export_session, render_session
 from tests import talk
 from tests.talk import begun, sent, talking
 
@@ -27,6 +29,8 @@ SAID = [
     "We still need to buy rosin for the cello",
     "The harbour master keeps three geese behind the crane",
 ]
+ODD = ["5", '"x"', '{"query":1e400}', '{"query":["a",{}]}']
+"""Parts of a receipt in which only a person could write them."""
 configure = partial(talk.configure, agent="window_entries = 4")
 Away = Callable[[Memory, str], Awaitable[object]]
 
@@ -91,6 +95,20 @@ async def test_a_purged_exchange_leaves_nothing_but_its_lines_in_transcripts() -
         await chat.turn("Is the harbour deep?")
     left = [path for path in Path("identities").rglob("*") if path.is_file() and WORD.encode() in path.read_bytes()]
     assert {path.name for path in left} == {"transcript.md"}
+
+
+async def test_receipts_that_were_edited_by_hand_keep_no_words_of_what_is_purged_or_taken_back() -> None:
+    async with talking("Noted.") as (runtime, session, chat):
+        named, later = await chat.turn(GONE), await chat.turn(STAYS)
+        path = next(Path("identities").rglob("receipts.jsonl"))
+        first, second = path.read_text("utf-8").replace('"scripted"', r'"\uD800"').splitlines()
+        odd = [f'{{"at":"{format_time(later.at)}","tools":{each},"memory":{each}}}' for each in ODD]
+        path.write_text("\n".join([first, second, *odd, ""]), "utf-8")
+        await session.memory.purge(named.remembered or "")
+        assert WORD not in path.read_text("utf-8")
+        assert "Ingrid" in render_session(await export_session(runtime.memory, session.id), "jsonl")
+        await session.take_back_turn(later.at)
+        assert "Ingrid" not in path.read_text("utf-8")
 
 
 async def test_what_was_said_again_in_another_session_goes_from_there_too() -> None:
