@@ -25,12 +25,13 @@ from chatbot.identity import FILE_NAME, check_name
 from chatbot.memory import MemorySystem
 from chatbot.memory.maintenance import MaintenanceReport
 from chatbot.memory.scope import utc_now
-from chatbot.options import Options, Setup, identities_in
+from chatbot.options import SERVER, Options, Setup, identities_in
+from chatbot.server.callers import QUOTAS, TOKENS
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import locked, make_folder
 from chatbot.stores.home import Address, Home, is_address, parse_address, parse_home
-from chatbot.stores.plugins import create_tables
+from chatbot.stores.plugins import create_tables, open_place
 from chatbot.stores.records import expand_home
 from chatbot.transfer.backups import BACKUP_NAME, INTERRUPTIONS, backup, copy_storage, restore, verify
 from chatbot.transfer.sync import sync
@@ -50,12 +51,26 @@ async def run(args: argparse.Namespace) -> Exit:
 
 async def _copy(args: argparse.Namespace) -> Exit:
     source, target = (_home(text, args.identity) for text in (args.source, args.target))
+    if SERVER in {getattr(each, "identity", "") for each in (source, target)}:
+        for name in (TOKENS, QUOTAS):
+            await asyncio.to_thread(_copy_document, name, source, target)
+        output.say_result(args, {"from": str(source), "to": str(target)}, "copied the tokens and the limits of users")
+        return Exit.OK
     with output.progress("copying") as advance:
         made, counts = await copy_storage(source, target, advance)
     value = {"from": str(source), "to": str(target), **counts, "digest": made.digest, "left_out": made.left_out}
     end = f", digest {made.digest}" if made.left_out else f". Both are identical: {made.digest}"
     output.say_result(args, value, f"copied {counts_text(counts)}{end}")
     return _exit_after(made.left_out)
+
+
+def _copy_document(name: str, source: Home, target: Home) -> None:
+    """Copy a document of the server. Raises `ConfigError` if the target has another one."""
+    data, there = open_place(source).document(name).read(), open_place(target).document(name)
+    if there.read() not in {None, data}:
+        raise ConfigError(f"{target} has a {name} of its own, which is not replaced")
+    if data is not None:
+        there.change(lambda _: data)
 
 
 def _exit_after(left_out: Sequence[str]) -> Exit:

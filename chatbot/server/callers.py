@@ -45,6 +45,7 @@ Remembers = Literal["on", "off"]
 """Setting: remember calls of clients that name no session."""
 REMEMBERS: tuple[Remembers, ...] = get_args(Remembers)
 TOKENS = "tokens.json"
+QUOTAS = "quotas.json"
 Stored = TypeVar("Stored")
 
 
@@ -271,7 +272,7 @@ class Accounts:
     def __init__(self, home: Home) -> None:
         place = open_place(home)
         self._ledger = Ledger(place, counts=False)
-        self._document = place.document("quotas.json")
+        self._document = place.document(QUOTAS)
         self._parsed = lru_cache(maxsize=1)(partial(_parse_quotas, name=self._document.name))
 
     def payers(self, caller: ServerCaller) -> tuple[Payer, ...]:

@@ -13,13 +13,14 @@ from psycopg.sql import SQL, Identifier
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.runtime import Options
+from chatbot.server.callers import Tokens
 from chatbot.server.identities import Identities
 from chatbot.stores.errors import DamagedFile, StoreFailed
 from chatbot.stores.home import parse_address
 from chatbot.stores.postgres.schema import TABLES
 from chatbot.transfer.backups import backup, copy_storage, restore
-from tests.command import ok, project, run
-from tests.postgres import ROLE, address, owner_url
+from tests.command import fails, from_json, ok, project, run
+from tests.postgres import ROLE, address, fresh_database, owner_url
 
 pytestmark = pytest.mark.usefixtures("postgres")
 
@@ -110,6 +111,17 @@ async def test_a_copy_to_a_database_and_back_says_the_same(name: str, tmp_path: 
     with pytest.raises(ConfigError, match="the target has data that the source lacks: nothing was written"):
         await copy_storage(parse_address(where), tmp_path / "two")
     assert "copied 3 sessions" in ok("storage", "copy", "env:PLACE", str(tmp_path / "three"), PLACE=where)
+
+
+def test_tokens_move_to_a_database_as_they_are_and_replace_no_others(name: str) -> None:
+    Path("config.toml").write_text("")
+    made, where = from_json("token", "add", "sam", "--clearance", "full"), f"{fresh_database('moved')}#.server"
+    for _ in range(2):
+        assert ok("storage", "copy", "identities/.server", where) == "copied the tokens and the limits of users\n"
+    [moved] = Tokens(parse_address(where)).all()
+    assert (moved.id, Tokens(parse_address(where)).find(made["token"])) == (made["id"], moved)
+    from_json("token", "add", "bo", "--clearance", "full")
+    fails(3, "has a tokens.json of its own, which is not replaced", "storage", "copy", "identities/.server", where)
 
 
 def _with_an_invalid_line(backup: Path, wrong: Path) -> None:
