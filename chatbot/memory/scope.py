@@ -287,6 +287,10 @@ class Environment(Struct, frozen=True):
     ttl: timedelta | None = None
     """Time to live of a session after the last addition to it; None: it does not expire."""
 
+    def __post_init__(self) -> None:
+        """Raise `InvalidValue` for a clock whose times have no time zone."""
+        check_time(self.clock())
+
 
 class Scope(Struct, frozen=True):
     """A caller in one store, with the agent and session they write for."""

@@ -310,6 +310,7 @@ async def test_an_embedder_of_ones_own_has_no_bill_without_a_place_and_a_clock_o
         lambda wrong: Runtime(Options(settings=wrong)), lambda wrong: Runtime(Options(agent=wrong)),
         lambda wrong: Runtime(Options(config=wrong)), lambda wrong: MemorySystem(None, settings=wrong),
         lambda _: MemorySystem("a\0b"), lambda _: open_memory("a\0b"), open_memory,
+        lambda _: open_memory(None, clock=datetime.now), lambda wrong: open_memory(None, clock=lambda: wrong),
     ],
 )  # fmt: skip
 def test_a_constructor_names_a_wrong_argument(call: Callable[[Any], object]) -> None:

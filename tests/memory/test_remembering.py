@@ -365,7 +365,7 @@ async def test_every_filter_finds_what_it_names(memories: Memory) -> None:
         {"types": "decision"}, {"types": ["decision", "task"]}, {"types": {"decision"}}, {"project": "p"},
         {"subject": "s"}, {"category": "c"}, {"tags": "t"}, {"tags": ("T",)}, {"tags": {"t"}}, {"concepts": ["k"]},
         {"people": "ada"}, {"files": "a.py"}, {"metadata": {"m": 1}}, {"min_importance": 0.9},
-        {"before": NOW + timedelta(seconds=1, microseconds=1)},
+        {"before": NOW + timedelta(seconds=2, microseconds=1)},
     ):  # fmt: skip
         asked: dict[str, Any] = wanted
         for found in (await memories.search("wanted", **asked), await memories.search(**asked)):
