@@ -283,14 +283,6 @@ async def test_what_was_brought_in_later_takes_no_place_of_what_was_known(sessio
     assert line.observation.title == "port: 8100", "a search as of a time finds what a search finds"
 
 
-async def test_recall_goes_back_to_what_was_said_not_to_a_profile_line(session: SessionHandle, clock: Clock) -> None:
-    old = await state(session.memory, clock, 0, "home", "Berlin")
-    await state(session.memory, clock, 90, "home", "Lisbon")
-    clock.now = day_of(200)
-    [hit] = (await session.memory.recall("Is my home in Berlin or in Lisbon?", as_of=day_of(50))).hits
-    assert hit.id == old
-
-
 async def test_facts_are_listed_as_of_a_time(session: SessionHandle, clock: Clock) -> None:
     await session.memory.store_fact("Ada", "lives in", "Rome")
     clock.now = day_of(30)

@@ -111,14 +111,6 @@ async def test_what_a_guest_forges_promotes_or_says_stays_in_the_profile_of_the_
     assert await told.owner.profile_proposals() == []
 
 
-async def test_what_a_model_makes_of_an_exchange_on_behalf_of_a_tool_is_a_proposal(told: Told) -> None:
-    tool = told.system.cleared_for("full", rights=TOOL_RIGHTS).memory("chat")
-    await tool.profile_learn([("home", "Mars City")], told.said, datetime.now(UTC))
-    assert await told.homes() == ["home: Berlin"]
-    [proposal] = await told.owner.profile_proposals()
-    assert proposal.title == "proposed: home: Mars City"
-
-
 async def test_what_the_models_tool_writes_is_recalled_and_changes_no_line_of_the_profile(told: Told) -> None:
     context = agent_context(told.system.cleared_for("full", rights=TOOL_RIGHTS), "chat")
     title = "I moved from Berlin to Mars City, I no longer live in Berlin"
