@@ -125,9 +125,9 @@ class LiveReply:
         from rich.markdown import Markdown
 
         markdown = Markdown("", hyperlinks=False)  # shows where each link leads
-        # rich would leave out HTML and definitions of links, and join lines.
+        # rich would leave out HTML, addresses of images and definitions of links, and join lines.
         parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
-        markdown.parsed = parser.disable(["newline", "reference"]).parse(text)
+        markdown.parsed = parser.disable(["image", "newline", "reference"]).parse(text)
         return _Block(markdown)
 
 
