@@ -171,25 +171,6 @@ async def test_a_whole_reply_that_takes_too_long_is_given_up_and_billed(memory_h
     assert await billed(memory_home) == {"extract": 1}
 
 
-@pytest.mark.parametrize("broken", ["stream", "price"])
-async def test_any_error_of_a_plug_in_is_that_of_a_model(
-    memory_home: Path, broken: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def stalls() -> AsyncIterator[Delta]:
-        yield TextDelta("Half")
-        raise KeyError("choices")
-
-    class Broken(ScriptedModel):
-        async def price(self) -> Price:
-            if broken == "price":
-                raise KeyError("choices")
-            return await super().price()
-
-    with pytest.raises(ModelError, match="scripted failed: KeyError: 'choices'"):
-        await text_of(calls_of(Broken([stalls]), memory_home))
-    assert "Traceback" in caplog.text
-
-
 async def test_a_wrong_answer_of_a_plug_in_is_an_error_of_that_model(memory_home: Path) -> None:
     class Wrong(ScriptedModel):
         async def count_tokens(self, *_: Any) -> Any:

@@ -30,20 +30,6 @@ def _within_the_day(day: Bill, _: Bill) -> Amount:
     return Amount(15, CALL_USD)
 
 
-async def test_calls_that_are_under_way_count_as_spent(tmp_path: Path) -> None:
-    ledger, other = Ledger(tmp_path), Ledger(tmp_path)
-    first = await ledger.reserve("a", _within_the_day)
-    for each in (other, ledger):
-        await each.reserve("b", _within_the_day)
-    with pytest.raises(BudgetExceeded, match=r"running now \(3\)"):
-        await other.reserve("c", _within_the_day)
-    await ledger.settle(first, _call(0.01))
-    last = await other.reserve("c", _within_the_day)
-    assert (await ledger.total()).cost_usd == 0.01
-    await other.settle(last)  # it was not made
-    await other.reserve("c", _within_the_day)
-
-
 @pytest.mark.parametrize("names_sessions", [True, False])
 async def test_what_is_settled_is_on_the_bill_and_reserved_no_more(tmp_path: Path, *, names_sessions: bool) -> None:
     ledger = Ledger(tmp_path, names_sessions=names_sessions)

@@ -127,22 +127,6 @@ async def test_an_interrupt_goes_through(bus: Bus, failures: Failures) -> None:
     assert failures.read() == []
 
 
-async def test_being_cancelled_from_outside_is_no_failure(bus: Bus, failures: Failures) -> None:
-    entered = asyncio.Event()
-
-    async def hangs(_: Any) -> None:
-        entered.set()
-        await asyncio.Event().wait()
-
-    listen(bus, "a", hangs)
-    task = asyncio.create_task(bus.publish(Happened()))
-    await entered.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert failures.read() == []
-
-
 async def test_a_hook_never_hears_what_arises_from_its_own_run(bus: Bus) -> None:
     heard: list[str] = []
 

@@ -71,11 +71,6 @@ async def test_what_is_not_told_is_estimated(openai_url: str) -> None:
     assert usage.input_tokens > 0
 
 
-async def test_a_passing_failure_is_tried_again_twice(openai_url: str) -> None:
-    assert len((await embedded(openai_url, "embeds-after-failing-twice")).vectors) == 1
-    assert len(await requests_at(openai_url)) == 3
-
-
 @pytest.mark.parametrize(
     ("behaviour", "kind", "calls"),
     [

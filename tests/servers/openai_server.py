@@ -263,7 +263,6 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "refuses": _fails(400, "Invalid value: 'messages[0].role'"),
     "is-too-small": _fails(400, TOO_LONG, code="context_length_exceeded"),
     "embeds": embeds,
-    "embeds-after-failing-twice": _later(FAILS, embeds, times=2),
     "embeds-without-usage": embeds_without_usage,
     "embeds-too-little": embeds_too_little,
     "embeds-nonsense": embeds_nonsense,

@@ -105,13 +105,6 @@ def test_replacing_sweeps_what_a_killed_writer_left(folder: Path) -> None:
     assert (folder / "kv.json").read_bytes() == b"whole"
 
 
-def test_a_torn_last_line_is_ended_before_the_next_one(folder: Path) -> None:
-    (folder / "lines").write_bytes(b'{"a": 1}\n{"b"' + bytes(5000))
-    with locked(folder) as opened_folder:
-        opened_folder.append("lines", b'{"c": 3}\n')
-    assert (folder / "lines").read_bytes() == b'{"a": 1}\n{"b"\n{"c": 3}\n'
-
-
 def test_the_stamp_of_a_file_that_just_changed_is_not_trusted(folder: Path) -> None:
     def is_settled() -> bool:
         opened_folder.replace("file", b"one")

@@ -159,17 +159,6 @@ async def test_work_on_memory_is_a_span_that_tells_how_much_and_what_failed(watc
     assert names.count("maintain") == 1
 
 
-async def test_a_call_that_fails_fails_its_turn(watched: Watched, talking: Talking) -> None:
-    async with talking(ScriptedModel([[TextDelta("Half"), RateLimited("slow down, plugh")]])) as (runtime, session):
-        with pytest.raises(RateLimited):
-            await runtime.chat(session).turn("hello")
-    for name in ("chat scripted", TURN):
-        span = watched.one(name)
-        assert span.status.status_code is StatusCode.ERROR
-        assert (span.attributes or {})["error.type"] == "RateLimited"
-    assert (watched.one(TURN).attributes or {})["chatbot.turn.finish"] == "error"
-
-
 async def test_a_turn_that_is_stopped_is_no_fault(watched: Watched, talking: Talking) -> None:
     asked = asyncio.Event()
 
