@@ -202,8 +202,11 @@ class Turn:
 
     @property
     def _memorability(self) -> Memorability:
-        measure = self._chat.publisher.find(events.MEMORABILITY)
-        return measure or Memorability(threshold=0)  # without the hook for it, all is kept
+        measure = self._chat.publisher.find(events.MEMORABILITY) or Memorability(threshold=0)  # without a hook keep all
+        if isinstance(measure, Memorability):
+            return measure
+        self._notice(f"{events.MEMORABILITY} is {measure!r:.80}, which is no Memorability: everything is remembered")
+        return Memorability(threshold=0)
 
     async def _remember(self, reply: str | None = None) -> None:
         """Remember the message; with the reply if only that makes it worth keeping, or if the first try failed."""

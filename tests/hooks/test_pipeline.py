@@ -248,6 +248,15 @@ async def test_an_answer_to_a_prompt_that_is_no_memory_block_is_reported(words: 
         assert (half, notice[-len(told) :]) == ("half \ufffd", told)
 
 
+async def test_a_measure_that_is_none_is_reported_and_everything_remembered() -> None:
+    configure("[hooks.memorability]\nenabled = false\n")
+    async with talking("Noted.") as (runtime, _, chat):
+        runtime.hooks.capabilities["memory.memorability"] = 5
+        receipt = await chat.turn("My dog is called Rex.")
+    assert receipt.notices == ["memory.memorability is 5, which is no Memorability: everything is remembered"]
+    assert receipt.remembered is not None
+
+
 async def test_a_step_that_takes_too_long_is_passed_over_and_the_turn_goes_on() -> None:
     configure("[hooks.inject]\ntimeout_s = 0.05\n[hooks.temporal]\nenabled = false\n")
     async with talking("Noted.") as (runtime, session, _):
