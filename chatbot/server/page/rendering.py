@@ -33,6 +33,7 @@ from chatbot.server.errors import Problem, problem_of
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.markdown import render
 from chatbot.stores.errors import InvalidValue, StoreError
+from chatbot.stores.fields import how_many
 
 _HEADERS = {
     "content-security-policy": (
@@ -185,7 +186,7 @@ def _templates() -> Environment:
         usd=usd_text,
         as_words=as_words,
     )
-    templates.globals.update(assets=addresses(), is_image=is_image)
+    templates.globals.update(assets=addresses(), how_many=how_many, is_image=is_image)
     return templates
 
 
