@@ -155,6 +155,7 @@ def config_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
 def with_encoders(monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings as they are by default: memory is searched by meaning too."""
     monkeypatch.delenv("CHATBOT_EMBEDDING__MODEL")
+    monkeypatch.setattr("chatbot.memory.meaning._QUIET_S", 60.0)  # a busy machine takes long to close
 
 
 @pytest.fixture

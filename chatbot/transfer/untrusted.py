@@ -76,7 +76,7 @@ class _Memory(TypedDict, total=False):
     profile: list[str]
     injected: list[str]
     excerpts: list[str]
-    standing: list[str]
+    standing: dict[str, str] | list[str]
     quoted: list[str]
     listed: list[str]
     before: list[str]
