@@ -213,17 +213,15 @@ def reading(path: Path) -> Iterator[None]:
     try:
         yield
     except UnicodeDecodeError as error:
-        raise ConfigError(f"{path} is not valid UTF-8: save it as UTF-8 without BOM", at=path) from error
+        raise ConfigError(f"{path} is not valid UTF-8: save it as UTF-8", at=path) from error
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}", at=path) from error
 
 
 def parse_toml(text: str, path: Path) -> Table:
     """Read the text of a TOML file. Raises `ConfigError` with file, line and column."""
-    if text.startswith("\ufeff"):
-        raise ConfigError(f"{path} begins with a byte order mark: save it as UTF-8 without BOM", at=path)
     try:
-        table = tomllib.loads(text)
+        table = tomllib.loads(text.removeprefix("\ufeff"))  # the byte order mark of some editors
         check_depth(table, "it")
     except (ValueError, RecursionError) as error:  # `ValueError` also for a number with thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {error}", at=path) from error

@@ -110,7 +110,6 @@ def test_the_file_is_the_one_asked_for_then_the_variable_then_the_folder_then_th
         ),
         ("[agents.chat]\ntools = ['memory', 3]", r": entry 2 of 'tools' in \[agents\.chat\] = 3: expected text"),
         ("[model]\nname = \n", r"config\.toml is not valid TOML: .*line 2"),
-        ("\ufeff[model]\n", r"config\.toml begins with a byte order mark: save it as UTF-8 without BOM"),
     ],
 )
 def test_what_is_wrong_is_named_with_file_and_nearest_key(text: str, words: str) -> None:

@@ -15,13 +15,13 @@ import tomlkit
 from msgspec import to_builtins
 from platformdirs import user_config_path
 
-from chatbot.allowed import SettingPath, is_trusted, needing_trust, trust
+from chatbot.allowed import SettingPath, is_trusted, trust
 from chatbot.cli.options import setup_of
 from chatbot.cli.output import ask_yes_or_no, check_can_ask, say, say_result, warn
 from chatbot.cli.repl.editor import edit_text
 from chatbot.config import without_keys
 from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file, read_toml, reading
-from chatbot.errors import ConfigError
+from chatbot.errors import ConfigError, NotTrusted
 from chatbot.identity import settings_of_identity
 from chatbot.options import Options, Setup
 from chatbot.stores.files import make_folder, open_folder, writing
@@ -156,7 +156,7 @@ def current_text(path: Path, new: str = HEADER) -> str:
     """Return the text of the file, or that of a `new` one. Raises `ConfigError`."""
     with reading(path):
         if path.exists():
-            return path.read_text(encoding="utf-8")
+            return path.read_text(encoding="utf-8-sig")
     return new
 
 
@@ -233,9 +233,11 @@ async def _edit(args: argparse.Namespace) -> None:
 
 def _report_written(args: argparse.Namespace, path: Path, what: str) -> None:
     """Report the file, what overrides it, and whether the change needs trust."""
-    table = read_toml(path) if path == Path(FILE_NAME) else {}  # only a file that was found can need trust
-    needs_trust = bool(needing_trust(table)) and not is_trusted(path, table)
-    settings = Settings.read(path if needs_trust else args.config)  # a found file that needs trust would be refused
+    needs_trust = False
+    try:
+        settings = Settings.read(args.config)
+    except NotTrusted:  # as it is now, and it was only found
+        settings, needs_trust = Settings.read(path), True
     overridden = settings.source(*parse_key(args.key)) if args.action == "set" else path
     written = {"file": str(path.resolve()), "overridden_by": None if overridden == path else str(overridden)}
     say_result(args, written, f"{what} in {path}")

@@ -263,11 +263,11 @@ def test_a_trusted_file_stays_trusted_when_its_owner_changes_it() -> None:
     ok("config", "trust")
     ok("config", "set", "providers.mybox.api_base", "http://127.0.0.1:9/v1")
     assert ok("ask", "hello") == "You said: hello\n"
-    Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
+    Path("config.toml").write_text('\ufeff[model]\nname = "scripted"\n', encoding="utf-8")  # as Notepad saves it
     ok("config", "set", "model.seed", "3")
-    for option in ((), ("--json",)):
-        done = run("config", "set", "telemetry.endpoint", "http://127.0.0.1:9", *option)
-        assert "run chatbot config trust" in done.stderr
+    set_endpoint = ("config", "set", "telemetry.endpoint", "http://127.0.0.1:9")
+    assert "run chatbot config trust" in run(*set_endpoint, "--json").stderr
+    assert run("--config", "config.toml", *set_endpoint).stderr == ""  # one that is named needs no trust
 
 
 def test_an_alias_stands_for_a_model_wherever_one_is_named() -> None:
