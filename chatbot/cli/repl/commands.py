@@ -175,11 +175,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
 
         The transcript keeps the earlier reply, which no model is shown.
         """
-        asked = await self.chat.last_message()
-        if asked is None:
-            self._screen.say("no question to ask again", "dim")
-            return NextStep()
-        return NextStep(say=asked, again=True)
+        return NextStep(say=await self._last_question(), again=True)
 
     async def do_edit(self) -> NextStep:
         """Change the last question and ask it again, in your editor.
@@ -187,10 +183,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         The text from $VISUAL or $EDITOR replaces the last exchange; an unchanged text changes nothing.
         Without an editor, the question is edited at the prompt.
         """
-        asked = await self.chat.last_message()
-        if asked is None:
-            self._screen.say("no question to edit yet", "dim")
-            return NextStep()
+        asked = await self._last_question()
         if not named_editor():
             return NextStep(draft=asked, replaces=True)
         text = await edit_text(asked)
@@ -199,6 +192,11 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
             return NextStep()
         self._screen.say(f"❯ {text}")
         return NextStep(say=text, replaces=True)
+
+    async def _last_question(self) -> str:
+        if (asked := await self.chat.last_message()) is None:
+            raise InvalidValue("nothing was asked in this session yet")
+        return asked
 
     async def do_model(self, name: str) -> None:
         """Show or switch the model: /model [NAME].
