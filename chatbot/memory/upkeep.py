@@ -67,26 +67,15 @@ class Upkeep:
         self._erased_at: datetime | None = None
         """When this process erased rows last."""
 
-    def may_be_due(self, options: MaintenanceOptions, now: datetime) -> bool:
-        """Return False if this process knows that no run is due; another process may have run since."""
-        return self._last_run(options.part).is_due(now, options.unless_within)
-
     async def run(self, scope: Scope, options: MaintenanceOptions) -> MaintenanceReport:
         """Run once, or as often as needed, unless another process runs it or ran it; see `MemorySystem.maintain`."""
-        await asyncio.to_thread(self._read)
-        if not self.may_be_due(options, scope.clock()):
+        if not await self._is_due(scope, options):
             return options.skipped("not due")
         lease = self._place.lease(_LEASE)
-
-        def take() -> bool:
-            if is_taken := lease.take():
-                self._read()
-            return is_taken
-
         try:
-            if not await to_its_end(asyncio.to_thread(take)):
+            if not await to_its_end(asyncio.to_thread(lease.take)):
                 return options.skipped("under way")
-            if not self.may_be_due(options, scope.clock()):  # another process may just have run
+            if not await self._is_due(scope, options):  # another process may just have run
                 return options.skipped("not due")
             return await self._run_leased(scope, options)
         finally:
@@ -124,6 +113,10 @@ class Upkeep:
         self._known = replace(self._known, **positions)
         written = msgspec.json.encode(self._known)
         await asyncio.to_thread(self._document.change, lambda _: written, durable=False)
+
+    async def _is_due(self, scope: Scope, options: MaintenanceOptions) -> bool:
+        await asyncio.to_thread(self._read)
+        return self._last_run(options.part).is_due(scope.clock(), options.unless_within)
 
     def _last_run(self, part: Part) -> RunPosition:
         """Return the known position of a part, or of all parts if they were run together."""
