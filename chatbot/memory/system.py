@@ -185,14 +185,16 @@ class MemorySystem(SessionOpening):
     async def _to_delete(self, session_ids: Sequence[str]) -> list[SessionRecord]:
         """Return the records of those that exist. Raises `SessionNotFound` if none does, or `MissingRight`."""
         records: list[SessionRecord] = []
+        refusal: Exception = InvalidValue("name at least one session")
         for each in session_ids:
             try:
                 records.append(await self._open_record(each))
-            except SessionNotFound:
-                if not records and each == session_ids[-1]:
-                    raise
+            except SessionNotFound as error:
+                refusal = error
             else:
                 self.caller.check("erase", records[-1])
+        if not records:
+            raise refusal
         return records
 
     async def erase_session(self, *records: SessionRecord) -> Erasure:
@@ -318,8 +320,6 @@ class MemorySystem(SessionOpening):
         self.caller.check("curate")
         self._upkeep = self._upkeep or Upkeep(self.backend)
         options = MaintenanceOptions(policy, part=part, dry_run=dry_run, unless_within=unless_within, whole=whole)
-        if not self._upkeep.may_be_due(options, self._clock()):
-            return options.skipped("not due")
         report = await self._upkeep.run(self._scope(stores), options)
         if not report.dry_run:
             for kind, rows in report.counts().items():

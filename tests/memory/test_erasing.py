@@ -120,6 +120,8 @@ async def test_sessions_deleted_together_rewrite_each_file_once_and_memory_can_b
     assert (gone.sessions, gone.forks, await left(memory)) == ((*sessions, fork.id), (), (0, 0))
     assert [renamed.count(name) for name in ("observations.jsonl", "sessions.json")] == [1, 1]
     assert files_with(tmp_path, CANARY) == []
+    with pytest.raises(InvalidValue, match="name at least one session"):
+        await memory.delete_session()
 
 
 @pytest.mark.parametrize("keeps", [True, False])
