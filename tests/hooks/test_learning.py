@@ -208,7 +208,7 @@ async def test_no_provider_compares_memories_it_may_not_be_sent(session: Session
     steps = await plan(
         [ExtractedFact("Sam lives in Lisbon.", "Sam")], session.memory, calls, Origin("chat", OWN), settings_of()
     )
-    assert ([step.action for step in steps], model.prompts) == (["add"], [])
+    assert ([step.action for step in steps], model.prompts) == (["ADD"], [])
     [old] = (await session.memory.list_observations()).rows
     await calls.note("extraction")
     [receipt] = [each for each in await session.records() if each.get("withheld")]

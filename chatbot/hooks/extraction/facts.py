@@ -334,8 +334,8 @@ class FactStep(Struct, frozen=True):
     """A planned change for a fact: `target` is the row that it replaces, denies or repeats."""
 
     fact: ExtractedFact
-    action: str = "add"
-    """An `Action` of a model in lower case; or `known`: the fact is added again, which counts as a mention."""
+    action: Action | Literal["KNOWN"] = "ADD"
+    """A decision of a model; or `KNOWN`: the fact is added again, which counts as a mention."""
     target: Observation | None = None
 
 
@@ -392,7 +392,7 @@ async def plan(
 
     A fact in the bot's words changes no other: it is added.
     """
-    steps = [FactStep(fact, "known" if await _is_known(fact, memories, origin) else "add") for fact in facts]
+    steps = [FactStep(fact, "KNOWN" if await _is_known(fact, memories, origin) else "ADD") for fact in facts]
     if settings.reconcile:
         fresh = _comparable(steps, origin)
         candidates = await candidates_for([steps[at].fact for at in fresh], memories, origin)
@@ -401,13 +401,13 @@ async def plan(
         decisions = await reconcile(calls, [steps[at].fact for at in fresh], candidates)
         for at, decision in zip(fresh, decisions, strict=True):
             if decision.memory is not None:
-                steps[at] = replace(steps[at], action=decision.action.lower(), target=candidates.rows[decision.memory])
+                steps[at] = replace(steps[at], action=decision.action, target=candidates.rows[decision.memory])
     if settings.supersede:
         fresh = _comparable(steps, origin)
         taken = {step.target.id for step in steps if step.target}
         for at, old in zip(fresh, await _outdated_by([steps[at].fact for at in fresh], memories, origin), strict=True):
             if old is not None and old.id not in taken:
-                steps[at] = replace(steps[at], action="update", target=old)
+                steps[at] = replace(steps[at], action="UPDATE", target=old)
     return steps
 
 
@@ -423,9 +423,9 @@ async def apply(steps: Sequence[FactStep], memories: Memory, origin: Origin) -> 
         for step in steps
     ]
     kept = iter(
-        await memories.remember_all((_draft(step, origin) for step in steps if step.action != "none"), keep_going=True)
+        await memories.remember_all((_draft(step, origin) for step in steps if step.action != "NONE"), keep_going=True)
     )
-    return [await _finish(step, None if step.action == "none" else next(kept), memories, origin) for step in steps]
+    return [await _finish(step, None if step.action == "NONE" else next(kept), memories, origin) for step in steps]
 
 
 async def _finish(step: FactStep, kept: AddResult | None, memories: Memory, origin: Origin) -> FactOutcome:
@@ -456,8 +456,8 @@ def _draft(step: FactStep, origin: Origin) -> Draft:
         min_clearance=min(needed, key=CLEARANCES.index),
         created_at=origin.said_at,
         derived_from=origin.derived_from,
-        supersedes=target if step.action == "update" else None,
-        forgets=target if step.action == "delete" else None,
+        supersedes=target if step.action == "UPDATE" else None,
+        forgets=target if step.action == "DELETE" else None,
     )
 
 
@@ -473,7 +473,7 @@ async def _is_known(fact: ExtractedFact, memories: Memory, origin: Origin) -> bo
 
 def _comparable(steps: Sequence[FactStep], origin: Origin) -> list[int]:
     """Return the positions of the steps whose facts are new and may change others."""
-    return [at for at, step in enumerate(steps) if step.action == "add" and not origin.is_of_bot(step.fact)]
+    return [at for at, step in enumerate(steps) if step.action == "ADD" and not origin.is_of_bot(step.fact)]
 
 
 async def _outdated_by(facts: Sequence[ExtractedFact], memories: Memory, origin: Origin) -> list[Observation | None]:
