@@ -283,15 +283,15 @@ class Tasks(MemoryWrites):
         sensitivities: Sensitivities = PUBLIC,
     ) -> list[Task]:
         """Return the tasks of these statuses, by priority, then by due date, then oldest first."""
-        bound, rows = self.scope, list[Observation]()
-        asked = {} if scope is None else {"scope": scope}
-        for status in dict.fromkeys([statuses] if isinstance(statuses, str) else statuses):
-            words = {**asked, "status": status}
-            _check(words)
-            chosen = Filter(metadata={KIND: TASK, **words}, project=project)
-            rows += await bound.rows(chosen, view=bound.view(sensitivities))
+        wanted = [statuses] if isinstance(statuses, str) else list(statuses)
+        for status in wanted:
+            _check({"status": status} | ({} if scope is None else {"scope": scope}))
+        others = [{"status": each} for each in _WORDS["status"] if each not in wanted]
+        chosen = Filter(metadata={KIND: TASK, "$not": {"$or": others}}, project=project)  # also with no status
+        rows = await self.scope.rows(chosen, view=self.scope.view(sensitivities))
         found = [task_of(row) for row in sorted(rows, key=lambda row: (row.created_at, row.id))]
-        found = [task for task in found if surface in {None, task.surface}]
+        found = [each for each in found if each.status in wanted and scope in {None, each.scope}]
+        found = [each for each in found if surface in {None, each.surface}]
         return sorted(found, key=lambda task: (_WORDS["priority"].index(task.priority), task.due or "9999"))
 
     async def _make_open(self, known_id: str, given: dict[str, str]) -> None:
