@@ -139,7 +139,7 @@ class MemoryWrites(ScopedOperations):
                 fact.id for fact in await changes_of_topic(scope, rows) if not is_as_strict(fact, rows[0])
             ]:
                 scope.changed("purge", await scope.store.purge(scope.write_view(), too_loose))
-        return AddResult(outcome.kind, outcome.id, outcome.reason, redacted)
+        return AddResult(outcome.kind, outcome.id, outcome.reason, redacted, _about_concepts(changes))
 
     async def upsert(self, key: str, title: str = "", *, is_new: bool = False, **draft: Any) -> AddResult:
         """Keep a row under the caller's own key, replacing the former one.
@@ -284,9 +284,7 @@ def _make_row(scope: Scope, draft: Draft) -> tuple[Observation, dict[str, Any], 
             f"{given['type']!r} is not a known type, kept as a note{errors.did_you_mean(str(given['type']), TYPES)}"
         )
         given["type"] = "note"
-    if unknown := [each for each in given.get("concepts", ()) if each not in CONCEPTS]:
-        listed = f"unknown concepts, kept as they are: {', '.join(unknown)}; known ones: {', '.join(CONCEPTS)}"
-        warning = "; ".join(filter(None, [warning, listed]))
+    warning = "; ".join(filter(None, [warning, _about_concepts(given)]))
     row = Observation(
         id=scope.environment.new_id(),
         agent_id=scope.agent_id,
@@ -306,6 +304,13 @@ def _make_row(scope: Scope, draft: Draft) -> tuple[Observation, dict[str, Any], 
     if row.type == TASK:
         row = replace(row, metadata=_as_task(row.metadata))
     return row, replaced, redacted, warning
+
+
+def _about_concepts(given: Mapping[str, Any]) -> str:
+    """Return a warning if the fields have unknown concepts."""
+    unknown = [each for each in given.get("concepts") or () if each not in CONCEPTS]
+    listed = f"unknown concepts, kept as they are: {', '.join(unknown)}; known ones: {', '.join(CONCEPTS)}"
+    return listed if unknown else ""
 
 
 def _as_task(metadata: Mapping[str, Any]) -> dict[str, Any]:

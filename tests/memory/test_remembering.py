@@ -451,7 +451,9 @@ async def test_tasks_are_sorted_ticked_off_and_surface(memories: Memory) -> None
     started = await memories.update_task(low.id, status="in_progress")
     assert started.details() == "low priority · in progress"
     await memories.add_task("low, too", priority="low")
-    assert [task.title for task in await memories.tasks()][-2:] == ["low", "low, too"]
+    edited = await memories.update(low.id, metadata={"status": None, "scope": "mine"}, concepts=["gotcha", "mistery"])
+    assert edited.warning.startswith("unknown concepts, kept as they are: mistery; ")
+    assert [task.title for task in await memories.tasks(scope="collaborative")][-2:] == ["low", "low, too"]
     note = await memories.remember("no task")
     for wrong in (UNKNOWN, note.id):
         with pytest.raises(UnknownObservation):
