@@ -90,6 +90,8 @@ def test_all_of_a_menu_can_be_reached_on_a_low_screen(served: Served, tab: Tab, 
 
 def test_the_keyboard_is_enough(page: Page) -> None:
     expect(page.get_by_label("Message", exact=True)).to_be_focused()
+    page.keyboard.press("Enter")  # nothing is sent, and no bubble of the browser asks for text
+    assert not page.locator("#text").evaluate("box => box.required")
     page.keyboard.type("first line")
     page.locator("#text").dispatch_event("keydown", {"key": "Enter", "keyCode": 229})  # Safari, after a composition
     page.keyboard.press("Shift+Enter")

@@ -132,15 +132,13 @@
       remove.type = "button";
       remove.textContent = "✕";
       remove.setAttribute("aria-label", `Remove ${file.name}`);
-      remove.addEventListener("click", () => { item.remove(); needText(); at("text").focus(); });
+      remove.addEventListener("click", () => { item.remove(); at("text").focus(); });
       item.append(picture, name, field, remove);
       list.append(item);
-      needText();
     }
     at("text")?.focus();
   }
   const hasFiles = () => Boolean(at("attached")?.childElementCount);
-  const needText = () => { at("text").required = !hasFiles(); };
 
   document.addEventListener("change", (event) => {
     if (event.target.id === "files") { attach([...event.target.files]); event.target.value = ""; }
@@ -194,7 +192,6 @@
 
   function send(form) {
     const box = at("text");
-    if (!box.value.trim() && !hasFiles()) return;
     const shown = [box.value, ...[...at("attached").querySelectorAll("span")].map((each) => each.textContent)].filter(Boolean).join("\n");
     outbox.push({
       form, body: new URLSearchParams(new FormData(form)), key: newKey(), shown, article: pendingOf(shown),
@@ -204,7 +201,6 @@
     at("choices").open = false;
     at("choices").dataset.changed = "";
     at("attached").replaceChildren();
-    needText();
     keepDraft();
     sendNext();
   }
@@ -401,9 +397,13 @@
 
   document.addEventListener("submit", (event) => {
     if (event.target.id !== "composer") return;
-    if (event.target.hasAttribute("hx-post")) { event.preventDefault(); event.stopImmediatePropagation(); send(event.target); }
-    else if (document.querySelector(".pending")) { event.preventDefault(); event.stopImmediatePropagation(); }  // it is on its way
-    else if (at("text").value.trim() || hasFiles()) {
+    const isEmpty = !at("text").value.trim() && !hasFiles();
+    const isInSession = event.target.hasAttribute("hx-post");
+    if (isEmpty || isInSession || document.querySelector(".pending")) {  // the last one is on its way
+      event.preventDefault();
+      event.stopImmediatePropagation();
+      if (isInSession && !isEmpty) send(event.target);
+    } else {
       pendingOf(at("text").value).dataset.text = at("text").value;
       setTimeout(() => { at("text").value = ""; });  // once the form is read
     }
