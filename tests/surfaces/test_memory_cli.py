@@ -411,6 +411,7 @@ def test_a_pinned_question_brings_the_allergy_of_weeks_ago_to_plans_for_the_week
     receipt = command.from_json("why")["memory"]
     [row] = from_json("list", "--type", "exchange", "--limit", "0", "--before", "7d")[-1:]
     assert receipt["standing"] == {row["id"]: STANDING["health"]}
+    assert command.from_json("backup", "all.chatbot")["left_out"] == []
     ok("purge", row["id"], "--yes")
     assert (said in command.ok("prompt", "--dry-run", asked), said in ok("profile")) == (False, False)
 
