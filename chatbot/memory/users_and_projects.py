@@ -26,7 +26,9 @@ from chatbot.stores.errors import AccessDenied, InvalidValue, MissingFolder, Unk
 from chatbot.stores.fields import one_line
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.query import EVERY, FactFilter, Filter
-from chatbot.stores.records import SessionRecord, format_time
+from chatbot.stores.records import SessionRecord, check_type, format_time
+
+_SYSTEM = ": the `system` of a memory is one"
 
 
 class User(Struct, frozen=True):
@@ -68,6 +70,7 @@ async def users_in(memory: MemorySystem) -> list[User]:
 
 async def export_user(memory: MemorySystem, project: str | None = None) -> dict[str, Any]:
     """Return the rows of any status, facts and sessions that the caller may see in the namespace, or in a project."""
+    check_type(memory, MemorySystem, "memory", _SYSTEM)
     memory.caller.check("read")
     rows, facts = [], []
     with suppress(UnsupportedOperation):  # the agent remembers nothing
@@ -93,6 +96,7 @@ async def erase_user(memory: MemorySystem) -> UserErasure:
     An import does not bring them back. Raises `MissingRight` without `erase`, and `AccessDenied` in the owner's
     namespace, or for a caller in a project, who sees only part of the namespace.
     """
+    check_type(memory, MemorySystem, "memory", _SYSTEM)
     check_erases(memory.caller)
     records = [record for record in await memory.sessions_anywhere() if record.namespace == memory.caller.namespace]
     erased: set[str] = set()

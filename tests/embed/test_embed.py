@@ -17,7 +17,7 @@ import pytest
 from chatbot.config import Config
 from chatbot.embed import AgentMemory, MemoryContext, Portal, ToolUse, open_memory
 from chatbot.errors import ChatbotError, ConfigError
-from chatbot.memory import MemorySystem
+from chatbot.memory import MemorySystem, erase_user, export_user
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.errors import AccessDenied, InvalidValue, StoreError
@@ -260,6 +260,8 @@ async def test_what_is_wrong_in_a_call_is_said_and_nothing_is_put_elsewhere(tmp_
             (memory.forget(one), "'Where does Anna live\\?'} is not an id"),
             (memory.history(one), "is not an id"),
             (memory.get("0195"), "ids is '0195': it must be a list"),
+            (erase_user(cast("MemorySystem", memory)), "it must be MemorySystem: the `system` of a memory is one"),
+            (export_user(cast("MemorySystem", memory)), "it must be MemorySystem"),
         ]:
             with pytest.raises(InvalidValue, match=message):
                 await call
