@@ -289,14 +289,13 @@ class Chat:
         with observed(self._observer):
             async with self._held():
                 await self._restore_window()
-                window = self.window
-                entries = window.cut(await self.session.transcript_read_last(window.limit), 0)
+                entries = self.window.cut(await self.session.transcript_read_last(self.window.limit), 0)
                 asked = [at for at, entry in enumerate(entries) if entry.role == dialogue.USER]
                 if len(asked) < 2:
                     return None
-                window.since = entries[asked[-1]].at
-                await self.session.kv_set(COMPACTED, format_time(window.since))
-                return Compaction(asked[-1], await summarize_episode(self.session, window.since))
+                self.window.since = entries[asked[-1]].at
+                await self.session.kv_set(COMPACTED, format_time(self.window.since))
+                return Compaction(asked[-1], await summarize_episode(self.session, self.window.since))
 
     def use(self, model: Model, tools: Toolbox) -> None:
         """Change the model and the tools it is offered. Do not call this while a turn runs."""

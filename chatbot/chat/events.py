@@ -31,7 +31,9 @@ TOPICS = frozenset({SESSION_START, PROMPT_SUBMIT, TOOL_POST, TURN_END, SESSION_E
 INJECT_STEP = "inject"
 """The step of a turn that recalls, at `prompt:submit`."""
 EXCHANGE_STEP = "exchange"
-"""The step that keeps the exchange, at `turn:end`. If it is on, a turn also keeps the message when it begins."""
+"""The step that keeps the exchange, at `turn:end`."""
+KEEPS_MESSAGES = "memory.exchange"
+"""The capability with which a turn keeps the message when it begins."""
 CHOOSE = "memory.temporal"
 """The capability that picks among recalled rows."""
 MEMORABILITY = "memory.memorability"
@@ -174,7 +176,7 @@ class Publisher:
 
     def find(self, capability: str) -> Any | None:
         """Return the capability of that name, or None if it is off."""
-        return {MEMORABILITY: Memorability(), EXCHANGE_STEP: True}.get(capability)
+        return {MEMORABILITY: Memorability(), KEEPS_MESSAGES: True}.get(capability)
 
     async def settle(self, session_id: str | None = None) -> None:
         """Wait for everything that events of the session, or all events, have started."""

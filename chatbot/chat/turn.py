@@ -188,7 +188,7 @@ class Turn:
     async def _remember_words(self) -> None:
         """Remember what the user says, before anything that may fail, be stopped or take long."""
         is_remembered = self.receipt.remembered is not None  # remembered before the client ran its tools
-        if self._session is None or is_remembered or self._chat.publisher.find(events.EXCHANGE_STEP) is None:
+        if self._session is None or is_remembered or self._chat.publisher.find(events.KEEPS_MESSAGES) is None:
             return
         earlier = [each for each in await self._transcript.entries() if each.at < self._transcript.asked_at]
         if self._memory and self._client.keeps and (lost := dialogue.unanswered(earlier)):

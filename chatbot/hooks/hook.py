@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, TypeVar
 from msgspec import Meta, Struct, field
 from msgspec.structs import asdict
 
-from chatbot.chat.events import EXCHANGE_STEP, PROMPT_SUBMIT, TOPICS, TURN_END, Publisher
+from chatbot.chat.events import KEEPS_MESSAGES, PROMPT_SUBMIT, TOPICS, TURN_END, Publisher
 from chatbot.chat.ledger import Ledger
 from chatbot.config import Config, ModelSettings, Table
 from chatbot.errors import ChatbotError, ConfigError
@@ -118,7 +118,7 @@ class ExchangeHook(PassiveHook):
 
     def __init__(self, context: HookContext) -> None:
         super().__init__(context)
-        context.capabilities[EXCHANGE_STEP] = True
+        context.capabilities[KEEPS_MESSAGES] = True
 
 
 _MOST_KEPT = 50
