@@ -167,9 +167,7 @@ class IdentityAccess(Struct, frozen=True):
 
     async def fork(self, session_id: str, *, at: int | None = None) -> SessionHandle:
         """Copy a session, or its first `at` entries, to continue it differently. Raises like `session`."""
-        session = await self.session(session_id)
-        copy = await self.memory.fork_session(session.id, at=at)
-        return await self.session(copy.id)
+        return await self.memory.fork_session(session_id, at=at)
 
     async def erase_user(self) -> UserErasure:
         """Delete all data of the caller's user; first stop their running turns."""

@@ -281,9 +281,9 @@ async def _reply_without_session(
     Closing the generator stops the model.
     """
     messages = request.messages
-    if place.before is not None:
+    if place.history is not None:
         said = () if request.answers else request.new
-        messages = (*(each for each in request.messages if each.role == "system"), *place.before, *said)
+        messages = (*(each for each in request.messages if each.role == "system"), *place.history, *said)
     return model_calls.answer(
         access.runtime,
         await with_file_texts(messages),
@@ -310,7 +310,7 @@ async def _reply_in_session(
     client = ClientRequest(
         turn=turn,
         persona=request.persona,
-        history=place.before,
+        history=place.history,
         asked=request.asked.without_files(),
         answers=request.answers,
         sent=request.turn if request.answers else (),
@@ -330,7 +330,7 @@ async def _reply_in_session(
             attachments=request.attachments,
             max_output_tokens=request.most_tokens,
             client=client,
-            then=None if place.before is None else partial(_note_history, session, request),
+            then=None if place.history is None else partial(_note_history, session, request),
         )
         async for delta in _deltas_of(running, note):
             yield delta

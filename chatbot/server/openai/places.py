@@ -78,7 +78,7 @@ class ParsedRequest(Struct, frozen=True, kw_only=True, dict=True):
         return self.said[at:]
 
     @cached_property
-    def history(self) -> tuple[Message, ...]:
+    def before_new(self) -> tuple[Message, ...]:
         """Messages before the new ones."""
         return self.said[: len(self.said) - len(self.new)]
 
@@ -89,8 +89,8 @@ class ParsedRequest(Struct, frozen=True, kw_only=True, dict=True):
         return self.said[at:] if self.answers else self.new
 
     @property
-    def before(self) -> tuple[Message, ...]:
-        """Messages before the user's current turn."""
+    def before_turn(self) -> tuple[Message, ...]:
+        """Messages before `turn`, the user's current one."""
         return self.said[: len(self.said) - len(self.turn)] if self.turn else ()
 
     @cached_property
@@ -154,7 +154,7 @@ class ReplyPlace(Struct, frozen=True):
 
     session: SessionHandle | None = None
     """None if nothing is kept."""
-    before: tuple[Message, ...] | None = None
+    history: tuple[Message, ...] | None = None
     """Earlier messages: those that the client sent or, where nothing is stored, the session's, with the answers of
     tools. None: the session's own transcript continues."""
     is_new: bool = False
@@ -165,7 +165,7 @@ async def find_place(request: ParsedRequest, access: IdentityAccess) -> ReplyPla
     """Find or begin the session of a request. Raises `Problem`, or whatever opening it raises."""
     named = await _continuation(request, access)
     if request.memory == "off":
-        return ReplyPlace(before=None if named is None else await _said_in(named, request, access))
+        return ReplyPlace(history=None if named is None else await _said_in(named, request, access))
     if named is not None:
         named.session.check("chat")
         end = named.entries
@@ -175,8 +175,8 @@ async def find_place(request: ParsedRequest, access: IdentityAccess) -> ReplyPla
     remembers = (request.memory or access.caller.memory) == "on"
     if not (remembers and access.runtime.store_types and request.new) or request.is_side_call:
         return ReplyPlace()
-    session = await _session_of(request.history, access.in_project)
-    return ReplyPlace(session or await access.new_session(), request.before, is_new=session is None)
+    session = await _session_of(request.before_new, access.in_project)
+    return ReplyPlace(session or await access.new_session(), request.before_turn, is_new=session is None)
 
 
 def session_in_headers(headers: Mapping[str, str]) -> tuple[str | None, Remembers | None]:
@@ -271,7 +271,7 @@ async def note_history(session: SessionHandle, request: ParsedRequest, reply: Me
     """Store digests of the conversation in the session, by which later requests find it."""
     messages = (*request.said, reply)
     entries, run, known = await session.transcript_count(), _exchanges_in(messages), _history_in(session.record)[1]
-    shown = len(_exchanges_in(request.history))
+    shown = len(_exchanges_in(request.before_new))
     before = [_Exchange(each.user) for each in run[:shown]]  # without replies, which the client may have changed
     if shown and known and _end_of(before, known) == len(known):
         before = known  # the client may hold only the end of it
