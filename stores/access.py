@@ -51,6 +51,7 @@ NO_PROJECT = "-"
 CLEARANCES: tuple[Clearance, ...] = get_args(Clearance)
 VISIBILITIES: tuple[Visibility, ...] = get_args(Visibility)
 SENSITIVITIES: tuple[Sensitivity, ...] = get_args(Sensitivity)
+NOT_SECRET: tuple[Sensitivity, ...] = ("public", "private")
 
 _SEEN_BY: dict[str, frozenset[str]] = {
     clearance: frozenset(VISIBILITIES[position:]) for position, clearance in enumerate(CLEARANCES)

@@ -38,9 +38,8 @@ def damage_of(line: bytes) -> str:
     """Describe a missing or wrong checksum; empty if the checksum matches."""
     if (found := _SUM.search(line, max(0, len(line) - _END_BYTES))) is None:
         return "it has no checksum"
-    return (
-        "" if zlib.crc32(line[: found.start()] + b"}") == int(found[1], 16) else "it was changed after it was written"
-    )
+    is_intact = zlib.crc32(line[: found.start()] + b"}") == int(found[1], 16)
+    return "" if is_intact else "it was changed after it was written"
 
 
 def record_of(line: bytes) -> dict[str, Any]:

@@ -24,13 +24,13 @@ from chatbot.memory import Memory, SessionHandle
 from chatbot.memory.episode import EXCHANGE, exchange_draft
 from chatbot.memory.erasure import marks_of
 from chatbot.memory.memorability import Memorability
-from chatbot.memory.profile_lines import OWN, ProfileLine
+from chatbot.memory.profile_lines import ProfileLine
 from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, RankedMemory, Recollection
 from chatbot.memory.standing import StandingAnswer
 from chatbot.memory.writing import STARTUP, AddResult, Draft, add_drafts
 from chatbot.messages import FENCE, ends_of, without_blocks
 from chatbot.models.model import Disclosure, estimate_text
-from chatbot.stores.access import SENSITIVITIES, View
+from chatbot.stores.access import NOT_SECRET, SENSITIVITIES, View
 from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.observation import OF_SESSION, STATUSES, Observation, Type
@@ -182,14 +182,14 @@ class ConversationMemory:
         tasks, index = await self._at_the_beginning() if len(said) == 1 else ((), ())
         rows = [*((row, 1.0) for row in tasks), *((each.observation, each.score) for each in hits if each.observation)]
         lines = await self._profile(asked, recollection, [each.id for each in hits[:_WITH_PROFILE_LINES]])
-        answers = await self._memory.standing(pinned=True, sensitivities=OWN)
+        answers = await self._memory.standing(pinned=True, sensitivities=NOT_SECRET)
         pinned = _pinned(answers, {*in_window, *(row.id for row, _ in rows)}, client_text)
         beside = [*(line.row for line in lines), *(row for row, _ in pinned.values())]
         withheld |= {row.id for row in beside if row.sensitivity not in may_send}
         given = [*(row for row, _ in rows), *index, *(row for row in beside if row.id not in withheld)]
         asked_of = {each.question: each.rows for each in answers}
         asked_of |= {each: [row for row, _ in rows] for each in asked[-1:]}
-        meaning, view = self._memory.scope.meaning, self._memory.scope.write_view(OWN)
+        meaning, view = self._memory.scope.meaning, self._memory.scope.write_view(NOT_SECRET)
         block = build_block(
             rows,
             index,
@@ -223,7 +223,7 @@ class ConversationMemory:
         """Drop the last block if one of its rows was changed, forgotten or hidden."""
         given = {row.id: row.hash for row in self.earlier.rows if row.status == "active"}
         if given:
-            rows = await self._memory.get(list(given), count_use=False, sensitivities=OWN)
+            rows = await self._memory.get(list(given), count_use=False, sensitivities=NOT_SECRET)
             if {row.id: row.hash for row in rows} != given:
                 self.earlier = PromptMemory()
 

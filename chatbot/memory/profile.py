@@ -17,7 +17,7 @@ from msgspec import Struct, structs
 from chatbot.memory import profile_lines
 from chatbot.memory.scope import Scope
 from chatbot.memory.writing import AddResult, Draft, MemoryWrites, add_drafts
-from chatbot.stores.access import SENSITIVITIES, Sensitivity, fold
+from chatbot.stores.access import NOT_SECRET, SENSITIVITIES, Sensitivity, fold
 from chatbot.stores.errors import ConflictingChange, InvalidValue, UnknownObservation
 from chatbot.stores.fields import one_line
 from chatbot.stores.observation import KIND, LINE, PROFILE, Observation
@@ -46,7 +46,7 @@ class Profiles(MemoryWrites):
         *,
         as_of: datetime | None = None,
         known_at: datetime | None = None,
-        sensitivities: Sequence[Sensitivity] = profile_lines.OWN,
+        sensitivities: Sequence[Sensitivity] = NOT_SECRET,
     ) -> list[profile_lines.ProfileLine]:
         """Return the caller's lines, pinned first: those valid now, or at `as_of`, by what was known at `known_at`.
 
@@ -90,7 +90,7 @@ class Profiles(MemoryWrites):
     async def profile_proposals(self) -> list[Observation]:
         """Return the open proposals of tools and imports, newest first."""
         scope = self.scope
-        rows = await scope.rows(Filter(category=PROFILE), view=scope.view(profile_lines.OWN))
+        rows = await scope.rows(Filter(category=PROFILE), view=scope.view(NOT_SECRET))
         return [row for row in rows if row.principal == scope.caller.principal and profile_lines.is_proposal(row)]
 
     async def profile_accept(self, proposal_id: str) -> AddResult:

@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from chatbot.memory.scope import Scope
-from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, fold
+from chatbot.stores.access import NOT_SECRET, SENSITIVITIES, VISIBILITIES, Sensitivity, fold
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import IMPORTED, KIND, LINE, PROFILE, Observation, Status, is_line
 from chatbot.stores.query import Filter
@@ -29,8 +29,6 @@ ALSO = "also"
 """Entry of `held_value` that marks a value as one of several of its key."""
 TYPED = "key"
 """Entry of `held_value` with the key as it was typed."""
-OWN: tuple[Sensitivity, ...] = ("public", "private")
-"""Sensitivities that people see in their own lines."""
 _FINEST_FIRST = ("day", "week", "month", "in", "year")
 STANDING_ANSWER = "standing answer"
 """The kind of a row that sums up the answer to a standing question."""
@@ -66,7 +64,7 @@ class ProfileLine(Struct, frozen=True, kw_only=True):
         return shown | times | {"sources": list(self.sources)}
 
 
-async def line_rows(scope: Scope, sensitivities: Sequence[Sensitivity] = OWN) -> list[Observation]:
+async def line_rows(scope: Scope, sensitivities: Sequence[Sensitivity] = NOT_SECRET) -> list[Observation]:
     """Return the rows of the caller's own profile that the caller may see."""
     rows = await scope.rows(Filter(category=PROFILE, statuses=_LINE_STATUSES), view=scope.view(sensitivities))
     return [row for row in rows if row.principal == scope.caller.principal and is_line(row)]

@@ -36,7 +36,7 @@ from chatbot.memory.erasure import KEY
 from chatbot.memory.scope import utc_now
 from chatbot.messages import json_in
 from chatbot.stores import transcript
-from chatbot.stores.access import Sensitivity
+from chatbot.stores.access import NOT_SECRET, Sensitivity
 from chatbot.stores.backend import checked_blob, is_blob_name, suffix_of
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat, UnsupportedOperation
@@ -48,7 +48,6 @@ from chatbot.transfer.untrusted import AHEAD, checked_receipt
 
 SESSION, MEMORIES, END = "session", "memories", "end"
 """Lines of a bundle that begin and end a part of it."""
-EXPORTED_SENSITIVITIES: tuple[Sensitivity, ...] = ("public", "private")
 SUFFIXES = {"markdown": ".md", "jsonl": ".jsonl"}
 VERSION = 1
 
@@ -84,7 +83,7 @@ async def export_session(memory: MemorySystem, session_id: str, *, memories: boo
     if memories:
         with suppress(UnsupportedOperation):  # none are kept
             every = memory.memory().everywhere()
-            remembered = await export_memories(every, EXPORTED_SENSITIVITIES, session_id=session_id)
+            remembered = await export_memories(every, NOT_SECRET, session_id=session_id)
     else:
         receipts = [{name: value for name, value in receipt.items() if name != "memory"} for receipt in receipts]
     texts = ([each.content for each in entries], [each.value for each in key_values], receipts, session.record.title)
@@ -106,7 +105,7 @@ async def export_loose(memory: MemorySystem, project: str | None = None) -> Memo
 
     Raises `UnsupportedOperation` if none are kept.
     """
-    every = await export_memories(memory.memory().everywhere(), EXPORTED_SENSITIVITIES, project=project)
+    every = await export_memories(memory.memory().everywhere(), NOT_SECRET, project=project)
     rows = tuple(row for row in every.observations if row.session_id is None)
     return MemoryExport(rows, tuple(fact for fact in every.facts if fact.session_id is None))
 

@@ -16,10 +16,9 @@ from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.memory.meaning import Meaning
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile import PROPOSED
-from chatbot.memory.profile_lines import OWN
 from chatbot.memory.scope import Caller, Environment, Scope
 from chatbot.messages import Usage
-from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Sensitivity, View
+from chatbot.stores.access import CLEARANCES, NOT_SECRET, SENSITIVITIES, VISIBILITIES, Sensitivity, View
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.in_memory import InMemoryStore
@@ -352,8 +351,8 @@ class AllAlike(Embedder):
 SILENT = {"reindex", "embed_memories", "note_use", "preview_purge"}
 """Operations that show no row, and one that previews an erasure, which is of every sensitivity."""
 ASKING: dict[str, Collection[Sensitivity]] = {
-    "profile_for": OWN,
-    "profile_proposals": OWN,
+    "profile_for": NOT_SECRET,
+    "profile_proposals": NOT_SECRET,
     "profile_history": SENSITIVITIES,
 }
 """Sensitivities that are asked for by operations which let nobody choose."""

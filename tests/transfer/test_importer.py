@@ -13,8 +13,9 @@ from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import Caller, utc_now
 from chatbot.memory.writing import Draft
+from chatbot.stores.access import NOT_SECRET
 from chatbot.stores.errors import LaterFormat, UnsafePath, UnsupportedOperation
-from chatbot.transfer.exports import EXPORTED_SENSITIVITIES, export_memories, render_memories
+from chatbot.transfer.exports import export_memories, render_memories
 from tests.transfer import exports
 from tests.transfer.exports import AGENTS, imported
 
@@ -208,7 +209,7 @@ async def test_what_is_remembered_goes_out_and_comes_in_elsewhere_as_is(memory: 
     await mine.remember("for nobody", sensitivity="secret")
     await mine.store_fact("Ida", "likes", "tea", source=source)
     await mine.store_fact("Ada", "lives-in", "London")
-    exported = await export_memories(mine.within(across=True), EXPORTED_SENSITIVITIES)
+    exported = await export_memories(mine.within(across=True), NOT_SECRET)
     assert (len(exported.observations), len(exported.facts)) == (4, 2)
     file = tmp_path / "memories.jsonl"
     file.write_text(render_memories(exported, "jsonl"), encoding="utf-8")
@@ -219,7 +220,7 @@ async def test_what_is_remembered_goes_out_and_comes_in_elsewhere_as_is(memory: 
         assert (report.kind, report.memories, report.facts, report.skipped) == ("bundle", 4, 2, [])
         again = await imported(other, file)
         assert (again.memories, again.facts, again.already) == (0, 0, 4)
-        came = {row.title: row for row in await other.memory("chat").every(sensitivities=EXPORTED_SENSITIVITIES)}
+        came = {row.title: row for row in await other.memory("chat").every(sensitivities=NOT_SECRET)}
         assert (came["Tea is at four"].tags, came["Tea is at four"].type) == (("tea",), "decision")
         assert came["a brief of it"].derived_from == (came["Tea is at four"].id,)
         assert (came["# Merge fast"].people, came["only for me"].sensitivity) == (("Ida",), "private")
@@ -232,7 +233,7 @@ async def test_notes_of_what_is_remembered_come_in_as_so_many_notes(memory: Memo
     await mine.remember("Tea", narrative="at four\n# not a title\nwith milk", facts=["it is green"])
     await mine.remember("Coffee")
     file = tmp_path / "notes.md"
-    file.write_text(render_memories(await export_memories(mine, EXPORTED_SENSITIVITIES), "markdown"), encoding="utf-8")
+    file.write_text(render_memories(await export_memories(mine, NOT_SECRET), "markdown"), encoding="utf-8")
     async with MemorySystem(tmp_path / "elsewhere") as other:
         assert (await imported(other, file)).memories == 2
         [hit] = await other.memory("chat").search("milk")
@@ -244,7 +245,7 @@ async def test_a_file_of_memories_is_a_strangers_word(memory: MemorySystem, tmp_
         theirs = other.memory("chat")
         await theirs.remember("for everybody", visibility="social")
         await theirs.remember("of unknown class")
-        text = render_memories(await export_memories(theirs, EXPORTED_SENSITIVITIES), "jsonl")
+        text = render_memories(await export_memories(theirs, NOT_SECRET), "jsonl")
     *rows, _ = [json.loads(line) for line in text.splitlines()]
     del rows[2]["sensitivity"]
     broken = ["{", '{"kind": "observation"}', '{"kind": "nonsense"}', "[1]", '{"kind": "end"}']
@@ -253,7 +254,7 @@ async def test_a_file_of_memories_is_a_strangers_word(memory: MemorySystem, tmp_
     file.write_text("\n".join(lines), encoding="utf-8")
     report = await imported(memory, file)
     assert (report.memories, [each.what for each in report.skipped]) == (1, ["4 lines", rows[2]["id"]])
-    [row] = await memory.memory("chat").every(sensitivities=EXPORTED_SENSITIVITIES)
+    [row] = await memory.memory("chat").every(sensitivities=NOT_SECRET)
     assert (row.title, row.visibility) == ("for everybody", "private")
     file.write_text('{"kind": "memories", "format": 99}\n', encoding="utf-8")
     with pytest.raises(LaterFormat, match="later release"):

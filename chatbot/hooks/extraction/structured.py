@@ -18,9 +18,9 @@ from chatbot.config import Config, ExtractionSettings, ModelSettings
 from chatbot.errors import ChatbotError
 from chatbot.hooks.hook import Hook, HookContext
 from chatbot.memory import SessionHandle
-from chatbot.memory.profile_lines import OWN
 from chatbot.memory.scope import utc_now
 from chatbot.models.model import Model
+from chatbot.stores.access import NOT_SECRET
 from chatbot.stores.base import AsyncResource, ObservationStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.loops import to_its_end
@@ -185,7 +185,7 @@ class Extraction(Hook):
         session = event.session
         if not session.supports(ObservationStore):
             return
-        for answer in await session.memory.standing(sensitivities=OWN):
+        for answer in await session.memory.standing(sensitivities=NOT_SECRET):
             asked = (answer.question, *answer.made_of)
             if not answer.model or answer.sentence or asked in self._tried:
                 continue

@@ -12,7 +12,6 @@ from fastapi import APIRouter, Path, Query, Request, Response
 from pydantic import BaseModel, Field
 
 from chatbot.memory.people import OPEN, Task
-from chatbot.memory.profile_lines import OWN
 from chatbot.memory.reading import Hit
 from chatbot.memory.scope import utc_now
 from chatbot.memory.scoring import WEIGHTS
@@ -22,7 +21,7 @@ from chatbot.server.dependencies import RANK
 from chatbot.server.errors import no_such_page
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.rendering import AccessHere, Fields, PageRoute, base, day, goto, render_page
-from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.access import NOT_SECRET, SENSITIVITIES
 from chatbot.stores.errors import ConflictingChange, InvalidValue, UnknownObservation
 from chatbot.stores.observation import CONTENT, GUARDED, STATUSES, TYPES, Observation, Status, Type, version_of
 from chatbot.stores.query import Order, Version
@@ -250,7 +249,7 @@ def _row_in(versions: list[Version], memory_id: str) -> Observation:
 @router.get("/profile")
 async def show_profile_page(request: Request, access: AccessHere, hidden: Hidden = "") -> Response:
     """Render the current lines, the proposals, and the answers to the standing questions."""
-    known = await show_profile(access.context, sensitivities=OWN)
+    known = await show_profile(access.context, sensitivities=NOT_SECRET)
     return render_page(request, "profile.html", access, here="profile", known=known, key="", undo=_ids_in(hidden))
 
 
