@@ -8,14 +8,17 @@ import termios
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import dropwhile
 from typing import Self
 
+from markdown_it import MarkdownIt
 from rich.bar import Bar
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.constrain import Constrain
 from rich.control import Control
 from rich.live import Live
 from rich.live_render import LiveRender
+from rich.markdown import Markdown, TableElement
 from rich.segment import Segment
 from rich.spinner import Spinner
 from rich.table import Column, Table
@@ -119,16 +122,7 @@ class LiveReply:
 
     def _render(self, text: str) -> RenderableType:
         text = printable(text)
-        if not self._markdown:
-            return Text(text)
-        from markdown_it import MarkdownIt  # when the first reply comes, not before the first prompt
-        from rich.markdown import Markdown
-
-        markdown = Markdown("", hyperlinks=False)  # shows where each link leads
-        # rich would leave out HTML, addresses of images and definitions of links, and join lines.
-        parser = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
-        markdown.parsed = parser.disable(["image", "newline", "reference"]).parse(text)
-        return _Block(markdown)
+        return _Markdown(text) if self._markdown else Text(text)
 
 
 class _Drawing(Live):
@@ -205,18 +199,32 @@ class _Status:
         yield self._spinner
 
 
-class _Block:
-    """Markdown without the empty line that rich puts before a list, even if it is the first thing."""
+_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
+_PARSER.disable(["image", "newline", "reference"])
+"""Leaves as text what rich would hide: HTML, addresses of images, definitions of links, and ends of lines."""
 
-    def __init__(self, markdown: RenderableType) -> None:
-        self._markdown = markdown
+
+class _Table(TableElement):
+    """A table that breaks long words, which rich would cut."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        parts = iter(console.render(self._markdown, options))
-        first = next(parts, None)
-        if first is not None and first.text != "\n":
-            yield first
-        yield from parts
+        for table in super().__rich_console__(console, options):
+            for column in table.columns:  # type: ignore[union-attr]
+                column.overflow = "fold"
+            yield table
+
+
+class _Markdown(Markdown):
+    """Markdown that hides nothing, and begins without the empty line that rich puts before a list."""
+
+    elements = Markdown.elements | {"table_open": _Table}
+
+    def __init__(self, text: str) -> None:
+        super().__init__("", hyperlinks=False)  # shows where each link leads
+        self.parsed = _PARSER.parse(text)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        return dropwhile(lambda part: part == Segment.line(), super().__rich_console__(console, options))
 
 
 def complete_blocks(text: str) -> int:
