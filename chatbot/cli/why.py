@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in, sum_of
@@ -165,8 +165,10 @@ async def run_usage(args: argparse.Namespace) -> None:
         return
     async with setup.open_memory() as memory:
         session = await memory.load_session((await memory.find_session(args.session)).id, any_agent=True)
-        records = await session.records()
-        bill, attached = bill_of(calls_in(records)), _file_tokens(await session.attachments(), records)
+        records, kept = await session.records(), await session.attachments()
+    bill = bill_of(calls_in(records))
+    read = sum(receipt.get("tokens", {}).get("attachments", 0) for receipt in records)
+    attached = {"files": len(kept), "bytes": sum(kept.values()), "tokens": read} if kept else {}
     if args.json:
         say_json(bill.as_json() | ({"attachments": attached} if attached else {}))
     elif not bill.calls:
@@ -176,14 +178,6 @@ async def run_usage(args: argparse.Namespace) -> None:
         if attached:
             files, size, tokens = (how_many(attached[f"{each}s"], each) for each in ("file", "byte", "token"))
             say(f"attachments: {files}, {size} kept, {tokens} in prompts")
-
-
-def _file_tokens(kept: Mapping[str, int], receipts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """Return the files of a session and their tokens in its prompts, each turn counted once; empty without any."""
-    if not kept:
-        return {}
-    tokens = sum(receipt.get("tokens", {}).get("attachments", 0) for receipt in receipts)
-    return {"files": len(kept), "bytes": sum(kept.values()), "tokens": tokens}
 
 
 async def _print_days(setup: Setup, args: argparse.Namespace) -> None:

@@ -67,13 +67,16 @@ def test_a_conversation_is_left_and_goes_on_where_it_was(start: Start) -> None:
     ok("sessions", "delete", kept[1], "--yes", "--with-memory")
     rows = [f"row{number}" for number in range(60)]  # more than the screen shows
     with Path(f"identities/ada/memory/sessions/{session_id[1]}/transcript.md").open("a") as transcript:
-        transcript.write("### user — 2026-01-02T03:04:05Z\n\nlost\n\n")
+        transcript.write(
+            "### user — 2026-01-02T03:04:05Z\n\nlost\n\n### reply-1-assistant — 2026-01-02T03:04:06Z\n\nold\n\n"
+        )
+    ok("sessions", "rename", session_id[1], "")
     second = start(replies=["\n".join(["```", *rows, "```", "welcome back"])])
-    second.see("continued · I am Sam.*user: I am Sam.*user: lost.*no reply: /retry asks it again")
+    second.see(rf"continued · {session_id[1]}.*user: I am Sam.*user: lost\s+the last message has no reply: /retry")
     second.say("me again", r"welcome back.*\$0\.00")
     second.say("/save  out.txt  code", "wrote .*out.txt")
     assert Path("out.txt").read_text(encoding="utf-8").split() == rows
-    assert [role for role, _ in _said()] == ["user", "assistant", "user", "user", "assistant"]
+    assert [role for role, _ in _said()] == ["user", "assistant", "user", "reply-1-assistant", "user", "assistant"]
     ok("sessions", "delete", session_id[1], "--yes", "--with-memory")
     second.say("and now?", "this session was deleted elsewhere.*a new session")
     assert re.findall(r"row\d+", second.leave()) == rows
@@ -335,6 +338,12 @@ def test_nothing_that_a_model_writes_is_hidden_nor_are_its_lines_joined(text: st
     with LiveReply(Console(file=(drawn := StringIO())), markdown=True, stream=True) as reply:
         reply(TextDelta(text))
     assert "|".join(filter(None, map(str.strip, drawn.getvalue().splitlines()))) == shown
+
+
+def test_a_long_word_in_a_table_is_broken_and_not_cut() -> None:
+    with LiveReply(Console(file=(drawn := StringIO()), width=40), markdown=True, stream=True) as reply:
+        reply(TextDelta(f"|a|b|\n|-|-|\n|{'x' * 90}|c|"))
+    assert drawn.getvalue().count("x") == 90
 
 
 def test_without_streaming_nothing_of_a_reply_is_printed_before_its_end() -> None:

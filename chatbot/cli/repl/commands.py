@@ -277,14 +277,15 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         """Quit; the session is kept: /exit, /quit, /q or /bye."""
         return NextStep(leave=True)
 
-    async def enter(self, session: SessionHandle | None, *, is_new: bool = False) -> None:
-        """Begin a conversation in that session; `is_new` if the start of the chat has made it."""
+    async def enter(self, session: SessionHandle | None, *, is_new: bool = False) -> bool:
+        """Begin a conversation in that session, made by the start of the chat if `is_new`; return whether it is old."""
         self.session, self._chat = session, None
         if session is None or not session.supports(TranscriptStore) or (session.record.title and not is_new):
-            return
+            return session is not None and bool(session.record.title)
         last = await session.transcript_read_last(1)
         if is_new or not last:
             self._entered_new[session.id] = last, session.record.title
+        return bool(last)
 
     async def discard_empty(self) -> bool:
         """Delete the session if this chat entered it new, and it was not renamed, nor anything said or remembered."""
@@ -317,7 +318,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
             for failure in await self._runtime.end_session(former):
                 self._screen.say(failure, "ansiyellow")
         await self.enter(session)
-        await show_session(self._runtime, self._screen, session, how, self._runtime.config.terminal.shown_on_resume)
+        await show_session(self._runtime, self._screen, session, how)
 
 
 def _documents(commands: type[Commands]) -> dict[str, str]:
@@ -332,7 +333,7 @@ def _help_text(docstring: str) -> str:
     return "\n".join([first.removesuffix("."), *more])
 
 
-async def show_session(runtime: Runtime, screen: Screen, session: SessionHandle | None, how: str, shown: int) -> None:
+async def show_session(runtime: Runtime, screen: Screen, session: SessionHandle | None, how: str) -> None:
     """Show the session, its last messages, and a warning if nothing of it is kept."""
     if warning := runtime.warning(session):
         screen.say(warning, "ansiyellow")
@@ -340,7 +341,8 @@ async def show_session(runtime: Runtime, screen: Screen, session: SessionHandle 
         return
     record = session.record
     screen.say(" · ".join(part for part in (how, record.title, record.project, record.id) if part), "dim")
-    if shown and session.supports(TranscriptStore):
-        screen.show_entries(entries := await session.transcript_read_last(shown))
+    if (shown := runtime.config.terminal.shown_on_resume) and session.supports(TranscriptStore):
+        last = await session.transcript_read_last(shown)
+        screen.show_entries(entries := [each for each in last if not each.role.startswith("reply-")])  # as it goes on
         if unanswered(entries):
             screen.say("the last message has no reply: /retry asks it again", "ansiyellow")

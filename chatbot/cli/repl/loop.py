@@ -28,7 +28,6 @@ from chatbot.cli.repl.input import CommandValues, NextStep, SlashCompleter, Type
 from chatbot.cli.repl.screen import Screen
 from chatbot.cli.run import until_interrupted
 from chatbot.errors import ChatbotError, SessionNotFound
-from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
 from chatbot.options import Options
 from chatbot.runtime import Runtime
@@ -108,7 +107,8 @@ class Repl:
         else:
             self._commands.say_hints()
         session, is_new = await chosen_session(self._runtime, args, last=True)
-        await self._enter(session, is_new=is_new)
+        is_old = await self._commands.enter(session, is_new=is_new)
+        await show_session(self._runtime, self._screen, session, "continued" if is_old else "a new session")
         if args.resume == "":
             await self._commands.do_sessions("")
 
@@ -224,12 +224,6 @@ class Repl:
         if session is None or not session.supports(TranscriptStore):
             return False
         return any(each.at >= moment for each in (await last_exchange(session))[:1])
-
-    async def _enter(self, session: SessionHandle | None, *, is_new: bool) -> None:
-        await self._commands.enter(session, is_new=is_new)
-        is_old = session is not None and session.record.title
-        shown = self._runtime.config.terminal.shown_on_resume if is_old else 0
-        await show_session(self._runtime, self._screen, session, "continued" if is_old else "a new session", shown)
 
 
 class _TypedLines(FileHistory):
