@@ -18,8 +18,9 @@ from chatbot.providers import SCRIPTED
 __all__ = ["Model", "Price", "ScriptedModel", "open_model"]
 
 
-def open_model(settings: ModelSettings, providers: Mapping[str, ProviderSettings] | None = None) -> Model:
-    """Return the model that the settings name. Nothing is loaded or called before it is used."""
+def open_model(settings: ModelSettings | str, providers: Mapping[str, ProviderSettings] | None = None) -> Model:
+    """Return the model of these settings, or of that name. Nothing is loaded or called before it is used."""
+    settings = ModelSettings(name=settings) if isinstance(settings, str) else settings
     if settings.name == SCRIPTED:
         model = ScriptedModel(settings.script, window=settings.context_window or 8192)
         model.disclosure = Provider(SCRIPTED, providers).disclosure

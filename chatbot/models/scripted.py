@@ -33,7 +33,7 @@ _WORD = re.compile(r"\S+\s*|\s+")
 
 
 class ScriptedModel(Model):
-    """A model that gives its replies in turn, then starts again. Without any it repeats the message.
+    """A model that gives its replies, or one text, in turn, then starts again. Without any it repeats the message.
 
     `delay_s` is the time for each word, for demos.
     """
@@ -55,7 +55,7 @@ class ScriptedModel(Model):
         self.tools: list[tuple[ToolSpec, ...]] = []
         self.limits: list[int | None] = []
         self.options: list[CallOptions] = []
-        self._replies = replies
+        self._replies = [replies] if isinstance(replies, str) else replies
         self._window = window
         self._price = price or Price(0.0, 0.0)
         self._delay_s = delay_s

@@ -357,7 +357,7 @@ async def test_an_agent_without_stores_chats_without_a_memory(memory_home: Path)
 
 async def test_a_broken_memory_degrades_to_a_plain_chat_and_says_so(session: SessionHandle, memory_home: Path) -> None:
     (memory_home / "sessions" / session.id / "transcript.md").mkdir()
-    model = ScriptedModel(["still here"])
+    model = ScriptedModel("still here")
     seen: list[TurnEvent] = []
     receipt = await chat_of(model, session, memory_home).turn("hello", seen.append)
     assert receipt.reply == "still here"

@@ -24,7 +24,7 @@ from chatbot.models import litellm_import, open_model
 
 async def main():
     started = last = time.perf_counter()
-    open_model(ModelSettings(name="openai/gpt-4o")).warm()
+    open_model("openai/gpt-4o").warm()
     gaps = []
     while not litellm_import.begin_import().done():
         await asyncio.sleep(0.002)
