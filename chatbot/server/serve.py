@@ -6,6 +6,7 @@ import asyncio
 import logging
 import math
 import resource
+import signal
 import socket
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -195,12 +196,15 @@ async def serve_mcp(
 
 
 async def _until_cancelled(server: uvicorn.Server, sock: socket.socket, *, longest_s: float | None = None) -> None:
-    """Serve until the task is cancelled; then wait for the end of the server, or so long at most."""
+    """Serve until the task is cancelled; then wait for its end, or so long at most; Ctrl-C cuts off its requests."""
     serving = asyncio.create_task(server.serve([sock]), name="HTTP server")
     try:
         await asyncio.shield(serving)
     finally:
         server.should_exit = True
+        asyncio.get_running_loop().add_signal_handler(
+            signal.SIGINT, lambda: [request.cancel() for request in server.server_state.tasks]
+        )
         await asyncio.wait([serving], timeout=longest_s)
 
 

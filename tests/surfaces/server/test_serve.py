@@ -239,6 +239,21 @@ def test_a_signal_in_the_moment_of_the_announcement_ends_it() -> None:
         asyncio.run(main())
 
 
+async def test_a_second_ctrl_c_waits_for_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    server, is_ready = uvicorn.Server(uvicorn.Config("none")), asyncio.Event()
+    request = asyncio.create_task(asyncio.Event().wait())
+    server.server_state.tasks.add(request)  # type: ignore[arg-type]
+    monkeypatch.setattr(server, "serve", lambda _: asyncio.wait([request]))
+    monkeypatch.setattr("chatbot.server.serve.server_of", lambda _: server)
+    async with Identities(Options(port=0, model="scripted")) as identities:
+        serving = asyncio.create_task(serve(identities, ready=lambda _: is_ready.set()))
+        await is_ready.wait()
+        serving.cancel()
+        await asyncio.wait([serving], timeout=0.1)
+        signal.raise_signal(signal.SIGINT)
+        await asyncio.wait([serving])
+
+
 async def test_an_identity_that_cannot_be_opened_keeps_no_door_shut() -> None:
     def fails(_: Options) -> Runtime:
         raise ConfigError("broken")
