@@ -270,7 +270,7 @@ async def _result(access: IdentityAccess, turn: RunningTurn | RemoteTurn) -> tup
 
 
 _SUGGESTIONS = (
-    "My name is Alex, I live in Graz, and I am learning Italian.",
+    "My name is Alex and I like chess.",
     "What do you know about me?",
     "Remind me to water the plants on Friday.",
 )
