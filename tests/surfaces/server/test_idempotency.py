@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -34,17 +33,6 @@ def test_a_key_belongs_to_one_request(client: httpx.Client) -> None:
         headers = {"Idempotency-Key": "a", name: "on"}
         assert client.post("/v1/sessions", json={"title": "one"}, headers=headers).status_code == 409, name
     assert client.post("/v1/sessions", json={}, headers={"Idempotency-Key": "x" * 300}).status_code == 422
-
-
-def test_many_at_once_with_one_key_run_once(http: Serve) -> None:
-    served = http(delay_s=0.01)
-    with served.client() as client:
-        session = client.post("/v1/sessions", json={}).json()["id"]
-        path = f"/v1/sessions/{session}/chat"
-        with ThreadPoolExecutor(8) as many:
-            said = [many.submit(_post, client, path, "same", text="hello there", stream=False) for _ in range(8)]
-        assert len({each.result().text for each in said}) == 1
-        assert len(client.get(f"/v1/sessions/{session}/messages").json()["data"]) == 2
 
 
 def test_a_stream_that_was_lost_is_had_again_from_its_beginning(http: Serve) -> None:
