@@ -181,8 +181,11 @@ def test_ctrl_c_stops_a_reply_and_keeps_what_was_said_and_what_is_typed_meanwhil
 def test_a_failing_model_is_told_and_the_chat_goes_on(start: Start) -> None:
     chat = start("-m", "local/nowhere.gguf")
     chat.prompt()
-    Path("identities/ada/memory/prompt_history").unlink()
-    Path("identities/ada/memory/prompt_history").mkdir()
+    (typed := Path("identities/ada/memory/prompt_history")).unlink()
+    chat.say("/usage", "all +0")
+    assert typed.stat().st_mode & 0o777 == 0o600
+    typed.unlink()
+    typed.mkdir()
     chat.say("hello", "are not kept for the next chat.*model file not found")
     chat.say("/usage", "purpose")
     assert "continue with" in chat.leave()  # what was typed is not lost

@@ -231,11 +231,13 @@ class _TypedLines(FileHistory):
 
     def __init__(self, path: Path, say: Callable[[str], None]) -> None:
         super().__init__(path)
+        self._path = path
         self._say: Callable[[str], None] | None = say
 
     def store_string(self, string: str) -> None:
         """Override `FileHistory`, which would fail within the prompt."""
         try:
+            self._path.touch(0o600)  # it may have been deleted meanwhile
             super().store_string(string)
         except (OSError, UnicodeEncodeError) as error:
             if self._say is not None:
