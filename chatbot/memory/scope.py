@@ -28,22 +28,7 @@ from msgspec import Struct, field
 from msgspec.structs import force_setattr, replace
 
 from chatbot.memory.scoring import PROFILES, ScoringProfile
-from chatbot.stores.access import (
-    EVERY_RIGHT,
-    NO_PROJECT,
-    OWNER,
-    RIGHTS,
-    SENSITIVITIES,
-    Clearance,
-    OwnedRow,
-    Right,
-    Sensitivity,
-    View,
-    check_may,
-    is_same_project,
-    least_clearance,
-    project_words,
-)
+from chatbot.stores import access
 from chatbot.stores.base import CLOSED, ObservationStore
 from chatbot.stores.errors import AccessDenied, ClosedResource, InvalidValue, UnknownObservation
 from chatbot.stores.fields import LONGEST_LINE, one_line
@@ -120,10 +105,10 @@ def namespace_digest(namespace: str) -> str:
     return hashlib.sha256(namespace.encode()).hexdigest()
 
 
-PUBLIC: tuple[Sensitivity, ...] = ("public",)
+PUBLIC: tuple[access.Sensitivity, ...] = ("public",)
 _NEW = frozenset({"add", "triple"})
 """Kinds of events that make new rows or facts."""
-Sensitivities: TypeAlias = tuple[Sensitivity, ...] | Collection[Sensitivity]
+Sensitivities: TypeAlias = tuple[access.Sensitivity, ...] | Collection[access.Sensitivity]
 """Sensitivities asked for. The tuple type is for mypy, which otherwise infers `("private",)` as a tuple of `str`."""
 EraseQuotes = Callable[[Collection[str], Collection[str], Collection[str]], Awaitable[None]]
 """Delete summaries of sessions, and quotes of erased rows in receipts and titles.
@@ -156,13 +141,13 @@ EventListener = Callable[[MemoryEvent], None]
 
 def project_named(name: str) -> str:
     """Return the project of that name; empty for `-`, which means none."""
-    return "" if name == NO_PROJECT else one_line(name, "the project")
+    return "" if name == access.NO_PROJECT else one_line(name, "the project")
 
 
-def check_rights(rights: Collection[Right]) -> frozenset[Right]:
+def check_rights(rights: Collection[access.Right]) -> frozenset[access.Right]:
     """Return the set of these rights. Raises `InvalidValue` for an unknown one."""
-    if unknown := [each for each in check_type(rights, Collection, "rights") if each not in RIGHTS]:
-        raise InvalidValue(f"unknown right {unknown[0]!r:.80}: use {', '.join(RIGHTS)}")
+    if unknown := [each for each in check_type(rights, Collection, "rights") if each not in access.RIGHTS]:
+        raise InvalidValue(f"unknown right {unknown[0]!r:.80}: use {', '.join(access.RIGHTS)}")
     return frozenset(rights)
 
 
@@ -173,44 +158,44 @@ class Caller(Struct, frozen=True):
     """Namespace of memory; see `chatbot.memory.scope`."""
     principal: str = ""
     """Principal in whose name they write; by default the user of the namespace, or the owner."""
-    clearance: Clearance = "full"
-    rights: frozenset[Right] = EVERY_RIGHT
+    clearance: access.Clearance = "full"
+    rights: frozenset[access.Right] = access.EVERY_RIGHT
     observer: Observer | None = None
-    sensitivity: Sensitivity = "public"
+    sensitivity: access.Sensitivity = "public"
     """Minimum sensitivity of what they write."""
     project: str | None = None
     """Project to write to and to read, with rows of no project; empty or `-` for no project, None for all."""
 
     def __post_init__(self) -> None:
         check_namespace(self.namespace, LONGEST_LINE)
-        if not EVERY_RIGHT.issuperset(self.rights):
+        if not access.EVERY_RIGHT.issuperset(self.rights):
             check_rights(self.rights)
         if self.project not in (None, ""):
             force_setattr(self, "project", project_named(self.project))
         if not self.principal:
-            force_setattr(self, "principal", OWNER if user_of(self.namespace) is None else self.namespace)
+            force_setattr(self, "principal", access.OWNER if user_of(self.namespace) is None else self.namespace)
 
     @property
     def may_cross(self) -> bool:
         """True if they may go to any namespace, or look across all of them."""
-        return self.principal == OWNER and "curate" in self.rights
+        return self.principal == access.OWNER and "curate" in self.rights
 
-    def at_least(self, sensitivity: Sensitivity) -> Sensitivity:
+    def at_least(self, sensitivity: access.Sensitivity) -> access.Sensitivity:
         """Return the sensitivity of a new row; an invalid one is left for the row's check."""
-        order = SENSITIVITIES.index
-        is_less = sensitivity in SENSITIVITIES and order(sensitivity) < order(self.sensitivity)
+        order = access.SENSITIVITIES.index
+        is_less = sensitivity in access.SENSITIVITIES and order(sensitivity) < order(self.sensitivity)
         return self.sensitivity if is_less else sensitivity
 
-    def check(self, right: Right, row: OwnedRow | None = None) -> None:
+    def check(self, right: access.Right, row: access.OwnedRow | None = None) -> None:
         """Raise `MissingRight` without the right, or without it for the row."""
         if right not in self.rights or (row is not None and row.principal != self.principal):
-            check_may(self, right, row)
+            access.check_may(self, right, row)
 
     def narrowed(
         self,
-        clearance: Clearance | None = None,
+        clearance: access.Clearance | None = None,
         *,
-        rights: Collection[Right] | None = None,
+        rights: Collection[access.Right] | None = None,
         principal: str | None = None,
         namespace: str | None = None,
         project: str | None = None,
@@ -226,23 +211,24 @@ class Caller(Struct, frozen=True):
         if not (space == self.namespace or is_inside or self.may_cross):
             raise AccessDenied(f"a caller in the namespace {self.namespace!r} may not enter {space!r:.80}")
         where = Caller(project=project).project
-        if where is not None and self.project is not None and not is_same_project(where, self.project):
-            raise AccessDenied(f"a caller in {project_words(self.project)} may not enter {project_words(where)}")
+        if where is not None and self.project is not None and not access.is_same_project(where, self.project):
+            own, other = map(access.project_words, (self.project, where))
+            raise AccessDenied(f"a caller in {own} may not enter {other}")
         if principal is None:
             principal = self.principal if space == self.namespace or user_of(space) is None else space
-        is_further_in = is_inside and principal != OWNER
+        is_further_in = is_inside and principal != access.OWNER
         if principal != self.principal and not (is_further_in or self.may_cross):
             raise AccessDenied(f"{self.principal!r} may not act in the name of {principal!r:.80}")
         return replace(
             self,
-            clearance=least_clearance(self.clearance, self.clearance if clearance is None else clearance),
+            clearance=access.least_clearance(self.clearance, self.clearance if clearance is None else clearance),
             rights=self.rights if rights is None else self.rights & check_rights(rights),
             principal=principal,
             namespace=space,
             project=self.project if where is None else where,
         )
 
-    def elevated(self, *rights: Right, clearance: Clearance | None = None) -> Caller:
+    def elevated(self, *rights: access.Right, clearance: access.Clearance | None = None) -> Caller:
         """Return the caller with more rights or clearance, for work whose result does not depend on the caller."""
         return replace(self, rights=self.rights | {*rights}, clearance=clearance or self.clearance)
 
@@ -326,18 +312,18 @@ class Scope(Struct, frozen=True):
         """Return the current time."""
         return self.environment.clock()
 
-    def view(self, sensitivities: Sensitivities = PUBLIC) -> View:
+    def view(self, sensitivities: Sensitivities = PUBLIC) -> access.View:
         """Return the caller's view of these sensitivities now. Raises `MissingRight` without the right to read."""
         self.caller.check("read")
         return self.write_view(sensitivities)
 
-    def write_view(self, sensitivities: Sensitivities = PUBLIC) -> View:
+    def write_view(self, sensitivities: Sensitivities = PUBLIC) -> access.View:
         """Return the caller's view for a change, which the store allows or refuses. Raises `InvalidValue`."""
-        if not (hasattr(sensitivities, "__iter__") and (asked := frozenset(sensitivities)).issubset(SENSITIVITIES)):
-            known = ", ".join(SENSITIVITIES)
-            raise InvalidValue(f"sensitivities is {sensitivities!r:.80}: it must be a list of {known}")
+        known = access.SENSITIVITIES
+        if not (hasattr(sensitivities, "__iter__") and (asked := frozenset(sensitivities)).issubset(known)):
+            raise InvalidValue(f"sensitivities is {sensitivities!r:.80}: it must be a list of {', '.join(known)}")
         own = self.caller
-        return View(
+        return access.View(
             own.clearance,
             self.clock(),
             asked=asked,
@@ -365,7 +351,7 @@ class Scope(Struct, frozen=True):
         self,
         wanted: Filter,
         *,
-        view: View,
+        view: access.View,
         limit: int = EVERY,
         order: Order = "created",
         ascending: bool = False,
