@@ -26,17 +26,7 @@ from platformdirs import user_data_path
 
 from chatbot.config import PriceSettings, ProviderSettings, from_variable
 from chatbot.errors import ConfigError, KeyRefused, ModelError, ModelTimeout, ProviderFailed, RateLimited, UnknownModel
-from chatbot.models.addresses import (
-    OLLAMA,
-    WITH_KEY,
-    WITH_LOGIN,
-    WITHOUT_ADDRESS,
-    api_host_of,
-    is_own_address,
-    ollama_address,
-    server_here,
-    variables_of,
-)
+from chatbot.models import addresses
 from chatbot.models.call import NO_CREDIT, unknown_provider
 from chatbot.models.model import Disclosure
 from chatbot.providers import OURS, known_providers, provider_of
@@ -165,7 +155,7 @@ NO_KEY = "none"
 """Sent if there is no key: own servers usually need none, but clients require one."""
 _NONE = ProviderSettings()
 _STARTED_BY = {
-    **dict.fromkeys(OLLAMA, "ollama serve"),
+    **dict.fromkeys(addresses.OLLAMA, "ollama serve"),
     "lm_studio": "lms server start",
     "hosted_vllm": "vllm serve MODEL",
     "llamacpp": "llama-server -m FILE.gguf",
@@ -179,7 +169,7 @@ class Provider:
         self.configured = configured or {}
         self.model = model
         self.name = provider_of(model)
-        usual = _NONE if self.name in OURS else convert(server_here(self.name), ProviderSettings)
+        usual = _NONE if self.name in OURS else convert(addresses.server_here(self.name), ProviderSettings)
         table = self.configured.get(self.name) or usual
         self.is_custom = bool(table.kind) and self.name not in known_providers()
         self.kind = table.kind if self.is_custom else self.name
@@ -221,21 +211,21 @@ class Provider:
         if self.is_custom and (key := stored_key(self.name)):
             return key
         if not self._is_at_own_address:
-            if self.kind in WITH_LOGIN:
+            if self.kind in addresses.WITH_LOGIN:
                 raise KeyRefused(
                     f"{self.model}: api_base in {self._place} is not an address of {self.kind}, so its login is not "
                     "used there: set api_key to the key for that address"
                 )
             return NO_KEY
         found = "" if self.is_custom else os.environ.get(_usual_variable(self.name)) or stored_key(self.name)
-        return found or (None if self.kind in WITH_LOGIN else NO_KEY)
+        return found or (None if self.kind in addresses.WITH_LOGIN else NO_KEY)
 
     def address(self) -> str:
         """The address to call; empty for the provider's own. Raises `UnknownModel` if one is required."""
         if self._source.api_base:
             return self._source.api_base
         variable = f"{self.kind.removesuffix('_text').upper()}_API_BASE"
-        if self.kind in WITHOUT_ADDRESS or self.kind in {"azure", "azure_text"}:
+        if self.kind in addresses.WITHOUT_ADDRESS or self.kind in {"azure", "azure_text"}:
             if not os.environ.get(variable):
                 raise UnknownModel(f"{self.model} needs an address: set api_base in {self._place}, or {variable}")
             return os.environ[variable]
@@ -244,7 +234,9 @@ class Provider:
     def server(self) -> str:
         """The address or host that is called, as far as it is known; for telemetry, so it raises nothing."""
         try:
-            return self.address() or (ollama_address() if self.kind in OLLAMA else api_host_of(self.kind))
+            return self.address() or (
+                addresses.ollama_address() if self.kind in addresses.OLLAMA else addresses.api_host_of(self.kind)
+            )
         except UnknownModel:
             return ""
 
@@ -266,15 +258,15 @@ class Provider:
 
     def check_before_call(self) -> None:
         """Raise `KeyRefused` if the call is sure to fail without a key. Loads and sends nothing."""
-        if self.kind in WITH_KEY and not self._may_log_in and self.lacks_key():
-            raise KeyRefused(f"{self.model} needs a key: {self.advice_on_missing(variables_of(self.kind))}")
+        if self.kind in addresses.WITH_KEY and not self._may_log_in and self.lacks_key():
+            raise KeyRefused(f"{self.model} needs a key: {self.advice_on_missing(addresses.variables_of(self.kind))}")
 
     @property
     def _may_log_in(self) -> bool:
         """True if LiteLLM may find a login by itself; for Anthropic, by any variable `ANTHROPIC_…`."""
         if self.kind == "anthropic":
             return any(name.startswith("ANTHROPIC_") and value for name, value in os.environ.items())
-        return self.kind in WITH_LOGIN
+        return self.kind in addresses.WITH_LOGIN
 
     def lacks_key(self) -> bool:
         """Return True if nothing that is sent can authorise the call at the provider's own address."""
@@ -283,7 +275,7 @@ class Provider:
 
     def advice_on_missing(self, variables: Sequence[str]) -> str:
         """Return how to set a missing key; `variables` are those that LiteLLM needs."""
-        own = variables_of(self.kind)
+        own = addresses.variables_of(self.kind)
         usual = " or ".join(own) if set(own) & set(variables) else " and ".join(variables)
         usual = "" if self.is_custom else f"{usual}, or "  # a name of one's own takes no usual key
         return f"run `chatbot keys set {self.name or self.kind}`, or set {usual}api_key in {self._place}"
@@ -304,9 +296,9 @@ class Provider:
         if isinstance(error, UnknownModel):
             if self.kind not in known_providers():
                 return ""  # the error says so
-            pull = f"`ollama pull {self.model.partition('/')[2]}`, or " if self.kind in OLLAMA else ""
+            pull = f"`ollama pull {self.model.partition('/')[2]}`, or " if self.kind in addresses.OLLAMA else ""
             return f"{where} has no such model: try {pull}one of `chatbot models list --find`"
-        if error.status == 0 and not self._source.api_base and self.kind not in OLLAMA:
+        if error.status == 0 and not self._source.api_base and self.kind not in addresses.OLLAMA:
             return f"{where} cannot be reached: is this machine online?"
         if error.status == 0:
             start = f" try `{_STARTED_BY[self.name]}`;" if self.name in _STARTED_BY else ""
@@ -362,7 +354,7 @@ class Provider:
     def _for_this_address(self, table: ProviderSettings) -> ProviderSettings:
         """Return the settings; empty ones if the model's name has another address, as `huggingface/https://…`."""
         address = self._address_in_name
-        if not address or is_own_address(self.kind, address) or address == table.api_base:
+        if not address or addresses.is_own_address(self.kind, address) or address == table.api_base:
             return table
         return _NONE
 
@@ -373,8 +365,8 @@ class Provider:
 
     @property
     def _is_at_own_address(self) -> bool:
-        addresses = filter(None, (self._source.api_base, self._address_in_name))
-        return all(is_own_address(self.kind, address) for address in addresses)
+        given = filter(None, (self._source.api_base, self._address_in_name))
+        return all(addresses.is_own_address(self.kind, each) for each in given)
 
     def _value(self, text: str, setting: str) -> str:
         try:
@@ -385,7 +377,7 @@ class Provider:
 
 def _usual_variable(provider: str) -> str:
     """Return the usual variable of a provider that is set; empty if none is."""
-    variables = variables_of(provider) if provider in known_providers() else ()
+    variables = addresses.variables_of(provider) if provider in known_providers() else ()
     return next((each for each in variables if os.environ.get(each)), "")
 
 
