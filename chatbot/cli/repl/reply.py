@@ -191,9 +191,8 @@ class _Status:
         if not self._text:
             return
         waited = int(time.monotonic() - self._since)
-        line = Text(
-            f" {self._text}…" + (f" {waited} s · Ctrl-C stops" if waited >= _SHOWN_AFTER_S else ""), style="dim"
-        )
+        how_long = f" {waited} s · Ctrl-C stops" if waited >= _SHOWN_AFTER_S else ""
+        line = Text(f" {self._text}…{how_long}", style="dim")
         line.truncate(options.max_width - 4, overflow="ellipsis")
         self._spinner.update(text=line)
         yield self._spinner
