@@ -84,34 +84,6 @@ async def _fitted(*exchange: Message, room: int = 1_000) -> tuple[list[Message],
     return fitted, [cut.what for cut in cuts]
 
 
-async def test_a_document_is_cut_to_the_passage_that_answers() -> None:
-    file = document("notes.md", HAYSTACK)
-    question = Message("user", "Where is the bicycle?")
-    [cut, asked], what = await _fitted(file, question)
-    assert (asked, what) == (question, ["notes.md"])
-    assert NEEDLE.strip() in cut.content
-    lines = cut.content.splitlines()
-    assert lines[0] == file.content.splitlines()[0]
-    assert lines[-1] == file.content.splitlines()[-1]
-    assert "cut to fit" in lines[2]
-
-
-async def test_answers_of_tools_share_the_room_and_short_ones_stay() -> None:
-    calls = tuple(ToolCall(f"c{n}", f"tool_{n}", "{}") for n in range(3))
-    answers = [json.dumps({"rows": [HAYSTACK]}), '{"ok": true}', json.dumps({"rows": [HAYSTACK]})]
-    exchange = [
-        Message("user", "Where is the bicycle?"),
-        Message("assistant", "", tool_calls=calls),
-        *(Message("tool", text, tool_call_id=f"c{n}") for n, text in enumerate(answers)),
-    ]
-    fitted, what = await _fitted(*exchange)
-    assert what == ["tool_0", "tool_2"]
-    assert fitted[:2] == exchange[:2]
-    assert fitted[3].content == answers[1]
-    assert all("bicycle is in the cellar" in fitted[n].content for n in (2, 4))
-    assert await ScriptedModel().count_tokens(fitted) <= 1_000
-
-
 async def test_of_a_pasted_text_the_question_before_or_behind_it_stays() -> None:
     for text in (f"Where is the bicycle?\n\n{HAYSTACK}", f"{HAYSTACK}\n\nWhere is the bicycle?"):
         [cut], what = await _fitted(Message("user", text, parts=(text, Image("data:image/png;base64,AA"))), room=2_200)

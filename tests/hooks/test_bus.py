@@ -167,20 +167,6 @@ async def test_the_background_keeps_the_order_within_a_session_and_no_other_wait
     assert heard[2:] == ["slow", "slow+", "slow", "slow+"]
 
 
-async def test_a_failure_in_the_background_is_told_with_the_next_event(bus: Bus) -> None:
-    async def raises(_: Any) -> None:
-        raise ValueError("no")
-
-    listen(bus, "a", raises, background=True)
-    await bus.publish(Happened())
-    await bus.settle()
-    later, elsewhere = Happened(topic="turn:end"), Happened(topic="turn:end", session_id="other")
-    await bus.publish(elsewhere)
-    await bus.publish(later)
-    assert elsewhere.notices == []
-    assert later.notices == ["the hook 'a' failed and was skipped: ValueError: no"]
-
-
 async def test_the_file_of_failures_is_bounded_and_outlives_damage(failures: Failures, tmp_path: Path) -> None:
     bus = Bus(failures, lambda: datetime(2026, 1, 2, tzinfo=UTC))
     for number in range(130):

@@ -538,21 +538,6 @@ async def test_a_change_unreadable_for_now_is_not_skipped(place: Journaled, monk
         assert row.mention_count == 1
 
 
-async def test_compacted_uses_count_without_reading_rows(place: Journaled, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica, "_MOST_KEPT_ROWS", 0)
-    used_at = NOW + timedelta(days=1)
-    using = Event(kind="use", at=used_at, ids=(id_of(1), id_of(2)))
-    async with place.open() as store:
-        await store.commit(OWNER, [adding(1), adding(2), adding(3), *[using] * 3_000])
-    assert place.journal.read_bytes().count(b"\n") < 1_000  # those before the last compaction are merged
-    async with FalteringStore(place.home, cache=str(place.cache)) as faltering:
-        faltering.log.is_away = True
-        states = await faltering.states(OWNER, EVERYTHING, limit=9)
-        assert [each.quiet_since for each in states] == [used_at, used_at, NOW]
-        faltering.log.is_away = False
-        assert [row.use_count for row in await faltering.get(OWNER, list(map(id_of, (1, 2, 3))))] == [3_000, 3_000, 0]
-
-
 def test_a_search_that_builds_the_index_holds_no_writer_up(place: Journaled) -> None:
     place.commit(*(adding(number) for number in range(1, MANY)))
     reached, going_on = threading.Event(), threading.Event()

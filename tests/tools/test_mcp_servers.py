@@ -5,7 +5,6 @@ import json
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -513,40 +512,6 @@ async def test_without_a_package_the_chat_says_so_and_goes_on(tmp_path: Path, mo
     monkeypatch.delitem(sys.modules, "mcp")
     async with offered(tmp_path, one=settings()) as (_, complaints):
         assert complaints == ["no MCP server can be used: the package mcp cannot be imported: half is missing"]
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-async def test_a_signal_to_the_chat_ends_its_servers(number: signal.Signals) -> None:
-    _configure("--ignore-term")
-    Path("ask.py").write_text(ASK, encoding="utf-8")
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "ask.py", stdout=subprocess.PIPE, env=os.environ | {"PYTHONPATH": str(ROOT)}
-    )
-    assert process.stdout is not None
-    assert await process.stdout.readline() == b"calling\n"
-    assert len(servers_running()) == 1
-    process.send_signal(number)
-    assert await asyncio.wait_for(process.wait(), PATIENCE_S) in {130, 143}
-    assert not servers_running()
-
-
-ASK = """
-import sys
-from chatbot.messages import ToolCall, ToolSpec
-from chatbot.models import ScriptedModel
-import chatbot.models
-
-class Calling(ScriptedModel):
-    async def stream(self, messages, **others):
-        print("calling", flush=True)
-        async for delta in super().stream(messages, **others):
-            yield delta
-
-chatbot.models.open_model = lambda *_: Calling([ToolCall("c", "one__slow", "{}")])
-from chatbot.cli import main
-sys.exit(main.main(["ask", "--ephemeral", "hi"]))
-"""
 
 
 def test_chatbot_tools_lists_them_and_tells_what_is_wrong() -> None:
