@@ -67,16 +67,23 @@ def test_a_conversation_is_left_and_goes_on_where_it_was(start: Start) -> None:
     ok("sessions", "delete", kept[1], "--yes", "--with-memory")
     rows = [f"row{number}" for number in range(60)]  # more than the screen shows
     with Path(f"identities/ada/memory/sessions/{session_id[1]}/transcript.md").open("a") as transcript:
-        transcript.write(
-            "### user — 2026-01-02T03:04:05Z\n\nlost\n\n### reply-1-assistant — 2026-01-02T03:04:06Z\n\nold\n\n"
-        )
+        added = (("user", "lost"), ("reply-1-assistant", "old"), ("tool_call", "[]"))
+        transcript.writelines(f"### {role} — 2026-01-02T03:04:05Z\n\n{text}\n\n" for role, text in added)
     ok("sessions", "rename", session_id[1], "")
     second = start(replies=["\n".join(["```", *rows, "```", "welcome back"])])
     second.see(rf"continued · {session_id[1]}.*user: I am Sam.*user: lost\s+the last message has no reply: /retry")
     second.say("me again", r"welcome back.*\$0\.00")
     second.say("/save  out.txt  code", "wrote .*out.txt")
     assert Path("out.txt").read_text(encoding="utf-8").split() == rows
-    assert [role for role, _ in _said()] == ["user", "assistant", "user", "reply-1-assistant", "user", "assistant"]
+    assert [role for role, _ in _said()] == [
+        "user",
+        "assistant",
+        "user",
+        "reply-1-assistant",
+        "tool_call",
+        "user",
+        "assistant",
+    ]
     ok("sessions", "delete", session_id[1], "--yes", "--with-memory")
     second.say("and now?", "this session was deleted elsewhere.*a new session")
     assert re.findall(r"row\d+", second.leave()) == rows

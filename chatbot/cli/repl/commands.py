@@ -343,6 +343,6 @@ async def show_session(runtime: Runtime, screen: Screen, session: SessionHandle 
     screen.say(" · ".join(part for part in (how, record.title, record.project, record.id) if part), "dim")
     if (shown := runtime.config.terminal.shown_on_resume) and session.supports(TranscriptStore):
         last = await session.transcript_read_last(shown)
-        screen.show_entries(entries := [each for each in last if not each.role.startswith("reply-")])  # as it goes on
+        screen.show_entries(entries := [each for each in last if not each.role.startswith(("reply-", "tool"))])
         if unanswered(entries):
             screen.say("the last message has no reply: /retry asks it again", "ansiyellow")
