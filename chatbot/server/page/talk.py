@@ -22,6 +22,7 @@ from chatbot.server.turns import RunningTurn, entries_since
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import UnsupportedOperation
 from chatbot.stores.records import TranscriptEntry, format_time
+from chatbot.transfer.untrusted import checked_receipt
 
 _LONGEST_TOOL_TEXT = 4_000
 
@@ -269,7 +270,10 @@ async def _exchanges_of(session: SessionHandle, entries: list[TranscriptEntry]) 
             return found
         by_time = {str(each["at"]): each for each in receipts}
         for each in found:
-            each.receipt = by_time.get(each.at)
+            try:
+                each.receipt = checked_receipt(by_time[each.at]) if each.at in by_time else None
+            except ValueError as error:
+                each.receipt = {"notices": [str(error)]}
     return found
 
 

@@ -144,7 +144,10 @@ def test_broken_addresses_are_told_of_and_break_nothing(served: Served) -> None:
         assert client.get(f"/i/ada/c/{session}/why", params={"at": at}).status_code == 404  # not of the turn before
         [receipts] = Path("identities/ada/memory/sessions").glob("*/receipts.jsonl")
         receipts.write_text(receipts.read_text("utf-8").replace('"memory":{', '"memory":3,"was":{'), encoding="utf-8")
-        assert "A receipt was edited or damaged: Expected" in client.get(f"/i/ada/c/{session}/why").text
+        for path in (f"c/{session}/why", f"c/{session}"):
+            assert "A receipt was edited or damaged: Expected" in client.get(f"/i/ada/{path}").text
+        receipts.write_text(receipts.read_text("utf-8").replace('"memory":3', '"memory":{"x":3}'), encoding="utf-8")
+        assert client.get(f"/i/ada/c/{session}/why").is_success
         as_page = client.get("/i/ada/nosuch", headers={"accept": "text/html"})
         assert (as_page.status_code, "<h1" in as_page.text and "Error" in as_page.text) == (404, True)
         assert client.get("/i/ada/nosuch").json()["error"]["code"] == "not_found"
