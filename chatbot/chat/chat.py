@@ -80,7 +80,7 @@ class Chat:
         """None if nothing is remembered."""
         self.greeting = ""
         """The title that this conversation made from a greeting, until a better one can be made."""
-        self._lock = LoopsLock()
+        self._turn_order = LoopsLock()
         """Held during each turn if there is no session."""
         self._calls: list[Call] = []
         """The calls so far, if there is no session whose receipts have them."""
@@ -122,7 +122,7 @@ class Chat:
         _check_message(text)
         with observed(self._observer):
             # in this process only, because a lease is a write
-            async with self._lock if self.session is None else self.session.turn_order.in_process:
+            async with self._turn_order if self.session is None else self.session.turn_order.in_process:
                 await self._restore_window()
                 turn, since = Turn(text, self, lambda _: None), self.window.since
                 try:
@@ -167,7 +167,7 @@ class Chat:
 
     def _held(self) -> AbstractAsyncContextManager[None]:
         """Hold the order of turns."""
-        return self._lock if self.session is None else self.session.hold_turn()
+        return self._turn_order if self.session is None else self.session.hold_turn()
 
     @asynccontextmanager
     async def _settled(self) -> AsyncIterator[None]:

@@ -313,9 +313,9 @@ _LONGEST_PAUSE_S = 0.25
 
 
 class TurnOrder:
-    """Lock held during each turn of a session, and the turn's row. In a read-only folder, within this process only.
+    """Order of a session's turns, held during each, and the turn's row. In a read-only folder, of this process only.
 
-    `work` says, for an error, what another process does while it holds the lock.
+    `work` says, for an error, what another process does while it holds the order.
     """
 
     def __init__(
