@@ -55,14 +55,13 @@ class ChatTemplate:
     """One model's template. `bos` and `eos` are the texts of its special tokens."""
 
     def __init__(self, source: str | None, *, bos: str = "", eos: str = "") -> None:
-        self.source = source or CHATML
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
         environment.filters["tojson"] = partial(json.dumps, ensure_ascii=False)
         environment.globals["raise_exception"] = _raise
         environment.globals["strftime_now"] = lambda form: datetime.now().astimezone().strftime(form)
         self._tokens = {"bos_token": bos, "eos_token": eos}
         try:
-            self._template = environment.from_string(self.source)
+            self._template = environment.from_string(source or CHATML)
         except TemplateError as error:
             raise RequestRefused(f"the model's chat template cannot be read: {error}") from error
 
