@@ -43,15 +43,7 @@ from chatbot.stores.base import AsyncResource, TranscriptStore
 from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import check_limit
-from chatbot.stores.records import (
-    TranscriptEntry,
-    check_path,
-    check_text,
-    check_time,
-    check_type,
-    format_time,
-    well_formed,
-)
+from chatbot.stores.records import TranscriptEntry, check_path, check_text, check_time, check_type, well_formed
 from chatbot.tools import Toolbox, ToolResult
 
 __all__ = ["AgentMemory", "MemoryContext", "MemoryTool", "Portal", "RecordResult", "ToolUse", "open_memory"]
@@ -278,7 +270,7 @@ class AgentMemory(Memory, AsyncResource):
 
     def _check_past(self, at: datetime, name: str) -> None:
         if check_time(at) > self.scope.clock() + _CLOCKS_APART:
-            raise InvalidValue(f"{name} is {format_time(at)}, which is in the future")
+            raise InvalidValue(f"{name} is {at.isoformat()}, which is in the future")
 
     @property
     def _sessionless(self) -> Memory:
