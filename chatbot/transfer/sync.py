@@ -43,7 +43,7 @@ from chatbot.stores.query import Progress
 from chatbot.stores.records import ID, canonical, chunks, format_time
 from chatbot.stores.row_events import MAINTENANCE
 from chatbot.transfer import sync_place, union, untrusted
-from chatbot.transfer.sync_storage import LONGEST_WAIT_S, Entries, SessionUnion, Storage, unite_lines
+from chatbot.transfer.sync_storage import LONGEST_WAIT_S, SessionUnion, Storage, unite_lines
 
 _PART_BYTES = 512 << 10
 """Bytes after which a new file of a place is begun."""
@@ -315,9 +315,9 @@ class Sync:
         for name, data in batch.documents.items():
             self.storage.backend.document(name).change(partial(_kept, data))
 
-    def _earlier(self, machine: str, session_id: str) -> Entries:
+    def _earlier(self, machine: str, session_id: str) -> union.Entries:
         """Return all entries of a session that the files of a machine hold."""
-        found: Entries = {}
+        found: union.Entries = {}
         for name in self.place.names():
             if name.startswith(f"{machine}/"):
                 with suppress(*_WRONG):

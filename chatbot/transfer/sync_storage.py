@@ -52,8 +52,6 @@ _FILES_BYTES = 8 << 20
 _WITHOUT_CAPS = {"kv_cap": GREATEST, "transcript_cap": GREATEST}
 """Settings of the session store: everything of another machine is kept; our caps apply at the next change here."""
 
-Entries = dict[str, TranscriptEntry]
-
 
 def _digest(value: object) -> str:
     return log_union.digest_of(canonical(value)).hex()
@@ -126,7 +124,7 @@ class SessionUnion:
     report: SyncReport
     _: KW_ONLY
     now: Callable[[], datetime]
-    earlier: Callable[[str, str], Entries]
+    earlier: Callable[[str, str], union.Entries]
     """Returns the entries of a machine's session that the files of the place hold."""
 
     @property
@@ -279,7 +277,7 @@ class SessionUnion:
         """
         is_new = not await self.memory.is_taken(given.id)
         if is_new:
-            if await self._complete_transcript(machine, given, given.entries) is None:
+            if await self._transcript_of(machine, given, given.entries) is None:
                 return None
             await SessionCatalog(self.storage.backend).make(parse_record(given.session))
         async with self._turn_lock(given.id):
@@ -297,7 +295,7 @@ class SessionUnion:
         state = self.state.sessions[session_id]
         state.cut = list(dict.fromkeys([*state.cut, *given.cut]))
         ours = union.with_ids(await self.storage.store.transcript_read_all(ref))
-        if (theirs := await self._complete_transcript(machine, given, {**dict(ours), **given.entries})) is None:
+        if (theirs := await self._transcript_of(machine, given, {**dict(ours), **given.entries})) is None:
             return False
         for name, data in given.files.items():
             await asyncio.to_thread(self._blobs(session_id).put, data, suffix_of(name))
@@ -333,7 +331,7 @@ class SessionUnion:
             state.record = union.portable(await asyncio.to_thread(self._sessions.change, session_id, change))
         state.times |= {name: given.times[name] for name in later if name in given.times}
 
-    async def _complete_transcript(self, machine: str, given: SessionLine, known: Entries) -> union.Transcript | None:
+    async def _transcript_of(self, machine: str, given: SessionLine, known: union.Entries) -> union.Transcript | None:
         """Return the transcript of another machine, completed with entries that it sent before or that exist here.
 
         None if one of them is in a file that has not arrived yet.

@@ -33,6 +33,8 @@ def portable(record: SessionRecord) -> dict[str, Any]:
 
 Transcript = Sequence[tuple[str, TranscriptEntry]]
 """Entries with ids."""
+Entries = dict[str, TranscriptEntry]
+"""Entries by id."""
 
 
 def with_ids(entries: Iterable[TranscriptEntry]) -> list[tuple[str, TranscriptEntry]]:

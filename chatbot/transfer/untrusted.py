@@ -19,16 +19,8 @@ from chatbot.messages import Amount, Usage
 from chatbot.stores.backend import checked_blob, checked_blob_name
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat
 from chatbot.stores.observations.log_union import Counts, OtherRows, digest_of, identity, parse_parts
-from chatbot.stores.records import (
-    KeyValue,
-    TranscriptEntry,
-    canonical,
-    check_time,
-    format_time,
-    parse_record,
-    parse_time,
-)
-from chatbot.transfer.union import SESSIONS, portable
+from chatbot.stores.records import KeyValue, canonical, check_time, format_time, parse_record, parse_time
+from chatbot.transfer.union import SESSIONS, Entries, portable
 
 VERSION = 1
 AHEAD = timedelta(days=2)
@@ -177,7 +169,7 @@ class SessionLine(_Line, tag="session"):
     """When fields of it were set last."""
     ids: list[str]
     cut: list[str]
-    entries: dict[str, TranscriptEntry]
+    entries: Entries
     values: dict[str, tuple[str | None, str]]
     receipts: list[dict[str, Any]]
     files: dict[str, bytes] = {}
