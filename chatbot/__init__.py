@@ -1,6 +1,7 @@
 """A chat bot that remembers, keeps its memory in plain files, and runs on any model.
 
-The names below are the public ones. Each is imported when first used, so that `import chatbot` costs nothing.
+These names are public, and so are those that the pages in docs/ import: a release that changes one of them says so in
+CHANGELOG.md. Each is imported when first used, so that `import chatbot` costs nothing.
 """
 
 from importlib import import_module
@@ -10,6 +11,8 @@ if TYPE_CHECKING:
     from chatbot.chat.chat import Chat as Chat
     from chatbot.chat.memory_tools import ToolContext as ToolContext
     from chatbot.chat.receipts import Receipt as Receipt
+    from chatbot.embed import Portal as Portal
+    from chatbot.embed import open_memory as open_memory
     from chatbot.errors import ChatbotError as ChatbotError
     from chatbot.memory import MemorySystem as MemorySystem
     from chatbot.memory import SessionHandle as SessionHandle
@@ -25,6 +28,7 @@ _NAMES = {
     "chatbot.chat.chat": "Chat",
     "chatbot.chat.memory_tools": "ToolContext",
     "chatbot.chat.receipts": "Receipt",
+    "chatbot.embed": "Portal open_memory",
     "chatbot.errors": "ChatbotError",
     "chatbot.memory": "MemorySystem SessionHandle SessionRecord",
     "chatbot.models": "Model ScriptedModel open_model",

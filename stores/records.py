@@ -95,10 +95,10 @@ def check_text(text: str, what: str) -> str:
 
 
 def check_path(path: str | PathLike[str], what: str) -> Path:
-    """Return the path. Raises `InvalidValue`, naming `what`, for another type and for a NUL character."""
+    """Return the path, `~` expanded. Raises `InvalidValue`, naming `what`, for another type and for a NUL character."""
     if "\0" in str(check_type(path, str | PathLike, what)):
         raise InvalidValue(f"{what} is {path!r:.80}: a path has no NUL character")
-    return Path(path)
+    return expand_home(Path(path))
 
 
 def expand_home(path: str | Path) -> Path:

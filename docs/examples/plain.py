@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from chatbot.embed import open_memory
+from chatbot import open_memory
 
 Ask = Callable[[Sequence[Mapping[str, Any]]], Awaitable[str]]
 

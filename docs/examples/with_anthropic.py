@@ -4,8 +4,8 @@ import asyncio
 
 from anthropic import AsyncAnthropic
 
+from chatbot import open_memory
 from chatbot.adapters.anthropic import MemoryFiles
-from chatbot.embed import open_memory
 
 
 async def turn(folder: str, text: str, client: AsyncAnthropic, model: str = "claude-sonnet-5-5") -> str:

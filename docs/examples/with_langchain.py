@@ -3,8 +3,8 @@
 from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import HumanMessage
 
+from chatbot import Portal, open_memory
 from chatbot.adapters.langchain import MemoryHistory, recalling
-from chatbot.embed import Portal, open_memory
 
 
 def turn(folder: str, session_id: str, text: str, model: BaseChatModel) -> str:

@@ -6,9 +6,9 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import HumanMessage
 from langgraph.graph import START, MessagesState, StateGraph
 
+from chatbot import Portal, open_memory
 from chatbot.adapters.langchain import MemoryHistory, recalling
 from chatbot.adapters.langgraph import MemoryStore
-from chatbot.embed import Portal, open_memory
 
 
 def turn(folder: str, session_id: str, text: str, model: BaseChatModel) -> str:

@@ -9,8 +9,8 @@ from typing import Any
 
 import litellm
 
+from chatbot import open_memory
 from chatbot.adapters.litellm import MemoryCallback
-from chatbot.embed import open_memory
 
 
 async def talk(folder: str, texts: list[str], **call: Any) -> list[str]:

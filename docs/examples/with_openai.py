@@ -6,7 +6,7 @@ from typing import cast
 from openai import AsyncOpenAI
 from openai.types.chat import ChatCompletionMessageParam
 
-from chatbot.embed import open_memory
+from chatbot import open_memory
 
 
 async def turn(folder: str, user: str, question: str, client: AsyncOpenAI) -> str:

@@ -5,8 +5,8 @@ import asyncio
 from agents import Agent, RunConfig, Runner
 from agents.models.interface import Model
 
+from chatbot import open_memory
 from chatbot.adapters.openai_agents import MemorySession, recalling, tools
-from chatbot.embed import open_memory
 
 
 async def turn(folder: str, session_id: str, text: str, model: str | Model = "gpt-5-mini") -> str:

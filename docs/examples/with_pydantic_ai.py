@@ -6,8 +6,8 @@ from pydantic_ai import Agent
 from pydantic_ai.capabilities import ProcessHistory
 from pydantic_ai.models import Model
 
+from chatbot import open_memory
 from chatbot.adapters.pydantic_ai import recalling, record, toolset
-from chatbot.embed import open_memory
 
 
 async def turn(folder: str, text: str, model: str | Model = "openai:gpt-5-mini") -> str:

@@ -79,11 +79,12 @@ def test_using_it_loads_no_litellm_terminal_or_network_library(tmp_path: Path) -
     assert NEVER & loaded_by(USE.format(home=str(tmp_path))) == set()
 
 
-@pytest.mark.parametrize("place", [".", ""])
+@pytest.mark.parametrize("place", [".", "", "~"])
 async def test_it_is_the_memory_of_the_command_line_in_that_folder_with_its_configuration(
     place: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "config.toml").write_text("[hooks.exchange]\nenabled = false\n", encoding="utf-8")
     async with open_memory(place) as memory:
         kept = await memory.remember("The heating is serviced in May")
