@@ -100,13 +100,15 @@ class ChatTemplate:
 
 
 def _without_system(messages: list[Entry]) -> list[Entry]:
-    """Return the messages with the system's text in front of the first message that follows it."""
-    if not messages or messages[0]["role"] != "system":
-        return messages
-    system, *rest = messages
-    if not rest:
-        return [{"role": "user", "content": system["content"]}]
-    return [{"role": rest[0]["role"], "content": f"{system['content']}\n\n{rest[0]['content']}"}, *rest[1:]]
+    """Return the messages with texts of the system in front of the message that follows; at the end, as the user's."""
+    merged: list[Entry] = []
+    waiting: list[str] = []
+    for message in messages:
+        waiting.append(message["content"])
+        if message["role"] != "system":
+            merged.append({"role": message["role"], "content": "\n\n".join(waiting)})
+            waiting.clear()
+    return [*merged, *([{"role": "user", "content": "\n\n".join(waiting)}] if waiting else [])]
 
 
 def _in_turns(messages: list[Entry]) -> list[Entry]:

@@ -54,8 +54,8 @@ USERS_ONLY = "{% for m in messages if m.role != 'system' %}<{{ m.role }}>{{ m.co
         ),
         (
             GEMMA,
-            [SYSTEM, USER, USER],
-            "<bos><start_of_turn>user\nBe brief.\n\nHello\n\nHello<end_of_turn>\n<start_of_turn>model\n",
+            [SYSTEM, SYSTEM, USER, USER],
+            "<bos><start_of_turn>user\nBe brief.\n\nBe brief.\n\nHello\n\nHello<end_of_turn>\n<start_of_turn>model\n",
         ),
         (USERS_ONLY, [SYSTEM, USER], "<user>Be brief.\n\nHello"),
     ],
