@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from chatbot.attachments.read import Upload
+    from chatbot.stores.backend import Backend
 
 _ESCAPED = re.compile(r"//\w")
 """`//word`, which is sent as `/word`; a comment in code, such as `// word`, is sent unchanged."""
@@ -85,7 +86,7 @@ class Repl:
         self._pasted = PastedTexts()
         typed = runtime.memory.backend.private_file(HISTORY_NAME)  # an ephemeral chat keeps none
         self._prompt: PromptSession[str] = PromptSession(
-            history=InMemoryHistory() if typed is None else _TypedLines(typed, screen.say),
+            history=InMemoryHistory() if typed is None else _TypedLines(typed, runtime.memory.backend, screen.say),
             completer=SlashCompleter(Commands, CommandValues(runtime)),
             complete_while_typing=True,
             vi_mode=runtime.config.terminal.vi,
@@ -229,17 +230,17 @@ class Repl:
 class _TypedLines(FileHistory):
     """History that continues in memory if its file cannot be written, and says so once."""
 
-    def __init__(self, path: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, path: Path, backend: Backend, say: Callable[[str], None]) -> None:
         super().__init__(path)
-        self._path = path
+        self._backend = backend
         self._say: Callable[[str], None] | None = say
 
     def store_string(self, string: str) -> None:
         """Override `FileHistory`, which would fail within the prompt."""
         try:
-            self._path.touch(0o600)  # it may have been deleted meanwhile
+            self._backend.private_file(HISTORY_NAME)  # it may have been deleted meanwhile
             super().store_string(string)
-        except (OSError, UnicodeEncodeError) as error:
+        except (OSError, StoreError, UnicodeEncodeError) as error:
             if self._say is not None:
                 self._say(f"typed lines are not kept for the next chat: {error_text(error)}")
             self._say = None
