@@ -68,16 +68,6 @@ def test_the_passage_that_answers_is_shown_wherever_it_stands(place: str) -> Non
         assert estimate_tokens(block.text.splitlines()[1]) <= NOTE_TOKENS
 
 
-def test_several_answers_stand_in_their_order_and_leave_room_for_other_rows() -> None:
-    text = "\n".join((long_text(NEEDLE, 0.5), long_text("The padlock was oiled in May.", 0.5)))
-    short = row_with(("title",), ("A short row",), 2)
-    block = block_of(row_with(("title", "narrative"), ("Minutes", text)), short)
-    first, second = (note.text for note in read_block(block.text))
-    assert first.startswith("Minutes. … ")
-    assert 0 < first.index(NEEDLE) < first.index("oiled in May")
-    assert second == "A short row."
-
-
 def test_a_list_is_shown_whole_up_to_twice_the_tokens_of_a_note() -> None:
     for lines, place in product((40, 80), ("user_text", "assistant_text", "narrative")):
         said = "\n".join(f"{number} spoons of padlock oil" for number in range(lines))

@@ -19,7 +19,7 @@ from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import LINE, PROFILE
 from chatbot.stores.observations.store import ObservationFileStore
-from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter, Page
+from chatbot.stores.query import EVERY, MOST_AT_ONCE, Filter, Page
 from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.row_events import HELD
 
@@ -140,7 +140,9 @@ async def test_a_transcript_is_cleared_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [InMemoryStore, ObservationFileStore])
-async def test_types_say_where_a_store_returns_fewer(kind: Callable[..., ObservationStore], tmp_path: Path) -> None:
+async def test_a_store_returns_as_many_rows_as_it_is_asked_for(
+    kind: Callable[..., ObservationStore], tmp_path: Path
+) -> None:
     async with MemorySystem(None) as memory:
         rows = [memory.memory().prepare(Draft(title=f"zebra {n}", tags=[f"t{n}"]))[0] for n in range(ROWS)]
     from chatbot.stores.row_events import Event
@@ -157,15 +159,6 @@ async def test_types_say_where_a_store_returns_fewer(kind: Callable[..., Observa
         }
         for name, found in lists.items():
             assert len(await found) == ROWS, name
-        assert await store.facts(view, FactFilter(), limit=EVERY) == []
-        assert await store.nearest(view, [1.0], Filter(), model="", limit=EVERY) == []
-        assert await store.later_alike(view, [rows[0].id], Filter(), model="", limit=EVERY) == {}
-        limited = {
-            name
-            for name, operation in inspect.getmembers(ObservationStore, inspect.iscoroutinefunction)
-            if "limit" in inspect.signature(operation).parameters
-        }
-        assert limited == {*lists, "facts", "nearest", "later_alike", "find"}
 
 
 def test_every_operation_that_returns_a_list_without_a_limit_is_counted_here() -> None:
