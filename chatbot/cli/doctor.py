@@ -233,9 +233,7 @@ def _open_to_others(path: Path, mode: int) -> Iterator[Finding]:
     if mode & (stat.S_IWGRP | stat.S_IWOTH):
         yield Finding("permissions", "bad", f"{path} is writable by other users", command, close)
     elif mode & (stat.S_IRWXG | stat.S_IRWXO):
-        yield Finding(
-            "permissions", "note", f"{path} is readable by other users (it contains no memories)", command, close
-        )
+        yield Finding("permissions", "note", f"{path} is readable by other users (no memories in it)", command, close)
 
 
 async def check_memories(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:

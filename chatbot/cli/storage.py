@@ -216,9 +216,7 @@ def _place(text: str, setup: Setup, memory: MemorySystem, *, asks: bool) -> Fold
 
 def _show_sync(report: SyncReport, *, is_sealed: bool) -> None:
     if report.is_new and not is_sealed:
-        output.warn(
-            f"readers of {report.place} can read everything that is synced: encrypt a new place with --passphrase"
-        )
+        output.warn(f"{report.place} shows its readers all that is synced: encrypt a new place with --passphrase")
     for counts, said, would in ((report.taken, "received", "would receive"), (report.given, "sent", "would send")):
         if some := {what: count for what, count in counts.items() if count}:
             output.say(f"{would if report.dry_run else said} {counts_text(some)}")

@@ -154,7 +154,5 @@ async def chosen_sessions(memory: MemorySystem, args: argparse.Namespace) -> lis
         found = [await memory.find_session(text) for text in args.sessions]
         return list({record.id: record for record in found}.values())
     if wanted.fits_all and wanted.is_archived is False and not args.limit:
-        raise InvalidValue(
-            "name sessions, or use a filter such as --before 90d or --title TEXT; --all selects every one"
-        )
+        raise InvalidValue("name sessions, or a filter such as --before 90d or --title TEXT; --all selects every one")
     return await memory.choose_sessions(wanted)

@@ -276,9 +276,7 @@ class Llama:
         """
         room = self.window - len(prompt)
         if room <= 0:
-            raise ContextTooLong(
-                f"the prompt has {len(prompt)} tokens, and the window of {self._path.name} {self.window}"
-            )
+            raise ContextTooLong(f"the prompt has {len(prompt)} tokens, the window of {self._path.name} {self.window}")
         self._context.cancel = False
         done.input_tokens, done.reason = len(prompt), "length"
         done.cached_tokens = self._reuse(prompt if sampling.seed is None else ())

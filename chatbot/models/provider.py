@@ -179,9 +179,6 @@ class Provider:
         self.price = table.prices.get(name) or table.prices.get("*") or PriceSettings()
         self.disclosure = Disclosure(self.name, table.memory, table.sensitivity)
 
-    def __repr__(self) -> str:
-        return f"<Provider {self.name} of {self.model}>"
-
     @property
     def litellm_name(self) -> str:
         """The model's name as LiteLLM takes it: always with the provider that the key is for."""
@@ -320,12 +317,9 @@ class Provider:
                 return f"{where} has no key: run `chatbot keys set {self.name}`, or set api_key in {self._place}"
         place = place or key_place(self.name)
         if not allows:
-            return (
-                f"{where} does not allow this with the key from {place}: check what it may use, or choose another model"
-            )
-        return f"{where} refused the key from {place}: correct it" + (
-            "" if own else f", or run `chatbot keys set {self.name}`"
-        )
+            return f"{where} does not allow this with the key from {place}: check its rights, or choose another model"
+        again = "" if own else f", or run `chatbot keys set {self.name}`"
+        return f"{where} refused the key from {place}: correct it{again}"
 
     def hint(self) -> str:
         """Return why a known key was not sent; else empty."""

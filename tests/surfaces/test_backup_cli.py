@@ -184,7 +184,7 @@ def test_a_backup_that_turns_out_to_be_wrong_leaves_no_identity_behind() -> None
 def test_two_identities_sync_through_the_places_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
     done = run("sync", "-i", "ada")
     assert done.returncode == 0
-    assert "can read everything that is synced" in done.stderr
+    assert "shows its readers all that is synced" in done.stderr
     assert "1 session" in done.stdout
     assert ok("sync", "-i", "bo") == done.stdout.replace("sent", "received")
     assert _digest("bo") == _digest()

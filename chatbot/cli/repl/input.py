@@ -146,9 +146,7 @@ class CommandLineSlash(Slash):
     async def _command(self, name: str, text: str, **fixed: object) -> None:
         """Run a command of the shell; `fixed` are arguments that the text cannot set."""
         if name in _NEED_STORAGE and self._runtime.memory.where is None:
-            raise InvalidValue(
-                f"/{name} needs stored data, and this chat stores nothing: leave it, then run chatbot {name}"
-            )
+            raise InvalidValue(f"/{name} needs stored data, but this chat stores nothing: run chatbot {name} instead")
         try:
             words = [name, *self._flags(), *shlex.split(text)]
         except ValueError as error:
