@@ -221,16 +221,6 @@ async def test_the_reply_completes_the_row_and_a_retry_adds_no_second_one(runtim
         assert await exchanges(runtime) == []
 
 
-async def test_a_retry_at_a_door_takes_the_failed_turn_back_first(runtime_of: Callable[..., Runtime]) -> None:
-    async with runtime_of(ProviderFailed("broken"), "How nice.") as runtime:
-        chat = (await begun(runtime))[1]
-        with pytest.raises(ProviderFailed):
-            await chat.turn(SAID)
-        [entry, _] = await chat.take_back(to_ask_again=True)
-        await chat.turn(f"{entry.content}, in short")
-        assert await exchanges(runtime) == [(f"{SAID}, in short", "How nice.")]
-
-
 async def test_what_was_said_and_answered_before_is_one_row(runtime_of: Callable[..., Runtime]) -> None:
     async with runtime_of("How nice.") as runtime:
         first = await (await begun(runtime))[1].turn(SAID)

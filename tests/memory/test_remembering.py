@@ -516,20 +516,6 @@ async def test_a_summary_is_as_strict_as_the_strictest_thing_said(tmp_path: Path
         assert await memory.memory().session_summaries(session_id=session.id, sensitivities=ALL) == []
 
 
-async def test_what_is_past_its_time_is_gone_and_can_be_purged(memories: Memory, clock: Clock) -> None:
-    kept = await memories.remember("kept")
-    late = await memories.remember("late", expires_at=NOW + timedelta(hours=1), sensitivity="private")
-    clock.move(hours=2)
-    assert await memories.get([late.id], sensitivities=ALL) == []
-    expired = await memories.list_observations(statuses=("expired",), sensitivities=ALL)
-    assert [row.id for row in expired.rows] == [late.id]
-    assert (await memories.stats(sensitivities=ALL)).by_status == {"active": 1, "expired": 1}
-    assert await memories.purge(late.id) == [late.id]
-    assert [row.id for row in await memories.get([kept.id])] == [kept.id]
-    with pytest.raises(UnknownObservation):
-        await memories.restore(late.id)
-
-
 async def test_what_is_forgotten_or_archived_comes_back_when_restored(memories: Memory) -> None:
     row = await memories.remember("tea")
     for put_away, status in ((memories.forget, "deleted"), (memories.archive, "archived")):
