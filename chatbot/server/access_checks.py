@@ -126,7 +126,7 @@ class AccessChecks:
         return checked
 
     async def _let_in(self, scope: Scope, headers: Headers) -> ServerCaller | None:
-        _check_size(scope)
+        _check_head(scope)
         self._check_host(headers)
         self._check_site(scope, headers)
         path = scope["path"]
@@ -173,11 +173,13 @@ class AccessChecks:
             raise Problem(429, "too_many_requests", why, headers={"retry-after": str(wait)})
 
 
-def _check_size(scope: Scope) -> None:
-    """Refuse a large head that arrived in one piece: uvicorn limits only incomplete ones."""
+def _check_head(scope: Scope) -> None:
+    """Refuse a large head that arrived in one piece: uvicorn limits only incomplete ones. And one with two lengths."""
     parts = (scope["path"].encode(), scope["query_string"], *(part for header in scope["headers"] for part in header))
     if sum(map(len, parts)) > LONGEST_HEAD:
         raise Problem(400, "bad_request", f"the head has more than {LONGEST_HEAD:,} bytes")
+    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:  # a proxy may use either
+        raise _closing_refusal(400, "bad_request", "send Content-Length or Transfer-Encoding, not both")
 
 
 def token_in(headers: Mapping[str, str]) -> str:
