@@ -190,7 +190,6 @@ MAY_TOUCH_FILES = {
     "cli/memory/command.py": "the file of lines typed in the chat, which a deletion names",
     "cli/sessions/moving.py": "export and import of files that the user names",
     "transfer/sources.py": "import of files that the user names",
-    "cli/repl/loop.py": "the file of lines typed in the chat",
     "cli/repl/editor.py": "a draft for the user's own editor",
     "mcp/stdio.py": "standard output, which a protocol needs for itself",
     "models/weights.py": "weights of models",
