@@ -326,19 +326,17 @@ def test_a_link_out_of_the_folder_of_identities_is_refused(tmp_path: Path) -> No
         load_identity(tmp_path / "identities", "eve")
 
 
-@pytest.mark.parametrize("name", ["identities", "identities/ada", "place", "folder"])
-def test_a_link_that_leads_to_itself_is_an_error_of_ours(name: str) -> None:
-    project("[model]\nname = 'scripted'", *(["bob"] if name == "identities/ada" else []))
-    if name == "identities":
-        shutil.rmtree(name)
-    Path(name).symlink_to(Path(name).name)
-    if name == "folder":
-        with pytest.raises(ConfigError, match="does not exist"):
-            file_tools(Path(name))
-    elif name == "place":
-        fails(7, "is not there", "sync", name)
-    else:
-        fails(3, "Too many levels of symbolic links", "-i", "ada", "sessions", "list")
+def test_a_link_that_leads_to_itself_is_an_error_of_ours() -> None:
+    project("[model]\nname = 'scripted'")
+    for name in ("identities/eve", "place"):
+        Path(name).symlink_to(Path(name).name)
+    fails(3, "Too many levels of symbolic links", "-i", "eve", "sessions", "list")
+    fails(7, "is not there", "sync", "place")
+    with pytest.raises(ConfigError, match="does not exist"):
+        file_tools(Path("place"))
+    shutil.rmtree("identities")
+    Path("identities").symlink_to("identities")
+    fails(3, "Too many levels of symbolic links", "sessions", "list")
 
 
 @pytest.mark.parametrize(
