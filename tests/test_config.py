@@ -260,7 +260,8 @@ def _without(section: Section, names: set[str]) -> dict[str, Any]:
 def test_the_shipped_file_shows_every_setting_with_its_default() -> None:
     shown = leaves(_shipped_uncommented())
     defaults = {place: list(value) if isinstance(value, tuple) else value for place, value in DEFAULTS.items()}
-    assert {*shown, ("standing",)} == {*defaults}  # of standing questions, as of servers, one is an example
+    # Of standing questions, as of servers, one is an example.
+    assert {*shown, ("standing",)} == {*defaults}, "config.toml shows every setting: a line `# name = default`"
     differing = {place for place, value in shown.items() if value != defaults[place]}
     assert differing == {("model", name) for name in ("temperature", "top_p", "seed")}
     convert(_shipped_uncommented(), Config)

@@ -66,7 +66,7 @@ def test_the_invariants_each_name_a_test() -> None:
 def test_the_help_that_is_shown_is_the_help(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     shown = (SCREENS / "help.txt").read_text(encoding="utf-8")
-    assert shown == f"$ chatbot --help\n{build_parser().format_help()}"
+    assert shown == f"$ chatbot --help\n{build_parser().format_help()}", "run docs/make_screens.py"
 
 
 @pytest.mark.parametrize("name", PICTURES)
@@ -138,7 +138,7 @@ def test_every_field_of_a_memory_and_every_filter_is_documented(operation: Calla
 
 def test_the_table_of_hooks_is_what_runs() -> None:
     told = {row[0].strip("`"): (row[1], row[2]) for row in _table("| hook | topic |")}
-    assert set(told) == set(HOOKS.own)
+    assert set(told) == set(HOOKS.own), "the table `Order` of docs/hooks.md has a row for each hook"
     for plan in planned_hooks({}):
         topics, priority = told[plan.name]
         if plan.hook.topics:
@@ -151,5 +151,5 @@ def test_the_table_of_events_has_every_topic() -> None:
     told = {row[0].strip("`") for row in _table("| topic | when |")}
     values = [value for name, value in vars(chatbot.chat.events).items() if name.isupper()]
     known = {value for value in values if isinstance(value, str) and ":" in value}
-    assert known <= told
+    assert known <= told, "the table `Events` of docs/hooks.md has a row for each topic"
     assert told - known == {"memory.<session id>.update", "memory.<session id>.retrieve"}

@@ -108,7 +108,7 @@ WINDOW = "window_entries = 6"
 
 
 def test_every_hook_is_looked_at() -> None:
-    assert set(DOES) == set(HOOKS.own)
+    assert set(DOES) == set(HOOKS.own), "add to DOES how it is seen that the hook has run"
 
 
 @pytest.mark.parametrize("name", by_day(DOES, "exchange"))

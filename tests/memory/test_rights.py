@@ -220,8 +220,8 @@ def _operations(kind: type) -> set[str]:
 
 def test_every_operation_says_which_right_it_needs() -> None:
     beside = _operations(AsyncResource)
-    assert _operations(Memory) == set(MEMORIES)
-    assert _operations(SessionHandle) - _operations(Memory) == set(SESSIONS)
+    assert _operations(Memory) == set(MEMORIES), "add to MEMORIES a call of it, and its right"
+    assert _operations(SessionHandle) - _operations(Memory) == set(SESSIONS), "add it to SESSIONS in the same way"
     assert _operations(MemorySystem) - _operations(Memory) - beside == set(SYSTEM) - {"users_in", "export_user"}
 
 

@@ -249,4 +249,4 @@ def test_hidden_rows_make_no_difference(caller: tuple[Clearance, str | None], sp
 
 def test_every_operation_on_memory_is_compared_here() -> None:
     there = {name for name, _ in inspect.getmembers(Memory, inspect.iscoroutinefunction) if not name.startswith("_")}
-    assert there == READS.keys() | WRITES.keys()
+    assert there == READS.keys() | WRITES.keys(), "add a call of it to READS or WRITES"

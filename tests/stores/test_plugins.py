@@ -2,7 +2,6 @@
 
 import re
 import sys
-import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -47,11 +46,6 @@ class Needs(Own):
 def beside(tmp_path: Path) -> Path:
     (tmp_path / f"own_{tmp_path.name}.py").write_text(OWN, encoding="utf-8")
     return tmp_path
-
-
-def test_our_stores_are_known_without_a_search_just_as_they_are_registered() -> None:
-    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert project["entry-points"]["chatbot.stores"] == STORES.own
 
 
 def test_a_class_beside_the_configuration_is_found_and_gets_its_settings(beside: Path) -> None:

@@ -147,7 +147,7 @@ def _lasting(done: subprocess.CompletedProcess[str]) -> tuple[int, str, str]:
 
 
 def test_every_command_of_the_grammar_is_tried() -> None:
-    assert set(COMMANDS) == NAMES
+    assert set(COMMANDS) == NAMES, "add to COMMANDS the exit code and arguments of each command"
 
 
 def test_nothing_of_a_run_is_left_behind() -> None:

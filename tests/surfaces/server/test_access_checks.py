@@ -322,7 +322,7 @@ def routes_of(routes: Any) -> Iterator[tuple[str, str]]:
 def test_every_route_of_the_app_is_tried_here_and_only_these_paths_are_open(world: World) -> None:
     assert set(OPEN_PATHS) == {"/health", "/ready"}
     there = {(method, path) for method, path in routes_of(world.served.app.routes) if method != "HEAD"}
-    assert there == {*EVERY}
+    assert there == {*EVERY}, "add the route to the right that it needs in _NEEDS, and its body to ASKED"
     assert any(route.matches({"type": "http", "path": "/health", "method": "GET"})[0] is Match.FULL
                for route in world.served.app.routes)  # fmt: skip
 
