@@ -120,11 +120,6 @@ def test_help_shows_the_fields_of_every_struct() -> None:
     assert set(modules) <= loaded_by(DESCRIBED.format(modules=modules))
 
 
-def test_the_contract_kit_knows_nothing_of_the_app() -> None:
-    loaded = {name for name in loaded_by("import chatbot.stores.testing") if name.startswith("chatbot")}
-    assert {name for name in loaded if not f"{name}.".startswith("chatbot.stores.")} == {"chatbot"}
-
-
 @pytest.mark.parametrize("module", [chatbot.stores.errors, chatbot.errors], ids=lambda module: module.__name__)
 def test_the_tree_of_errors_is_as_its_docstring_draws_it(module: ModuleType) -> None:
     drawn = dict(_drawn_tree(module))

@@ -161,12 +161,11 @@ class _AnswerForm:
         item = get_args(operation.returned)[0] if is_list else operation.returned
         path = operation.at("http").items()
         self._shape = SHAPES.get(item)
+        if self._shape is None and isinstance(item, type) and issubclass(item, Struct):
+            raise TypeError(f"{operation.name} returns {item.__name__}: name its fields in chatbot/server/shapes.py")
         self._is_page = is_list and not any(each.is_list and f"{{{name}}}" in operation.http for name, each in path)
-        self.model: Any = self._shape or item
-        if item is type(None):
-            self.model = None
-        elif self._is_page:
-            self.model = _PAGE[self.model]
+        one: Any = None if item is type(None) else self._shape or item
+        self.model = _PAGE[one] if self._is_page else one
 
     def answer(self, result: Any) -> Any:
         """Return the JSON of a result."""

@@ -17,7 +17,9 @@ from chatbot.mcp.surface import server_for
 from chatbot.memory import MemorySystem
 from chatbot.messages import ToolCall
 from chatbot.operation import About, Limit, Line
-from chatbot.operations import OPERATIONS, Context, reads
+from chatbot.operations import OPERATIONS, Alias, Context, reads
+from chatbot.server.bind import router_of
+from chatbot.server.shapes import SHAPES
 from chatbot.stores.observation import Observation
 from chatbot.tools import Toolbox
 from tests import command
@@ -107,6 +109,12 @@ async def test_a_new_operation_is_one_function_and_is_found_at_every_door(http: 
     assert {each["name"]: each["description"] for each in described["parameters"]}["limit"] == "Maximum results."
     with served.client(served.token("ada", rights=["write"])) as client_of_http:
         assert client_of_http.get("/v1/tagged/food").status_code == 403
+
+
+def test_an_operation_whose_answer_has_no_shape_is_named_with_the_file_to_edit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(SHAPES, Alias)
+    with pytest.raises(TypeError, match=r"add_alias returns Alias: name its fields in chatbot/server/shapes\.py"):
+        router_of(OPERATIONS.values())
 
 
 def test_every_operation_says_what_it_does_where_it_is_and_what_its_parameters_mean() -> None:
