@@ -6,7 +6,6 @@ import shutil
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import given
@@ -219,24 +218,6 @@ def test_a_byte_that_changed_in_any_chunk_costs_sessions_and_no_search(tmp_path:
         assert known.find(["word70"]).items() <= expected.items()
         known.forget("session 3".__eq__)
         assert b'"session 3"' not in path.read_bytes()
-
-
-_SPOKEN = st.dictionaries(st.sampled_from("abcdefgh"), st.dictionaries(st.sampled_from("tuvwxyz"), st.integers(1, 400)))
-
-
-@given(st.lists(st.tuples(_SPOKEN, st.sets(st.sampled_from("abcdefgh"))), max_size=8))
-def test_what_is_kept_is_counted_as_it_was_last(history: list[tuple[dict[str, dict[str, int]], set[str]]]) -> None:
-    with TemporaryDirectory() as folder:
-        place = Path(folder) / "memory", Path(folder) / "cache"
-        known, kept = SessionTerms(*place), dict[str, tuple[int, tuple[int, ...]]]()
-        for number, (spoken, gone) in enumerate(history):
-            known.put([(session, f"{number}", counts) for session, counts in spoken.items()])
-            known.forget(gone.__contains__)
-            for session, counts in spoken.items():
-                kept[session] = (stamp_version(f"{number}"), tuple(counts.get(term, 0) for term in "twz"))
-            kept = {session: each for session, each in kept.items() if session not in gone}
-            assert known.find(["t", "w", "z"]) == kept
-        assert SessionTerms(*place).find(["t", "w", "z"]) == kept
 
 
 def _settle(memory: MemorySystem) -> None:
