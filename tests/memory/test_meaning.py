@@ -130,22 +130,6 @@ def note(number: int, title: str, **fields: object) -> Observation:
     return observation(number, title=title, **fields)
 
 
-async def test_what_is_missing_is_embedded_in_batches_the_newest_first(store: ObservationStore) -> None:
-    embedder, billed = LetterEmbedder(), list[tuple[str, int]]()
-
-    async def bill(model: str, usage: Usage, seconds: float) -> None:
-        billed.append((model, usage.input_tokens))
-        assert seconds >= 0
-
-    await store.commit(OWNER, adding(*[note(number, f"note {number}") for number in range(7)]))
-    async with Meaning(embedder, store, bill=bill) as meaning:
-        assert await meaning.embed_missing(most=2) == 2
-        assert await meaning.embed_missing() == 5
-        assert await meaning.embed_missing() == 0
-    assert embedder.calls == [["note 6", "note 5"], ["note 4", "note 3", "note 2"], ["note 1", "note 0"]]
-    assert billed == [("letters", 2), ("letters", 3), ("letters", 2)]
-
-
 async def test_questions_at_once_embed_the_missing_rows_once(store: ObservationStore) -> None:
     embedder = LetterEmbedder()
     await store.commit(OWNER, adding(*[note(number, f"note {number}") for number in range(7)]))
