@@ -39,7 +39,7 @@ def test_what_is_trained_is_that_of_the_lines_in_the_repository(
     kept = json.loads(path.read_text(encoding="utf-8"))
     made_of = [*(TRAINING / f"{each}.tsv" for each in lines), TRAINING / name]
     assert kept["encoder"] == encoder
-    assert kept["lines"] == script("kept.py")["digest"](made_of), f"the lines changed: run `uv run training/{name}`"
+    assert kept["lines"] == script("kept.py")["digest"](made_of), f"lines or code changed: run `uv run training/{name}`"
 
 
 def test_a_script_in_other_words_makes_no_vector_again(monkeypatch: pytest.MonkeyPatch) -> None:

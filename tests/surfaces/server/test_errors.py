@@ -82,7 +82,7 @@ KINDS = [each for root in (ChatbotError, StoreError) for each in _kinds(root) if
 
 
 def test_every_error_has_the_exit_code_the_status_and_the_code_that_are_documented() -> None:
-    assert {kind.__name__ for kind in KINDS} == EXPECTED.keys()
+    assert {kind.__name__ for kind in KINDS} == EXPECTED.keys(), "add the codes of a new error to EXPECTED"
     for kind in KINDS:
         error = kind("/home/ada/x: what happened")
         problem = problem_of(error, OWNER)
