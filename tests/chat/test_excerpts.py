@@ -163,3 +163,13 @@ async def test_of_a_message_at_length_the_sentences_that_answer_are_shown(tmp_pa
     assert "Today is Wednesday, 4 Mar 2026. " in model.prompts[-1][0].content
     assert "What a day" not in sent(model)
     assert receipts[-1].memory["excerpts"] == receipts[-1].memory["injected"] != []
+
+
+def test_several_answers_stand_in_their_order_and_leave_room_for_other_rows() -> None:
+    text = "\n".join((long_text(NEEDLE, 0.5), long_text("The padlock was oiled in May.", 0.5)))
+    short = row_with(("title",), ("A short row",), 2)
+    block = block_of(row_with(("title", "narrative"), ("Minutes", text)), short)
+    first, second = (note.text for note in read_block(block.text))
+    assert first.startswith("Minutes. … ")
+    assert 0 < first.index(NEEDLE) < first.index("oiled in May")
+    assert second == "A short row."

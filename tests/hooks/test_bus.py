@@ -227,3 +227,17 @@ async def test_a_request_is_bounded_and_its_refusal_is_told(runtime: Runtime) ->
     assert len((await ask(runtime, Retrieve(session=session, query="tea", limit=10_000))).hits) == MOST
     bare = await runtime.memory.create_session(["basic_session"], "chat")
     assert "no observation store" in (await ask(runtime, Retrieve(session=bare, query="tea"))).error
+
+
+async def test_a_failure_in_the_background_is_told_with_the_next_event(bus: Bus) -> None:
+    async def raises(_: Any) -> None:
+        raise ValueError("no")
+
+    listen(bus, "a", raises, background=True)
+    await bus.publish(Happened())
+    await bus.settle()
+    later, elsewhere = Happened(topic="turn:end"), Happened(topic="turn:end", session_id="other")
+    await bus.publish(elsewhere)
+    await bus.publish(later)
+    assert elsewhere.notices == []
+    assert later.notices == ["the hook 'a' failed and was skipped: ValueError: no"]

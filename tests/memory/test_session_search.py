@@ -236,3 +236,12 @@ def _caches() -> list[Path]:
 
 def _ids(cache: Path) -> set[str]:
     return {json.loads(line)["session"] for line in cache.read_bytes().splitlines()[1:]}
+
+
+def test_what_is_kept_is_counted_as_it_was_last(tmp_path: Path) -> None:
+    known = SessionTerms(tmp_path / "memory", tmp_path / "cache")
+    known.put([(each, "1", {"giraffe": 1}) for each in "abc"])
+    known.put([("a", "2", {"giraffe": 3})])
+    known.forget("b".__eq__)
+    kept = {"a": (stamp_version("2"), (3, 0)), "c": (stamp_version("1"), (1, 0))}
+    assert known.find(["giraffe", "zebra"]) == kept
