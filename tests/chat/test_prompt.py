@@ -84,6 +84,14 @@ async def _fitted(*exchange: Message, room: int = 1_000) -> tuple[list[Message],
     return fitted, [cut.what for cut in cuts]
 
 
+async def test_only_long_answers_of_tools_are_cut() -> None:
+    calls = tuple(ToolCall(f"c{n}", f"tool_{n}", "{}") for n in range(2))
+    long, short = [Message("tool", text, tool_call_id=f"c{n}") for n, text in enumerate((HAYSTACK, "word " * 200))]
+    asking = Message("user", "Where is the bicycle?"), Message("assistant", "", tool_calls=calls)
+    fitted, what = await _fitted(*asking, long, short)
+    assert (what, fitted[3]) == (["tool_0"], short)
+
+
 async def test_of_a_pasted_text_the_question_before_or_behind_it_stays() -> None:
     for text in (f"Where is the bicycle?\n\n{HAYSTACK}", f"{HAYSTACK}\n\nWhere is the bicycle?"):
         [cut], what = await _fitted(Message("user", text, parts=(text, Image("data:image/png;base64,AA"))), room=2_200)

@@ -83,13 +83,14 @@ async def test_what_raises_hangs_or_cancels_itself_disturbs_none_and_is_told_onc
     listen(bus, "c", cancels, priority=3)
     listen(bus, "d", leaves, priority=4)
     listen(bus, "e", answers, priority=5)
+    listen(bus, "inject", hangs, priority=6, timeout_s=0.01)  # one of our own
     first, second = Happened(), Happened()
     assert await bus.publish(first) == ["here"]
     assert await bus.publish(second) == ["here"]
-    assert [notice.split("'")[1] for notice in first.notices] == ["a", "b", "c", "d"]
+    assert [notice.split("'")[1] for notice in first.notices] == ["a", "b", "c", "d", "inject"]
     assert second.notices == []
     kept = failures.read()
-    assert [failure.hook for failure in kept] == ["a", "b", "c", "d"] * 2
+    assert [failure.hook for failure in kept] == ["a", "b", "c", "d", "inject"] * 2
     assert "did not finish within 0.01 s" in kept[1].message
     assert kept[3].message == "SystemExit: 3"
     assert kept[0].message.startswith("ValueError: token=")
