@@ -61,7 +61,7 @@ def say_part(text: str) -> None:
 
 def say_json(value: Any) -> None:
     """Print one JSON value."""
-    say(_as_json(value, indent=2))
+    say(json_text(value, indent=2))
 
 
 def say_result(args: argparse.Namespace, value: Any, text: str) -> None:
@@ -113,7 +113,7 @@ def say_error(error: Exception, *, as_json: bool = False) -> None:
     message = error_text(error)
     if as_json:
         body = {"error": {"type": type(error).__name__, "message": message}}
-        print(_as_json(body), file=sys.stderr)
+        print(json_text(body), file=sys.stderr)
     else:
         warn(message or type(error).__name__)
 
@@ -160,7 +160,7 @@ def wrapped(text: str, indent: str = "", *, to: TextIO | None = None) -> str:
     return "\n".join(lines).replace("\0", " ")
 
 
-def _as_json(value: Any, indent: int | None = None) -> str:
+def json_text(value: Any, indent: int | None = None) -> str:
     """Return JSON in which the characters that `printable` replaces are escaped."""
     text = json.dumps(value, ensure_ascii=False, indent=indent, default=msgspec.to_builtins)
     return text.translate({ord(char): _escape(char) for char in _control_characters(text)})

@@ -140,7 +140,7 @@ def _say_list(operation: Operation, rows: list[Any], given: Mapping[str, Any]) -
 
 def _say_each(rows: Sequence[Any]) -> None:
     for row in rows:
-        output.say(str(as_json(row)))
+        output.say(output.json_text(as_json(row)))
 
 
 def _line(operation: Operation, item: Any) -> str:  # noqa: PLR0911 - one for each type
@@ -161,7 +161,7 @@ def _line(operation: Operation, item: Any) -> str:  # noqa: PLR0911 - one for ea
         case Alias():
             return f"{item.name} is also known as {item.alias} (fact {item.id})"
         case _:
-            return str(as_json(item))
+            return output.json_text(as_json(item))
 
 
 _PEOPLE: output.Columns[Person] = {

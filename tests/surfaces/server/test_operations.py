@@ -95,7 +95,7 @@ async def test_a_new_operation_is_one_function_and_is_found_at_every_door(http: 
     assert is_memory_tool("memory_tagged")
     assert counted.structured_content is not None
     assert counted.structured_content["result"] == {"tag": "drink", "count": 3}
-    assert command.from_json("sessions", "tagged", "food", "-i", "ada") == {"tag": "food", "count": 1}
+    assert json.loads(command.ok("sessions", "tagged", "food", "-i", "ada")) == {"tag": "food", "count": 1}
     rows = command.from_json("memory", "tagged", "drink", "--limit", "2", "-i", "ada")
     assert [row["title"] for row in rows] == ["tea 2", "tea 1"]
     assert "list memories with a tag" in command.ok("memory", "tagged", "--help")
