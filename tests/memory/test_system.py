@@ -96,21 +96,6 @@ async def test_a_title_is_kept_on_one_line(session: SessionHandle, memory_home: 
         assert title.endswith("xx…"), "a title that was cut says so"
 
 
-async def test_a_fork_begins_alike_and_goes_its_own_way(memory: MemorySystem) -> None:
-    session = await memory.create_session(STORES, "chat", title="Trunk")
-    await session.transcript_append("user", "shared")
-    await session.kv_set("key", "shared")
-    await session.receipt_append({"turn": 1})
-    fork = await memory.fork_session(session.id, title="Branch")
-    await fork.transcript_append("user", "only in the fork")
-    await session.transcript_append("user", "only in the trunk")
-    await fork.kv_set("key", "forked")
-    assert await _contents(fork) == ["shared", "only in the fork"]
-    assert await _contents(session) == ["shared", "only in the trunk"]
-    assert (await session.kv_get("key"), await fork.kv_get("key")) == ("shared", "forked")
-    assert (fork.record.parent, fork.record.title, await fork.receipts()) == (session.id, "Branch", [])
-
-
 async def test_sessions_expire_after_the_last_message_however_often_they_are_opened(memory_home: Path) -> None:
     clock = Clock()
     async with MemorySystem(memory_home, ttl=timedelta(days=10), clock=clock) as memory:
