@@ -26,10 +26,6 @@ async def session(memory_home: Path, clock: Clock) -> AsyncIterator[SessionHandl
         yield await memory.create_session(("basic_session", "observations"), "chat")
 
 
-async def say(session: SessionHandle, text: str) -> None:
-    await session.memory.remember_all([Draft(type="exchange", user_text=text, assistant_text="ok", source="chat")])
-
-
 async def asked(session: SessionHandle, text: str, disclosure: Disclosure = OPENAI) -> PromptMemory:
     memory = ConversationMemory.of(session, AgentSettings())
     assert memory is not None
@@ -137,7 +133,8 @@ async def test_a_line_that_only_its_meaning_finds_is_told_with_what_was_before(m
         clock.move(days=90)
         await session.memory.profile_set("home", "Lisbon")
         for text in ("The tyre of my bike is flat again.", "My sister bakes rye bread on Sundays."):
-            await say(session, text)
+            said = Draft(type="exchange", user_text=text, assistant_text="ok", source="chat")
+            await session.memory.remember_all([said])
         text = (await asked(session, "In which city do I live?")).text
     lines = [line.split(" (")[0] for line in text.splitlines() if line.startswith("- home: ")]
     assert lines == ["- home: Lisbon", "- home: Berlin"]

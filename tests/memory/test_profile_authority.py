@@ -53,10 +53,6 @@ async def told() -> AsyncIterator[Told]:
         yield Told(system, owner, kept.id, line.id)
 
 
-async def _other(memories: Memory) -> str:
-    return (await memories.remember("The owner lives in Mars City")).id
-
-
 ATTACKS: dict[str, Callable[[Memory, Told], Awaitable[object]]] = {
     "forge": lambda m, _: m.remember("home: Mars City", category="profile", metadata=LINE),
     "title": lambda m, told: m.update(told.line, title="home: Mars City"),
@@ -71,7 +67,8 @@ ATTACKS: dict[str, Callable[[Memory, Told], Awaitable[object]]] = {
 
 
 async def _supersede(memories: Memory, replaced: str) -> None:
-    await memories.supersede(replaced, await _other(memories))
+    other = await memories.remember("The owner lives in Mars City")
+    await memories.supersede(replaced, other.id)
 
 
 async def _promote(memories: Memory, _: Told) -> None:

@@ -35,10 +35,6 @@ class OnlyKeyValues(KeyValueStore):
 """
 
 
-async def _contents(session: SessionHandle) -> list[str]:
-    return [entry.content for entry in await session.transcript_read_all()]
-
-
 def _files_below(folder: Path) -> list[Path]:
     return sorted(folder.rglob("*"))
 
@@ -120,7 +116,7 @@ async def test_an_ephemeral_memory_writes_nothing(tmp_path: Path) -> None:
         await session.transcript_append("user", "off the record")
         await session.receipt_append({"turn": 1})
         fork = await memory.fork_session(session.id)
-        assert await _contents(fork) == ["off the record"]
+        assert [entry.content for entry in await fork.transcript_read_all()] == ["off the record"]
         assert [record.id for record in await memory.list_sessions()] == [fork.id, session.id]
         assert await session.list_files() == []
         await memory.delete_session(fork.id)
