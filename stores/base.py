@@ -126,7 +126,7 @@ class Store(Closable):
                     if kind and not (isinstance(found, list) and (not found or isinstance(found[0], kind))):
                         raise TypeError(f"it returned {found!r:.80}, which is not a list of {kind.__name__}")
                     if not isinstance(found, wanted := _VALUES.get(operation.__name__, object)):
-                        raise TypeError(f"it returned {found!r:.80}, which is not {wanted}")
+                        raise TypeError(f"it returned {found!r:.80}, not {getattr(wanted, '__name__', wanted)}")
                 except BaseException as error:
                     is_item = kind is not None and isinstance(error, errors.InvalidValue)  # it made one that is invalid
                     if isinstance(error, errors.StoreError) and not is_item:
