@@ -333,6 +333,7 @@ def test_a_link_that_leads_to_itself_is_an_error_of_ours() -> None:
         Path(name).symlink_to(Path(name).name)
     fails(3, "Too many levels of symbolic links", "-i", "eve", "sessions", "list")
     fails(7, "is not there", "sync", "place")
+    fails(7, "is a link, not a folder", "--config", "place/config.toml", "init")
     with pytest.raises(ConfigError, match="does not exist"):
         file_tools(Path("place"))
     shutil.rmtree("identities")

@@ -141,7 +141,7 @@ def _checked(path: Path, text: str) -> Settings:
 
 def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
     """Replace or create a file; a new or secret one gets mode 0600. Links are followed. Raises `StoreFailed`."""
-    target = path.resolve()
+    target = Path(os.path.realpath(path))  # `resolve` raises a `RuntimeError` for a link that leads to itself
     with writing(path):
         make_folder(target.parent)
         mode = target.stat().st_mode & 0o777 if target.exists() else _PRIVATE
