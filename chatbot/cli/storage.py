@@ -52,8 +52,8 @@ async def run(args: argparse.Namespace) -> Exit:
 async def _copy(args: argparse.Namespace) -> Exit:
     source, target = (_home(text, args.identity) for text in (args.source, args.target))
     if SERVER in {getattr(each, "identity", "") for each in (source, target)}:
-        for name in (TOKENS, QUOTAS):
-            await asyncio.to_thread(_copy_document, name, source, target)
+        if not any([await asyncio.to_thread(_copy_document, name, source, target) for name in (TOKENS, QUOTAS)]):
+            raise InvalidValue(f"{source} has no tokens and no limits of users: nothing was copied")
         output.say_result(args, {"from": str(source), "to": str(target)}, "copied the tokens and the limits of users")
         return Exit.OK
     with output.progress("copying") as advance:
@@ -64,13 +64,18 @@ async def _copy(args: argparse.Namespace) -> Exit:
     return _exit_after(made.left_out)
 
 
-def _copy_document(name: str, source: Home, target: Home) -> None:
-    """Copy a document of the server. Raises `ConfigError` if the target has another one."""
-    data, there = open_place(source).document(name).read(), open_place(target).document(name)
-    if there.read() not in {None, data}:
-        raise ConfigError(f"{target} has a {name} of its own, which is not replaced")
-    if data is not None:
-        there.change(lambda _: data)
+def _copy_document(name: str, source: Home, target: Home) -> bool:
+    """Copy a document of the server; return False without one. Raises `ConfigError` if the target has another one."""
+    if (data := open_place(source).document(name).read()) is None:
+        return False
+
+    def copied(there: bytes | None) -> bytes:
+        if there not in {None, data}:
+            raise ConfigError(f"{target} has a {name} of its own, which is not replaced")
+        return data
+
+    open_place(target).document(name).change(copied)
+    return True
 
 
 def _exit_after(left_out: Sequence[str]) -> Exit:

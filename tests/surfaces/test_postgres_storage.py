@@ -116,6 +116,7 @@ async def test_a_copy_to_a_database_and_back_says_the_same(name: str, tmp_path: 
 def test_tokens_move_to_a_database_as_they_are_and_replace_no_others(name: str) -> None:
     Path("config.toml").write_text("")
     made, where = from_json("token", "add", "sam", "--clearance", "full"), f"{fresh_database('moved')}#.server"
+    fails(2, "no tokens and no limits of users: nothing was copied", "storage", "copy", "identities/.serve", where)
     for _ in range(2):
         assert ok("storage", "copy", "identities/.server", where) == "copied the tokens and the limits of users\n"
     [moved] = Tokens(parse_address(where)).all()
