@@ -51,7 +51,8 @@ def require_token(host: str, tokens: Tokens, setup: Setup) -> None:
     if Tokens(folder := setup.identities / SERVER).all():
         raise ConfigError(
             f"the database has no tokens, but {folder} has: without one, every request from this machine would be the "
-            f"owner's; create them again with `chatbot token add`, or delete {folder / TOKENS} to need none"
+            f"owner's; copy them with `chatbot storage copy {folder} URL#.server`, or delete {folder / TOKENS} to need "
+            "none"
         )
 
 
