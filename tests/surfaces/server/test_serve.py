@@ -45,7 +45,7 @@ def test_others_may_not_reach_it_while_nobody_has_a_token(host: str) -> None:
 
 def test_a_database_without_the_tokens_of_the_folder_opens_to_nobody(tmp_path: Path) -> None:
     command.from_json("token", "add", "phone", "--clearance", "full")
-    with pytest.raises(ConfigError, match="has no tokens, but .* copy them with `chatbot storage copy "):
+    with pytest.raises(ConfigError, match=r"has no tokens, but .* copy them with `chatbot storage copy "):
         require_token("127.0.0.1", Tokens(tmp_path / "database"), Setup.resolve(Options()))
 
 
