@@ -109,10 +109,13 @@ def test_what_erases_many_needs_a_yes_and_a_word_of_which() -> None:
     fails(2, "--with-memory", "delete", "--all", "--yes")
     command.ok("ask", "-r", "two", "My heron is called Bert")
     assert ok("delete", "two", "--dry-run").endswith("would be deleted with them: 1 memory\n"), "and no facts"
-    (HOME / "prompt_history").write_text("+hello\n")
-    assert "deleted with them: 1 memory\nlines typed in the chat stay in " in ok(
-        "delete", "--all", "--with-memory", "--yes"
-    )
+    (typed := HOME / "prompt_history").write_text("+hello\n")
+    done = ok("delete", "--all", "--with-memory", "--yes")
+    assert "deleted with them: 1 memory\nlines typed in the chat stay in " in done
+    typed.unlink()
+    typed.symlink_to("/dev/null")
+    make("three")
+    ok("delete", "three", "--with-memory", "--yes")
     assert titles("list") == []
 
 

@@ -7,6 +7,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any, get_args
 
@@ -23,7 +24,7 @@ from chatbot.messages import TaskStatus
 from chatbot.operations import OPERATIONS, Context, MemoryFilter
 from chatbot.options import Setup
 from chatbot.stores.access import SENSITIVITIES, fold
-from chatbot.stores.errors import InvalidValue, UnknownObservation
+from chatbot.stores.errors import InvalidValue, UnknownObservation, UnsafePath
 from chatbot.stores.observation import STATUSES, Observation, Type
 from chatbot.stores.query import EVERY, Progress
 from chatbot.stores.records import is_id
@@ -150,9 +151,10 @@ class VerbRun(Struct, frozen=True, dict=True):
 
     def say_typed_lines(self) -> None:
         """After a permanent deletion, say where the lines typed in the chat are, as they stay."""
-        typed = self.system.backend.private_file(HISTORY_NAME)
-        if typed is not None and typed.stat().st_size and not self.args.json:
-            say(f"lines typed in the chat stay in {typed}: delete that file to remove them")
+        with suppress(UnsafePath):  # such as a link, with which no chat starts
+            typed = self.system.backend.private_file(HISTORY_NAME)
+            if typed is not None and typed.stat().st_size and not self.args.json:
+                say(f"lines typed in the chat stay in {typed}: delete that file to remove them")
 
 
 def warn_redacted(found: Iterable[str]) -> None:
