@@ -69,33 +69,35 @@ class Upkeep:
 
     async def run(self, scope: Scope, options: MaintenanceOptions) -> MaintenanceReport:
         """Run once, or as often as needed, unless another process runs it or ran it; see `MemorySystem.maintain`."""
-        if not await self._is_due(scope, options):
+        if not _is_due(await asyncio.to_thread(self._read), scope, options):
             return options.skipped("not due")
         lease = self._place.lease(_LEASE)
         try:
             if not await to_its_end(asyncio.to_thread(lease.take)):
                 return options.skipped("under way")
-            if not await self._is_due(scope, options):  # another process may just have run
+            self._known = await asyncio.to_thread(self._read)  # by the holder of the lease only, who writes it
+            if not _is_due(self._known, scope, options):  # another process may just have run
                 return options.skipped("not due")
             return await self._run_leased(scope, options)
         finally:
             await asyncio.to_thread(lease.release)
 
-    def _read(self) -> None:
-        """Read the file; one that is damaged is as none. Raises `LaterFormat`."""
-        self._known, form = _File(), _Format()
+    def _read(self) -> _File:
+        """Return the content of the file; one that is damaged is as none. Raises `LaterFormat`."""
+        found, form = _File(), _Format()
         try:
             data = self._document.read() or b"{}"
             form = msgspec.json.decode(data, type=_Format)
-            self._known = msgspec.json.decode(data, type=_File)
+            found = msgspec.json.decode(data, type=_File)
         except (OSError, ValueError, RecursionError) as error:
             logger.warning("%s cannot be read, so maintenance begins again at the oldest row: %s", NAME, error)
         if form.v > _Format().v:
             raise LaterFormat(f"{NAME} was written by a later release: upgrade chatbot to maintain this memory")
+        return found
 
     async def _run_leased(self, scope: Scope, options: MaintenanceOptions) -> MaintenanceReport:
         policy = policy_of_part(options.policy or MaintenanceSettings(), options.part)
-        after = None if options.whole else self._last_run(options.part).last_row
+        after = None if options.whole else _last_run(self._known, options.part).last_row
         run = Run(scope, policy, dry_run=options.dry_run, whole=options.whole, erased_at=self._erased_at)
         while True:
             before, last = len(run.changes), await run.do_round(after)
@@ -114,14 +116,15 @@ class Upkeep:
         written = msgspec.json.encode(self._known)
         await asyncio.to_thread(self._document.change, lambda _: written, durable=False)
 
-    async def _is_due(self, scope: Scope, options: MaintenanceOptions) -> bool:
-        await asyncio.to_thread(self._read)
-        return self._last_run(options.part).is_due(scope.clock(), options.unless_within)
 
-    def _last_run(self, part: Part) -> RunPosition:
-        """Return the known position of a part, or of all parts if they were run together."""
-        known: list[RunPosition] = [getattr(self._known, each) for each in _parts(part)]
-        return known[0] if known[0] == known[-1] else RunPosition()
+def _is_due(known: _File, scope: Scope, options: MaintenanceOptions) -> bool:
+    return _last_run(known, options.part).is_due(scope.clock(), options.unless_within)
+
+
+def _last_run(known: _File, part: Part) -> RunPosition:
+    """Return the position of a part, or of all parts if they were run together."""
+    found: list[RunPosition] = [getattr(known, each) for each in _parts(part)]
+    return found[0] if found[0] == found[-1] else RunPosition()
 
 
 def _parts(part: Part) -> tuple[Part, ...]:

@@ -442,6 +442,24 @@ async def test_a_note_of_a_later_release_is_left_as_it_is(memory: Maintained) ->
     assert (memory.home / NAME).read_bytes() == later
 
 
+async def test_asking_whether_a_run_is_due_changes_nothing_that_another_run_knows(
+    memory: Maintained, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await memory.keep("something")
+    await memory.after(30)
+    upkeep, seen = memory.system._upkeep, list[object]()
+    assert upkeep is not None
+    read, known = upkeep._document.read, upkeep._known
+
+    def reads() -> bytes | None:
+        seen.append(upkeep._known)
+        return read()
+
+    monkeypatch.setattr(upkeep._document, "read", reads)
+    await memory.after(0, unless_within=timedelta(days=1))
+    assert seen == [known]
+
+
 async def test_two_at_once_are_one_who_does_it_and_one_who_says_so(memory: Maintained) -> None:
     await memory.alike(3)
     memory.now += timedelta(days=30)
