@@ -89,8 +89,9 @@ class Engine:
             try:
                 llama = self._load()
                 prompt = llama.template.render(messages)
-                if prompt[-1].text.rstrip().endswith(THINK_TAGS):  # the reply goes on inside
-                    loop.call_soon_threadsafe(pieces.put_nowait, THINK_TAGS[0])
+                end = prompt[-1].text.rstrip() if prompt[-1].is_template else ""
+                for tag in filter(end.endswith, THINK_TAGS):  # the reply goes on inside
+                    loop.call_soon_threadsafe(pieces.put_nowait, tag)
                 reply = llama.generate(
                     llama.vocabulary.tokenize(prompt),
                     max_tokens=max_tokens,

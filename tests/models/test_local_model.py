@@ -80,12 +80,14 @@ async def test_it_answers_piece_by_piece_and_counts_exactly() -> None:
 
 
 async def test_a_reply_that_the_template_begins_with_thoughts_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    template = ChatTemplate(CHATML.replace("assistant\n{% endif", "assistant\n<think>\n{% endif"))
+    template = ChatTemplate(CHATML.replace("assistant\n{% endif", "assistant\n<thinking>\n{% endif"))
     async with local() as model:
         await model.ready()
         [engine] = Engine._open.values()
         monkeypatch.setattr(engine._llama, "template", template)
-        assert await first_of(model, CAPITAL) == TextDelta("<think>")
+        assert await first_of(model, CAPITAL) == TextDelta("<thinking>")
+        monkeypatch.setattr(engine._llama, "template", ChatTemplate("{{ messages[0].content }}"))
+        assert await first_of(model, [Message("user", "What is <think>")]) != TextDelta("<think>")
 
 
 @pytest.mark.nightly
