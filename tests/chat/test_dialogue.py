@@ -1,4 +1,4 @@
-"""From entries to messages: pairs stay whole, and a user speaks first."""
+"""From entries to messages: pairs stay whole, a user speaks first, and the window begins alike for many turns."""
 
 from datetime import UTC, datetime, timedelta
 
@@ -61,10 +61,21 @@ def test_a_call_no_provider_takes_is_shown_as_all_take_it(name: str, arguments: 
     assert ToolCall("a", name, arguments).as_openai()["function"] == called
 
 
+BEGIN = datetime(2026, 1, 2, tzinfo=UTC)
+SAID = [TranscriptEntry(("user", "assistant")[at % 2], str(at), BEGIN + timedelta(seconds=at)) for at in range(401)]
+
+
+@pytest.mark.parametrize("limit", [20, 5])
+def test_the_window_keeps_its_limit_begins_with_the_user_and_stays_for_several_turns(limit: int) -> None:
+    window = Window(limit)
+    shown = [window.cut(SAID[: 2 * turn + 1][-limit - 1 :], 1) for turn in range(200)]
+    assert max(map(len, shown)) <= limit + 1
+    assert {each[0].role for each in shown} == {"user"}
+    assert len({each[0].content for each in shown}) <= 2 * 2 * 200 / limit + 1
+
+
 def test_an_edit_that_empties_the_transcript_begins_a_new_window() -> None:
-    begin = datetime(2026, 1, 2, tzinfo=UTC)
-    said = [TranscriptEntry("user", str(at), begin + timedelta(seconds=at)) for at in range(11)]
     window = Window(20)
-    window.cut(said, 1)
+    window.cut(SAID[:11], 1)
     assert window.cut([], 0) == []
-    assert [entry.content for entry in window.cut(said[:1], 1)] == ["0"]
+    assert [entry.content for entry in window.cut(SAID[:1], 1)] == ["0"]

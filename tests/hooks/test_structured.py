@@ -43,7 +43,7 @@ replies = wrapped | st.text(max_size=300) | st.sampled_from(sorted(REPLIES.value
 
 
 FOUND = dict.fromkeys(("valid", "list", "fenced", "chatty", "truncated", "commas", "fenced commas"), BOTH)
-FOUND["one"] = BOTH[:1]
+FOUND |= {"one": BOTH[:1], "orders": []}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,9 @@ FOUND["one"] = BOTH[:1]
     [*FOUND, *("nothing", "blank", "prose", "broken", "number", "null", "deep", "objects", "braces", "digits", "long")],
 )
 def test_facts_are_found_however_they_are_wrapped_and_none_where_there_are_none(name: str) -> None:
-    assert [fact.content for fact in parse_facts(REPLIES[name]).facts] == FOUND.get(name, [])
+    found = parse_facts(REPLIES[name])
+    assert [fact.content for fact in found.facts] == FOUND.get(name, [])
+    assert len(found.dropped) == (4 if name == "orders" else 0)
 
 
 def test_what_has_the_wrong_type_is_left_out_an_unknown_type_is_a_note_and_a_repetition_is_no_fact() -> None:
