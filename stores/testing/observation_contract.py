@@ -242,28 +242,28 @@ class ObservationStoreContract(StoreTests):
     async def test_what_is_used_grows_stronger_and_what_is_not_fades_once_for_the_same_time(
         self, store: ObservationStore
     ) -> None:
-        rows = [observation(0), observation(1, type="discovery"), observation(2, sensitivity="secret")]
-        await store.commit(OWNER, adding(*rows))
+        rows = [observation(0), observation(1, type="discovery"), observation(2, type="decision")]
+        await store.commit(OWNER, adding(*rows, observation(3, sensitivity="secret")))
         later = structs.replace(OWNER, now=NOW + timedelta(days=4))
         await store.commit(later, [Event(kind="use", at=later.now, ids=(IDS[0],))])
-        [outcome] = await store.commit(later, [_consolidate_event(later, *IDS[:2])])
+        [outcome] = await store.commit(later, [_consolidate_event(later, *IDS[:3])])
         assert outcome.kind == "updated"
-        used, unused = await store.get(later, IDS[:2])
-        assert (used.strength, unused.strength) == (0.5693, 0.4)
+        used, unused, decided = await store.get(later, IDS[:3])
+        assert (used.strength, unused.strength, decided.strength) == (0.5693, 0.4, 0.4)
         assert (used.importance, used.updated_at) == (0.5, rows[0].updated_at)
-        [outcome] = await store.commit(later, [_consolidate_event(later, *IDS[:2])])
+        [outcome] = await store.commit(later, [_consolidate_event(later, *IDS[:3])])
         assert outcome.kind == "skipped"
         back = structs.replace(later, now=NOW)
-        [outcome] = await store.commit(back, [_consolidate_event(back, *IDS[:2])])
+        [outcome] = await store.commit(back, [_consolidate_event(back, *IDS[:3])])
         assert outcome.kind == "skipped"
-        assert await store.get(later, IDS[:2]) == [used, unused]
+        assert await store.get(later, IDS[:3]) == [used, unused, decided]
         found = await store.match(later, ["titl"], Filter())
-        assert {each.id: each.importance for each in found} == {IDS[0]: 0.5693, IDS[1]: 0.4}
+        assert {each.id: each.importance for each in found} == {IDS[0]: 0.5693, IDS[1]: 0.4, IDS[2]: 0.5}
         await store.commit(later, [Event(kind="update", at=later.now, ids=(IDS[1],), fields={"importance": 0.9})])
         [unused] = await store.get(later, [IDS[1]])
         assert unused.current_strength == 0.9
         hidden = structs.replace(later, clearance="familiar")
-        [outcome] = await store.commit(hidden, [_consolidate_event(hidden, IDS[2])])
+        [outcome] = await store.commit(hidden, [_consolidate_event(hidden, IDS[3])])
         assert isinstance(outcome.error, UnknownObservation)
         for rate in (-1, float("nan"), float("inf"), True, "x"):
             [outcome] = await store.commit(later, [_consolidate_event(later, IDS[0], rate=rate)])
