@@ -175,7 +175,8 @@ def test_what_a_later_release_says_of_a_row_is_kept_through_compaction(place: Jo
     later["row"]["colour"] = "green"
     confirmed = Event(kind="confirm", at=NOW, ids=(id_of(1),)).as_json() | {"by_whom": "Ada"}
     place.put(lines(later, confirmed, b"gibberish \r of old", B))
-    using = Event(kind="use", at=NOW, ids=(id_of(1), id_of(2)))
+    used_at = NOW + timedelta(days=1)
+    using = Event(kind="use", at=used_at, ids=(id_of(1), id_of(2)))
 
     async def use(store: ObservationFileStore) -> None:
         for _ in range(4):
@@ -188,7 +189,9 @@ def test_what_a_later_release_says_of_a_row_is_kept_through_compaction(place: Jo
     assert data.startswith(lines(later, confirmed, b"gibberish \r of old", B))
     for number in (1, 2):
         [row] = place.run(lambda store, number=number: store.get(OWNER, [id_of(number)]))  # type: ignore[misc]
-        assert (row.use_count, row.last_used_at) == (4000, NOW)
+        assert (row.use_count, row.last_used_at) == (4000, used_at)
+    states = place.run(lambda store: store.states(OWNER, EVERYTHING, limit=9))
+    assert [each.quiet_since for each in states] == [used_at, used_at, NOW]
     [version] = place.run(lambda store: store.history(OWNER, id_of(1)))
     assert [event.kind for event in version.events] == ["add", "confirm"]
     place.purge(2)
