@@ -227,8 +227,9 @@ def test_cut_anywhere_every_whole_record_survives_and_the_next_one_too(tmp_path:
     records: list[dict[str, object]] = [{"n": number, "text": "é🦜\n"} for number in range(3)]
     data = b"".join(map(json_lines.encode, records))
     for length in range(len(data) + 1):
-        (tmp_path / NAME).write_bytes(data[:length])
+        (tmp_path / NAME).write_bytes(data[:length] + bytes(length % 2 * 5_000))  # zeros after a power cut
         _append(tmp_path, {"next": True})
+        assert b"\0" not in (tmp_path / NAME).read_bytes()
         whole = data[:length].count(b"\n") + (data[length : length + 1] == b"\n")
         assert _both_ways(tmp_path) == [*records[:whole], {"next": True}], length
 
