@@ -153,12 +153,16 @@ async def show_why(
     )
 
 
+_EMPTY = {"model": "–", "seconds": 0, "tools": [], "notices": [], "window": {}}
+"""Fields that the pages show of every receipt, for one that was edited by hand and lacks them."""
+
+
 def receipt_at(receipts: list[dict[str, Any]], at: str) -> dict[str, Any]:
     """Return the last receipt for the message; a message that was answered again has several."""
-    found = [each for each in receipts if at in {"", each["at"]}]
+    found = [each for each in receipts if at in {"", each.get("at")}]
     if not found:
         raise SessionNotFound("this message has no receipt: its turn ran elsewhere, or was not completed")
-    return checked_receipt(with_calls(found[-1], found))
+    return _EMPTY | checked_receipt(with_calls(found[-1], found))
 
 
 async def _considered_rows(access: IdentityAccess, memory: dict[str, Any]) -> list[dict[str, Any]]:
@@ -251,7 +255,7 @@ async def show_cost(
 async def show_session_cost(request: Request, access: AccessHere, session_id: SessionId) -> Response:
     """Show the cost of one session by purpose and by turn."""
     session = await access.session(session_id)
-    receipts = await session.receipts()
+    receipts = [_EMPTY | each | {"at": str(each.get("at", ""))} for each in await session.receipts()]
     return render_page(
         request,
         "session_cost.html",

@@ -3,6 +3,7 @@
 The fixture `tab` fails a test whose page asks any other host, logs an error, or opens a dialog.
 """
 
+import json
 import re
 from pathlib import Path
 from urllib.parse import urlencode
@@ -146,8 +147,11 @@ def test_broken_addresses_are_told_of_and_break_nothing(served: Served) -> None:
         receipts.write_text(receipts.read_text("utf-8").replace('"memory":{', '"memory":3,"was":{'), encoding="utf-8")
         for path in (f"c/{session}/why", f"c/{session}"):
             assert "A receipt was edited or damaged: Expected" in client.get(f"/i/ada/{path}").text
-        receipts.write_text(receipts.read_text("utf-8").replace('"memory":3', '"memory":{"x":3}'), encoding="utf-8")
-        assert client.get(f"/i/ada/c/{session}/why").is_success
+        whole = json.loads(receipts.read_text("utf-8"))
+        few = {name: whole[name] for name in ("at", "turn", "calls")} | {"tools": [{}]}
+        for edited in (few, whole | {"memory": {"x": 3}}):
+            receipts.write_text(f"{json.dumps({'calls': few['calls']})}\n{json.dumps(edited)}\n", encoding="utf-8")
+            assert all(client.get(f"/i/ada/c/{session}/{page}").is_success for page in ("why", "cost"))
         as_page = client.get("/i/ada/nosuch", headers={"accept": "text/html"})
         assert (as_page.status_code, "<h1" in as_page.text and "Error" in as_page.text) == (404, True)
         assert client.get("/i/ada/nosuch").json()["error"]["code"] == "not_found"
