@@ -7,6 +7,7 @@ import logging
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextvars import Context
 from datetime import datetime, timedelta
 from functools import partial
 from itertools import takewhile
@@ -256,7 +257,7 @@ class StopRequests:
             self._wanted_until = time.monotonic() + _LINGER_S
             if self._task is None or self._task.done():
                 await asyncio.to_thread(self._read_new)
-                self._task = asyncio.create_task(self._watch(), name="stop requests")
+                self._task = asyncio.create_task(self._watch(), name="stop requests", context=Context())
 
     async def is_running(self, session_id: str) -> bool:
         """Return whether anyone runs a turn of the session."""

@@ -75,6 +75,25 @@ class _Memory(TypedDict, total=False):
     in_window: list[str]
 
 
+class _File(TypedDict, total=False):
+    name: Required[str]
+    media_type: Required[str]
+    bytes: Required[int]
+    characters: int
+    redacted: list[str]
+
+
+class _Cut(TypedDict):
+    what: str
+    tokens: int
+    kept: int
+
+
+class _Window(TypedDict, total=False):
+    entries: int
+    cut: list[_Cut]
+
+
 class _Receipt(TypedDict, total=False):
     """The fields of a receipt that are shown and billed."""
 
@@ -87,8 +106,8 @@ class _Receipt(TypedDict, total=False):
     calls: list[_Call]
     tools: list[dict[str, Any]]
     tokens: dict[str, int]
-    attachments: list[dict[str, Any]]
-    window: dict[str, Any]
+    attachments: list[_File]
+    window: _Window
     memory: _Memory
     remembered: str | None
     title: str

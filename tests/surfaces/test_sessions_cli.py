@@ -180,7 +180,10 @@ def test_what_is_closed_to_the_identity_does_not_exist() -> None:
 
 @pytest.mark.parametrize(
     "edited",
-    [{"memory": 3}, {"memory": {"considered": [{"id": "a"}]}}, {"tokens": {"window": "x"}}, {"window": [], "calls": 3}],
+    [
+        *({"memory": 3}, {"memory": {"considered": [{"id": "a"}]}}, {"tokens": {"window": "x"}}),
+        *({"window": [], "calls": 3}, {"window": {"entries": "x"}}, {"window": {"cut": [3]}}, {"attachments": [{}]}),
+    ],
 )
 def test_an_edited_receipt_ends_in_no_traceback(edited: dict[str, object]) -> None:
     command.ok("ask", "hello")
