@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from chatbot.chat.events import Step
 from chatbot.hooks.hook import Failures
 from chatbot.hooks.hooks import MOST, Answer, Bus, Retrieve, Subscription, Update
 from chatbot.memory import Draft, SessionHandle
@@ -83,10 +84,10 @@ async def test_what_raises_hangs_or_cancels_itself_disturbs_none_and_is_told_onc
     listen(bus, "c", cancels, priority=3)
     listen(bus, "d", leaves, priority=4)
     listen(bus, "e", answers, priority=5)
-    listen(bus, "inject", hangs, priority=6, timeout_s=0.01)  # one of our own
-    first, second = Happened(), Happened()
-    assert await bus.publish(first) == ["here"]
-    assert await bus.publish(second) == ["here"]
+    listen(bus, "inject", answers, priority=6, timeout_s=0.01)  # one of our own, for which a turn does the work
+    first, second, step = Happened(), Happened(), Step("inject", asyncio.Event().wait)
+    assert await bus.publish(first, step) == ["here"]
+    assert await bus.publish(second, step) == ["here"]
     assert [notice.split("'")[1] for notice in first.notices] == ["a", "b", "c", "d", "inject"]
     assert second.notices == []
     kept = failures.read()
