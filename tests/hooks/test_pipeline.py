@@ -323,7 +323,8 @@ async def test_who_may_not_write_captures_nothing_and_fails_at_nothing(caplog: p
     async with talking(calls("read_file", path="a.py"), "ok", tools=TOOLS) as (runtime, session, _):
         for text, _ in SAID:
             receipt = await runtime.chat(session).turn(text)
-            assert (receipt.notices, receipt.lost, caplog.messages) == ([], False, [])
+            assert (receipt.notices, receipt.lost) == ([], False)
+    assert not any(record.name.startswith("chatbot") for record in caplog.records)  # threads of other tests may log
     assert Failures(runtime.memory.backend).read() == []
 
 
