@@ -38,12 +38,13 @@ from chatbot.messages import INTRODUCTION, ToolCall, ToolSpec, json_in
 from chatbot.models import warn_without_encoders
 from chatbot.models.model import UNKNOWN_MODEL
 from chatbot.options import IN_MEMORY, Options, Setup
+from chatbot.stores import TranscriptEntry
 from chatbot.stores.access import TOOL_RIGHTS, Clearance
 from chatbot.stores.base import AsyncResource, TranscriptStore
 from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import check_limit
-from chatbot.stores.records import TranscriptEntry, check_path, check_text, check_time, check_type, well_formed
+from chatbot.stores.records import check_path, check_text, check_time, check_type, real_path, well_formed
 from chatbot.tools import Toolbox, ToolResult
 
 __all__ = ["AgentMemory", "MemoryContext", "MemoryTool", "Portal", "RecordResult", "ToolUse", "open_memory"]
@@ -310,7 +311,7 @@ def open_memory(
     if isinstance(place, str) and "://" in place:
         settings = Settings(None, {}, {"place": {"storage": {"url": place}}})
     else:
-        folder = Path(os.path.realpath(check_path("" if place is None else place, "place")))
+        folder = real_path(check_path("" if place is None else place, "place"))
         if folder.is_file():
             raise ConfigError(f"{folder} is a file: name the folder that it is in")
         file = folder / FILE_NAME

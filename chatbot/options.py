@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -29,7 +28,7 @@ from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError, did_you_mean
 from chatbot.stores.home import Home, parse_address
 from chatbot.stores.plugins import STORES, convert_store_settings, load
-from chatbot.stores.records import check_text, check_type
+from chatbot.stores.records import check_text, check_type, real_path
 from chatbot.stores.span import Observer
 from chatbot.tools.toolbox import TOOLS
 from chatbot.tools.toolbox import load as load_tools
@@ -269,7 +268,7 @@ def identities_in(settings: Settings, owners: Config) -> Path:
     """Return the folder of identities. Raises `ConfigError` if a link leads out of an untrusted file's folder."""
     root = settings.folder / owners.identities
     is_chosen = settings.is_chosen or settings.source("identities") not in {"", settings.path}
-    real = Path(os.path.realpath(root))  # `resolve` raises a `RuntimeError` for a link that leads to itself
+    real = real_path(root)
     if not is_chosen and not real.is_relative_to(settings.folder):
         raise NotTrusted(
             f"{settings.path} is not trusted: its identities are in {real}. "

@@ -30,7 +30,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from chatbot.stores.errors import MissingFolder, ReadOnlyFolder, StoreBusy, StoreError, StoreFailed, UnsafePath
-from chatbot.stores.records import ID
+from chatbot.stores.records import ID, real_path
 
 logger = logging.getLogger(__name__)
 
@@ -451,7 +451,7 @@ def sync_folder(path: Path) -> None:
 def path_inside(root: Path, name: str) -> Path:
     """Return `root / name`. Raises `UnsafePath` if it is not directly inside `root` after resolving links."""
     path = root / _plain(name)
-    if path.is_symlink() and Path(os.path.realpath(path)).parent != Path(os.path.realpath(root)):
+    if path.is_symlink() and real_path(path).parent != real_path(root):
         raise UnsafePath(f"{path} is a link that leaves {root}")
     return path
 

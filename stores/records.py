@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import re
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
-from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, get_args
 
@@ -23,7 +23,6 @@ from chatbot.stores.errors import InvalidValue, LaterFormat, unknown_choice
 Item = TypeVar("Item")
 ROLE = re.compile(r"[a-z][a-z0-9_-]{0,31}")
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
 
 
 def format_time(moment: datetime) -> str:
@@ -67,12 +66,12 @@ def check_time(moment: datetime) -> datetime:
 
 def micros(at: datetime) -> int:
     """Return the microseconds since 1970."""
-    return (at - EPOCH) // _MICROSECOND
+    return (at - EPOCH) // timedelta.resolution
 
 
 def moment(at: int) -> datetime:
     """Return the time of these microseconds."""
-    return EPOCH + at * _MICROSECOND
+    return EPOCH + at * timedelta.resolution
 
 
 def check_type(value: Item, kind: Any, what: str, hint: str = "") -> Item:
@@ -94,9 +93,9 @@ def check_text(text: str, what: str) -> str:
     return text
 
 
-def check_path(path: str | PathLike[str], what: str) -> Path:
+def check_path(path: str | os.PathLike[str], what: str) -> Path:
     """Return the path, `~` expanded. Raises `InvalidValue`, naming `what`, for another type and for a NUL character."""
-    if "\0" in str(check_type(path, str | PathLike, what)):
+    if "\0" in str(check_type(path, str | os.PathLike, what)):
         raise InvalidValue(f"{what} is {path!r:.80}: a path has no NUL character")
     return expand_home(Path(path))
 
@@ -107,6 +106,11 @@ def expand_home(path: str | Path) -> Path:
         return Path(path).expanduser()
     except RuntimeError as error:
         raise InvalidValue(f"{str(path)!r:.200} names an unknown user: write the whole path") from error
+
+
+def real_path(path: Path) -> Path:
+    """Return the path after all links. Unlike `Path.resolve` it raises nothing for a link that leads to itself."""
+    return Path(os.path.realpath(path))
 
 
 def reason_of(error: BaseException) -> str:

@@ -27,6 +27,7 @@ NAME = "sessions.jsonl"
 _LOCK_NAME = ".sessions.lock"
 _SESSION = re.compile(rb'\{"session":"([^"\\]*)","version":(\d{1,19}),"terms":\{')
 _NUMBER = re.compile(rb"\d{1,19}")
+_FIRST_LINE = encode({"format": f"sessions 5.{VERSION}"})
 
 Counts = Mapping[str, int]
 """Number of entries of a session that contain each term."""
@@ -75,7 +76,7 @@ class SessionTerms:
                     encode({"session": session, "version": stamp_version(transcript), "terms": dict(counts)})
                     for session, transcript, counts in new
                 ]
-                data = b"".join([_first_line(), *lines])
+                data = b"".join([_FIRST_LINE, *lines])
                 has_draft = any(name.startswith(f".{NAME}.") for name in names)  # of a killed process
                 if has_draft or (data != old and (NAME in names or lines)):
                     if not old:  # damaged or missing: there may even be a folder
@@ -86,17 +87,12 @@ class SessionTerms:
 
 
 def _lines(data: bytes) -> Iterator[tuple[re.Match[bytes], bytes]]:
-    first, *lines = data.split(b"\n")
-    if first + b"\n" == _first_line():
-        yield from ((head, line) for line in lines if (head := _SESSION.match(line)) and not damage_of(line))
+    lines = data.split(b"\n") if data.startswith(_FIRST_LINE) else ()
+    yield from ((head, line) for line in lines if (head := _SESSION.match(line)) and not damage_of(line))
 
 
 def _session_of(head: re.Match[bytes]) -> str:
     return head[1].decode(errors="replace")
-
-
-def _first_line() -> bytes:
-    return encode({"format": f"sessions 5.{VERSION}"})
 
 
 def _count(line: bytes, key: bytes, begin: int) -> int:

@@ -25,7 +25,7 @@ from chatbot.errors import ConfigError, NotTrusted
 from chatbot.identity import settings_of_identity
 from chatbot.options import Options, Setup
 from chatbot.stores.files import make_folder, open_folder, writing
-from chatbot.stores.records import check_text
+from chatbot.stores.records import check_text, real_path
 
 _PRIVATE = 0o600
 HEADER = """\
@@ -141,7 +141,7 @@ def _checked(path: Path, text: str) -> Settings:
 
 def write_atomically(path: Path, text: str, *, is_secret: bool = False) -> None:
     """Replace or create a file; a new or secret one gets mode 0600. Links are followed. Raises `StoreFailed`."""
-    target = Path(os.path.realpath(path))  # `resolve` raises a `RuntimeError` for a link that leads to itself
+    target = real_path(path)
     with writing(path):
         make_folder(target.parent)
         mode = target.stat().st_mode & 0o777 if target.exists() else _PRIVATE

@@ -25,6 +25,7 @@ from chatbot.errors import ConfigError, ToolError
 from chatbot.messages import ToolCall
 from chatbot.stores.errors import UnsafePath
 from chatbot.stores.files import FILE_MODE, Folder, open_folder
+from chatbot.stores.records import real_path
 from chatbot.stores.text.redaction import redact
 from chatbot.tools.function import FunctionTool
 from chatbot.tools.toolbox import Effect, Tool
@@ -233,10 +234,10 @@ def file_tools(folder: Path, *, ours: tuple[Path, ...] = ()) -> list[Tool]:
 
     `ours` are paths that decide what this program runs: writing there would allow anything.
     """
-    root = Path(os.path.realpath(folder))
+    root = real_path(folder)
     if not root.is_dir():
         raise ConfigError(f"[files] folder: {str(folder)!r} does not exist: make it, or change the setting")
-    for each, real in ((each, Path(os.path.realpath(each))) for each in ours):
+    for each, real in ((each, real_path(each)) for each in ours):
         if real.is_relative_to(root) or root.is_relative_to(real):
             how = "holds" if real.is_relative_to(root) else "is inside"
             raise ConfigError(f"[files] folder: {str(folder)!r} {how} {each}: choose a folder without files of chatbot")

@@ -27,6 +27,7 @@ from chatbot.stores.backend import Backend
 from chatbot.stores.errors import MISFITS, DamagedFile, MissingFolder, StoreFailed
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import FOLDER_MODE, opened, translated
+from chatbot.stores.records import real_path
 from chatbot.transfer.untrusted import VERSION, content_of, open_zip
 
 NAME, KEY = "chatbot-sync.json", "key.age"
@@ -143,7 +144,7 @@ class FolderPlace(SyncPlace):
     keeps = True
 
     def __init__(self, folder: Path) -> None:
-        self.folder = Path(os.path.realpath(folder))  # it may be a link itself, but its files may not
+        self.folder = real_path(folder)  # it may be a link itself, but its files may not
         self.key = str(self.folder)
 
     def names(self) -> list[str]:
