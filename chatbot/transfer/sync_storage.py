@@ -462,7 +462,7 @@ def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: boo
         for record in map(dict, new):
             versions = (record, found.get(key(record), record))
             found[key(record)] = min(
-                versions, key=lambda each: (not each.get("taken_back"), len(canonical(each)), canonical(each))
+                versions, key=lambda each: (not each.get("taken_back"), len(text := canonical(each)), text)
             )
         ordered = sorted(found.values(), key=lambda each: str(each.get("at", "")))
         if ordered == ours:
