@@ -229,6 +229,12 @@ class FilesSettings(Section, frozen=True):
     folder: str = ""
 
 
+Users = Literal["apart", "shared", "required"]
+"""Memory of a caller's users: one for each, or the caller's; if required, a request without a user has none."""
+Remembers = Literal["on", "off"]
+"""Whether calls of clients that name no session are remembered."""
+
+
 class ServerSettings(Section, frozen=True):
     """`[server]`: address of `chatbot serve`, and limits that also apply to `chatbot mcp --http`."""
 
@@ -243,8 +249,8 @@ class ServerSettings(Section, frozen=True):
     rate_per_minute: Count = 600
     connections: AtLeastOne = 1000
     unasked_tools: tuple[str, ...] = ()
-    users: Literal["apart", "shared", "required"] = "apart"
-    memory: Literal["on", "off"] = "off"
+    users: Users = "apart"
+    memory: Remembers = "off"
 
 
 class TelemetrySettings(Section, frozen=True):

@@ -19,12 +19,13 @@ import secrets
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from msgspec.structs import asdict, replace
 
 from chatbot.chat.ledger import NO_QUOTA, Bill, Ledger, Payer, Quota, next_day
+from chatbot.config import Remembers, Users
 from chatbot.errors import UnknownToken
 from chatbot.memory.scope import Caller, check_namespace, join_namespaces, namespace_digest, user_namespace, utc_now
 from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, RIGHTS, Clearance, Right
@@ -39,11 +40,6 @@ if TYPE_CHECKING:
     from chatbot.memory import MemorySystem
     from chatbot.server.earlier_requests import EarlierRequests
 
-Users = Literal["apart", "shared", "required"]
-"""Memory of a caller's users: one for each, or the caller's; if required, a request without a user has none."""
-Remembers = Literal["on", "off"]
-"""Setting: remember calls of clients that name no session."""
-REMEMBERS: tuple[Remembers, ...] = get_args(Remembers)
 TOKENS = "tokens.json"
 QUOTAS = "quotas.json"
 Stored = TypeVar("Stored")

@@ -7,12 +7,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from chatbot.cli.arguments import _WITH_VALUE, COMMANDS, build_parser
 from chatbot.cli.main import with_question
 from chatbot.cli.run import Exit
+from chatbot.config import Users
 from chatbot.models.weights import WEIGHTS
 from chatbot.stores.access import CLEARANCES
 from chatbot.transfer.exports import SUFFIXES
@@ -74,7 +76,8 @@ def test_every_option_and_command_is_explained() -> None:
 
 def test_the_grammar_repeats_rightly_what_it_cannot_import() -> None:
     actions = [action for parser in parsers(build_parser()) for action in parser._actions]
-    for name, known in (("format", SUFFIXES), ("clearance", CLEARANCES), ("names", WEIGHTS)):
+    known_by_name = {"format": SUFFIXES, "clearance": CLEARANCES, "names": WEIGHTS, "users": get_args(Users)}
+    for name, known in known_by_name.items():
         assert {tuple(action.choices or ()) for action in actions if action.dest == name} == {tuple(known)}
     before = [action for action in build_parser()._actions if action.option_strings and action.nargs != 0]
     assert {name for action in before for name in action.option_strings} == _WITH_VALUE

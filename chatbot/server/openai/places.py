@@ -13,17 +13,17 @@ import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, get_args
 
 from msgspec import Struct, field
 
 from chatbot.attachments import SUFFIXES, is_image, link_name, split_links
 from chatbot.attachments.read import Upload, upload_of
 from chatbot.chat.dialogue import ASSISTANT, USER, messages_of, tool_result_line, unanswered_calls
+from chatbot.config import Remembers
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.messages import CallOptions, Image, Message, ToolSpec
-from chatbot.server.callers import REMEMBERS, Remembers
 from chatbot.server.errors import Problem, invalid
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.turns import begun_at
@@ -32,6 +32,7 @@ from chatbot.stores.records import TranscriptEntry
 
 SESSION_HEADER = "x-chatbot-session"
 MEMORY_HEADER = "x-chatbot-memory"
+_REMEMBERS: tuple[Remembers, ...] = get_args(Remembers)
 _RESPONSE = "resp_"
 _ID_LENGTH = 32
 _LONGEST_RUN = 64
@@ -182,7 +183,7 @@ async def find_place(request: ParsedRequest, access: IdentityAccess) -> ReplyPla
 def session_in_headers(headers: Mapping[str, str]) -> tuple[str | None, Remembers | None]:
     """Return the session that the headers name, and whether they ask for memory. Raises `Problem`."""
     wanted = headers.get(MEMORY_HEADER)
-    if wanted is not None and wanted not in REMEMBERS:
+    if wanted is not None and wanted not in _REMEMBERS:
         raise invalid("it must be on or off", "X-Chatbot-Memory")
     return headers.get(SESSION_HEADER), wanted
 

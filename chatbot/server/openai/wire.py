@@ -24,9 +24,9 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from chatbot.config import Remembers
 from chatbot.memory.scope import LONGEST_LABEL
 from chatbot.messages import CallOptions, File, Image, Message, ToolCall, ToolSpec
-from chatbot.server.callers import Remembers
 from chatbot.server.errors import UNSUPPORTED
 from chatbot.server.openai.places import ParsedRequest, one_of
 from chatbot.server.request_values import Flag, Tokens
