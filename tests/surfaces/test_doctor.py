@@ -418,7 +418,7 @@ def test_a_damaged_session_that_is_closed_to_the_identity_is_recovered_all_the_s
     assert from_json("sessions", "list") == []
 
 
-OWN_STORE = """
+OWN_PLUGINS = """
 from pathlib import Path
 from chatbot.stores.in_memory import InMemoryStore
 
@@ -432,47 +432,29 @@ class Damaged(Own):
 class Closed(Own):
     def __init__(self, home: Path) -> None:
         raise OSError("no such server")
-"""
 
-
-@pytest.mark.parametrize(
-    ("store", "state", "words"),
-    [
-        ("Own", "ok", "doctor_store:Own answers"),
-        ("Damaged", "bad", "RuntimeError: the server is away"),
-        ("Closed", "bad", "no such server"),
-    ],
-)
-def test_a_plug_in_store_is_opened_and_asked(store: str, state: str, words: str, config_is_asked_for: None) -> None:
-    Path("doctor_store.py").write_text(OWN_STORE, encoding="utf-8")
-    project = f'[model]\nname = "scripted"\n[agents.chat]\nmemory = ["doctor_store:{store}"]\n'
-    Path("config.toml").write_text(project, encoding="utf-8")
-    found = [finding for finding in findings(code=state == "bad") if finding["subject"] == "stores"]
-    assert [(each["state"], words in each["message"]) for each in found] == [(state, True)]
-
-
-OWN_TOOLS = """
 async def fits(word: str) -> str: ...
 def fails(context):
     raise OSError("no such device")
 """
 
 
-def test_a_missing_folder_of_the_tools_for_files_is_found(config_is_asked_for: None) -> None:
-    add(Path("config.toml"), b'[files]\nfolder = "nowhere"\n')
-    assert [each["message"] for each in findings(code=1) if "nowhere' does not exist: make it" in each["message"]]
-
-
 @pytest.mark.parametrize(
-    ("tool", "state", "words"),
-    [("fits", "ok", "fits"), ("fails", "bad", "no such device")],
+    ("kind", "name", "state", "words"),
+    [
+        ("memory", "Own", "ok", "doctor_plugins:Own answers"),
+        ("memory", "Damaged", "bad", "RuntimeError: the server is away"),
+        ("memory", "Closed", "bad", "no such server"),
+        ("tools", "fits", "ok", "fits"),
+        ("tools", "fails", "bad", "no such device"),
+    ],
 )
-def test_tools_of_plug_ins_are_made(tool: str, state: str, words: str, config_is_asked_for: None) -> None:
-    Path("doctor_tools.py").write_text(OWN_TOOLS, encoding="utf-8")
-    add(Path("config.toml"), f'[agents.chat]\ntools = ["memory", "doctor_tools:{tool}"]\n'.encode())
-    [found] = [each for each in findings(code=int(state == "bad")) if each["subject"] == "tools"]
-    assert found["state"] == state
-    assert words in found["message"]
+def test_plug_ins_are_made_and_asked(kind: str, name: str, state: str, words: str, config_is_asked_for: None) -> None:
+    Path("doctor_plugins.py").write_text(OWN_PLUGINS, encoding="utf-8")
+    add(Path("config.toml"), f'[agents.chat]\n{kind} = ["doctor_plugins:{name}"]\n'.encode())
+    subject = "stores" if kind == "memory" else "tools"
+    found = [finding for finding in findings(code=state == "bad") if finding["subject"] == subject]
+    assert [(each["state"], words in each["message"]) for each in found] == [(state, True)]
 
 
 def test_of_a_full_disk_the_free_space_is_looked_at(small_disk: Path, config_is_asked_for: None) -> None:
@@ -498,6 +480,7 @@ CANNOT_WORK = [
     ('[extraction]\nenabled = true\nmodel = "openai/gpt-4o"', "extraction", "or api_key in [providers.openai]"),
     ('[extraction]\nsummaries = true\nmodel = "local/nope.gguf"', "extraction", "model file not found"),
     ('[mcp.servers.files]\ncommand = "no-such-program"', "mcp", "program 'no-such-program' not found"),
+    ('[files]\nfolder = "nowhere"', "tools", "nowhere' does not exist: make it"),
 ]
 
 

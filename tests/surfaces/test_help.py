@@ -65,9 +65,11 @@ def parsers(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser
                 yield from parsers(child)
 
 
-def test_every_option_and_command_is_explained() -> None:
+def test_every_option_and_command_is_explained_in_the_width_of_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     for parser in parsers(build_parser()):
         assert parser.description
+        assert [line for line in parser.format_help().splitlines() if len(line) > 80] == []
         named = [action.metavar for action in parser._actions if action.metavar and not action.option_strings]
         assert len(named) == len({*named}), f"{parser.prog}: {named}"
         for action in parser._actions:
@@ -81,12 +83,6 @@ def test_the_grammar_repeats_rightly_what_it_cannot_import() -> None:
         assert {tuple(action.choices or ()) for action in actions if action.dest == name} == {tuple(known)}
     before = [action for action in build_parser()._actions if action.option_strings and action.nargs != 0]
     assert {name for action in before for name in action.option_strings} == _WITH_VALUE
-
-
-def test_no_line_of_help_is_wider_than_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    for parser in parsers(build_parser()):
-        assert [line for line in parser.format_help().splitlines() if len(line) > 80] == []
 
 
 def test_the_exit_codes_in_help_and_documentation_are_all_of_them() -> None:

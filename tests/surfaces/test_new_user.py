@@ -53,6 +53,8 @@ def test_a_key_is_stored_privately_listed_without_its_text_and_removed() -> None
     assert ok("keys", "remove", "anthropic") == "the key of anthropic is removed\n"
     assert KEY not in file.read_text(encoding="utf-8")
     assert run("keys", "remove", "anthropic").returncode == 4
+    file.chmod(0o644)
+    fails(5, "chmod 600", "keys", "list")
 
 
 class _Keyring:
@@ -122,12 +124,6 @@ def test_what_is_no_provider_or_no_key_is_refused() -> None:
     assert run("keys", "set", "anthropic", stdin="no\n").returncode == 2
     assert run("keys", "set", "local", stdin=f"{KEY}\n").returncode == 3
     assert not (Path.home() / KEYS).exists()
-
-
-def test_keys_that_others_may_read_are_not_used() -> None:
-    ok("keys", "set", "openai", stdin=f"{KEY}\n")
-    (Path.home() / KEYS).chmod(0o644)
-    fails(5, "chmod 600", "keys", "list")
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", '"key"', "[" * 100_000])
@@ -416,13 +412,9 @@ def test_flags_say_everything_and_what_follows_works() -> None:
     assert "sam" in ok("doctor")
 
 
-def test_who_is_no_longer_opened_by_default_is_named() -> None:
+def test_what_is_there_is_left_as_it_is_and_who_is_no_longer_opened_by_default_is_named() -> None:
     ok("ask", "hello", "-m", "scripted")
     assert "-i ada opens the identity with the memory so far" in ok("init", "--name", "sam", "--model", "scripted")
-
-
-def test_what_is_there_is_left_as_it_is() -> None:
-    ok("init", "--name", "sam", "--model", "scripted")
     before = (Path.home() / CONFIG).read_bytes()
     told = from_json("init", "--name", "sam", "--model", "other")
     assert (told["wrote"], len(told["kept"])) == ([], 2)
