@@ -18,7 +18,6 @@ from msgspec import Struct
 
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, UnsafePath
 from chatbot.stores.files import translated
-from chatbot.stores.transcript import starts
 from chatbot.transfer import formats
 from chatbot.transfer.exports import MemoryExport, SessionExport, is_bundle, read_bundle
 from chatbot.transfer.formats import MARKDOWN, MARKDOWN_SUFFIXES, Item, Skip
@@ -30,6 +29,8 @@ LARGEST_MARKDOWN = 4 << 20
 MOST_FILES = 20_000
 MOST_LEVELS = 100
 _CONVERSATIONS = re.compile(r"conversations(-\d{1,4})?\.json")
+_CONVERSATION = re.compile(r"\s*(?:# .*\n\s*[0-9a-f-]{36}; started .*\n\s*)?### \S+ — \d{4}-\d\d-\d\dT[\d:.]+Z")
+"""The beginning of a transcript, or of an export of one; elsewhere, a note quotes it."""
 _ZIP = b"PK\x03\x04"
 
 Items = Iterator[Item | SessionExport | MemoryExport]
@@ -109,11 +110,10 @@ def _notes(path: Path) -> Items:
                 yield Skip(name, "symbolic links are not followed")
             elif file.stat().st_size > LARGEST_MARKDOWN:
                 yield Skip(name, f"larger than {LARGEST_MARKDOWN:,} bytes")
-            elif starts(content := file.read_bytes()):
+            elif _CONVERSATION.match(text := decode(file.read_bytes(), name)):
                 yield Skip(name, "it is a conversation: export it as a bundle, `sessions export ID -o FILE.jsonl`")
             else:  # the resolved path is the same however the file is named
-                where = PurePosixPath(_as_text(file.resolve()))
-                yield from formats.read_markdown(decode(content, name), where)
+                yield from formats.read_markdown(text, PurePosixPath(_as_text(file.resolve())))
         except (StoreError, OSError) as error:
             yield Skip(name, str(error))
     for failed in unread:
