@@ -377,10 +377,10 @@ class Backend(Place):
     def place_of(self, session: SessionRef) -> Place:
         """Return the place of a session. It is deleted with the session; its operations raise `MissingFolder` then."""
 
-    def private_file(self, name: str) -> Path | None:
+    def private_file(self, name: str, *, creates: bool = True) -> Path | None:
         """Return a file that only this user reads, for data of this machine such as a terminal's history.
 
-        It is created if needed; None if there is no folder for it.
+        Created if needed, unless `creates` is false; None if there is no folder for it.
         """
         return None
 

@@ -274,11 +274,12 @@ class FileBackend(FilePlace, backend.Backend):
     def place_of(self, session: SessionRef) -> FilePlace:
         return FilePlace(session.folder, makes_folder=False)
 
-    def private_file(self, name: str) -> Path:
-        self.prepare()
+    def private_file(self, name: str, *, creates: bool = True) -> Path:
         path = path_inside(self.folder, name)
-        with translated(self.folder):
-            path.touch(FILE_MODE)
+        if creates:
+            self.prepare()
+            with translated(self.folder):
+                path.touch(FILE_MODE)
         return path
 
     def is_there(self) -> bool:

@@ -114,8 +114,11 @@ def test_what_erases_many_needs_a_yes_and_a_word_of_which() -> None:
     assert "deleted with them: 1 memory\nlines typed in the chat stay in " in done
     typed.unlink()
     typed.symlink_to("/dev/null")
-    make("three")
+    make("three", "four")
     ok("delete", "three", "--with-memory", "--yes")
+    typed.unlink()
+    ok("delete", "four", "--with-memory", "--yes")
+    assert not typed.exists()
     assert titles("list") == []
 
 
@@ -222,6 +225,8 @@ def test_exports_are_files_that_only_we_can_read() -> None:
     fails(2, "already exists", "export", "two", "-o", "two.md")
     ok("export", "two", "-o", "two.md", "--force")
     assert "skipped two.md: it is a conversation: export it as a bundle" in ok("import", "two.md")
+    Path("note.md").write_text(f"How we write:\n\n{Path('two.md').read_text()}")
+    assert "skipped" not in ok("import", "note.md")
     assert ok("export", "two", "-o", "\udcff\x1b.md") == "wrote ��.md\n"
     assert ok("export", "two").startswith("# two\n")
     assert ok("export", "two", "--format", "jsonl").count("\n") == 4

@@ -151,8 +151,8 @@ class VerbRun(Struct, frozen=True, dict=True):
 
     def say_typed_lines(self) -> None:
         """After a permanent deletion, say where the lines typed in the chat are, as they stay."""
-        with suppress(UnsafePath):  # such as a link, with which no chat starts
-            typed = self.system.backend.private_file(HISTORY_NAME)
+        with suppress(UnsafePath, FileNotFoundError):  # such as a link, with which no chat starts
+            typed = self.system.backend.private_file(HISTORY_NAME, creates=False)
             if typed is not None and typed.stat().st_size and not self.args.json:
                 say(f"lines typed in the chat stay in {typed}: delete that file to remove them")
 
