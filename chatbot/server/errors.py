@@ -7,7 +7,6 @@ import math
 from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
-from weakref import WeakSet
 
 from pydantic import BaseModel, ConfigDict
 from starlette.responses import JSONResponse
@@ -161,8 +160,11 @@ def no_such_page(cursor: str) -> Problem:
     return Problem(404, "page_not_found", why, "cursor")
 
 
-_logged: WeakSet[BaseException] = WeakSet()
-"""Errors that are in the log: that of a failed turn is answered each time somebody asks for the turn."""
+def _is_new(error: BaseException) -> bool:
+    """Return whether the error is not in the log yet: that of a turn is answered each time somebody asks for it."""
+    is_new = "_is_logged" not in vars(error)
+    vars(error)["_is_logged"] = True  # no builtin exception can be in a WeakSet
+    return is_new
 
 
 def problem_of(error: BaseException, caller: ServerCaller | None = None) -> Problem:
@@ -174,13 +176,13 @@ def problem_of(error: BaseException, caller: ServerCaller | None = None) -> Prob
     if isinstance(error, Problem):
         return error
     if not isinstance(error, errors.ChatbotError | store_errors.StoreError):
-        logger.error("a request failed", exc_info=error)
+        if _is_new(error):
+            logger.error("a request failed", exc_info=error)
         return Problem(500, "internal", "the server failed: see its log")
     status, code = next(_KINDS[kind] for kind in type(error).__mro__ if kind in _KINDS)
     message = _message(error, code, caller)
     is_ours = status >= 500 or isinstance(error, errors.ModelError) or message != str(error)
-    if is_ours and error not in _logged:
-        _logged.add(error)
+    if is_ours and _is_new(error):
         logger.error("%d %s: %s", status, code, " ".join(str(error).split()))
     return Problem(status, code, message, headers=_retry(error, status))
 

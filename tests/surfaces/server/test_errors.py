@@ -93,6 +93,12 @@ def test_every_error_has_the_exit_code_the_status_and_the_code_that_are_document
         assert ("/home/ada" not in problem_of(error, GUEST).message) is hides
 
 
+def test_an_error_that_is_answered_twice_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    for error in (RuntimeError("a trace"), ProviderFailed("down")):
+        assert problem_of(error).message == problem_of(error).message
+    assert caplog.messages == ["a request failed", "502 provider_failed: down"]
+
+
 def test_an_agent_is_not_told_of_errors_about_our_disk() -> None:
     about_us = {"ConfigError", "DamagedFile", "DamagedSession", "StoreFailed", "UnsafePath", "MissingFolder"}
     for kind in KINDS:
