@@ -69,7 +69,7 @@ class Upkeep:
 
     async def run(self, scope: Scope, options: MaintenanceOptions) -> MaintenanceReport:
         """Run once, or as often as needed, unless another process runs it or ran it; see `MemorySystem.maintain`."""
-        if not _is_due(await asyncio.to_thread(self._read), scope, options):
+        if not _is_due(await asyncio.to_thread(self._read, logging.DEBUG), scope, options):
             return options.skipped("not due")
         lease = self._place.lease(_LEASE)
         try:
@@ -82,15 +82,15 @@ class Upkeep:
         finally:
             await asyncio.to_thread(lease.release)
 
-    def _read(self) -> _File:
-        """Return the content of the file; one that is damaged is as none. Raises `LaterFormat`."""
+    def _read(self, level: int = logging.WARNING) -> _File:
+        """Return the content of the file; one that is damaged is as none, and logged. Raises `LaterFormat`."""
         found, form = _File(), _Format()
         try:
             data = self._document.read() or b"{}"
             form = msgspec.json.decode(data, type=_Format)
             found = msgspec.json.decode(data, type=_File)
         except (OSError, ValueError, RecursionError) as error:
-            logger.warning("%s cannot be read, so maintenance begins again at the oldest row: %s", NAME, error)
+            logger.log(level, "%s cannot be read, so maintenance begins again at the oldest row: %s", NAME, error)
         if form.v > _Format().v:
             raise LaterFormat(f"{NAME} was written by a later release: upgrade chatbot to maintain this memory")
         return found

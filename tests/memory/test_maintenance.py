@@ -425,11 +425,14 @@ async def test_a_cursor_whose_row_was_erased_begins_again(memory: Maintained) ->
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"consolidation": {}}', b'{"consolidation": 3}', b"\xff"])
-async def test_a_damaged_note_of_the_last_run_costs_only_a_new_beginning(memory: Maintained, damage: bytes) -> None:
+async def test_a_damaged_note_of_the_last_run_costs_only_a_new_beginning(
+    memory: Maintained, damage: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     await memory.keep("something")
     (memory.home / NAME).write_bytes(damage)
     report = await memory.after(30, unless_within=timedelta(days=1), part="consolidation")
     assert report.counts()["consolidate"] == 1
+    assert sum("begins again" in each for each in caplog.messages) == (len(damage) in {1, 2, 20})
     assert (await memory.after(0, unless_within=timedelta(days=1), part="consolidation")).skipped == "not due"
     assert (await memory.after(0, unless_within=timedelta(days=1), part="compression")).skipped == ""
 
