@@ -236,7 +236,7 @@ class Calls:
 
         def decide(limits: Sequence[Limit]) -> Amount:
             nonlocal most  # each payer may shorten it
-            most = reply_within(limits, prompt_tokens=prompt_tokens, reply_tokens=most, price=price)
+            most = reply_within(limits, prompt=prompt_tokens, reply=most, price=price, model=self.model.name)
             cost = 0.0 if price is None else price.cost(prompt_tokens, most)
             return Amount(prompt_tokens + most, cost)
 

@@ -165,13 +165,8 @@ class Limit(Struct, frozen=True):
 
     def room(self, amount: float, prompt_tokens: int, price: Price | None) -> float:
         """Return how many tokens a reply may have after that prompt for this amount; below 0 if that does not fit."""
-        if self.unit == "tokens":
+        if self.unit == "tokens" or price is None:  # `reply_within` refuses a limit in dollars without a price
             return amount - prompt_tokens
-        if price is None:
-            raise BudgetExceeded(
-                f"{self.setting} cannot be enforced: the price of this model is unknown: set it in "
-                "[providers.NAME.prices], or limit tokens"
-            )
         left = amount - prompt_tokens * price.input_usd
         if left < 0:
             return -1
@@ -238,17 +233,20 @@ def limits_of(settings: BudgetSettings, session: Bill, day: Bill) -> list[Limit]
     return [limit for limit in limits if limit.allowed]
 
 
-def reply_within(limits: Iterable[Limit], *, prompt_tokens: int, reply_tokens: int, price: Price | None) -> int:
-    """Return the most tokens, up to `reply_tokens`, that the reply may have without exceeding a limit.
+def reply_within(limits: Iterable[Limit], *, prompt: int, reply: int, price: Price | None, model: str) -> int:
+    """Return the most tokens, up to `reply`, that the reply may have without exceeding a limit.
 
     Raises `BudgetExceeded` if not even a short reply fits, or for a limit in dollars and a model without a price.
     """
-    shortest = min(_SHORTEST_REPLY, reply_tokens)
+    shortest = min(_SHORTEST_REPLY, reply)
     for limit in limits:
-        reply_tokens = int(min(reply_tokens, limit.room(limit.left, prompt_tokens, price)))
-        if reply_tokens < shortest:
-            raise limit.refusal(prompt_tokens, fits_alone=limit.room(limit.allowed, prompt_tokens, price) >= shortest)
-    return reply_tokens
+        if limit.unit == "USD" and price is None:
+            remedy = "set it in [providers.NAME.prices], or limit tokens"
+            raise BudgetExceeded(f"{limit.setting} cannot be enforced: the price of {model} is unknown: {remedy}")
+        reply = int(min(reply, limit.room(limit.left, prompt, price)))
+        if reply < shortest:
+            raise limit.refusal(prompt, fits_alone=limit.room(limit.allowed, prompt, price) >= shortest)
+    return reply
 
 
 UNBILLED = "the cost of this call could not be written to the bill"
@@ -423,12 +421,14 @@ class Ledger:
 def _parse_reservations(document: Document, data: bytes | None) -> list[Reservation]:
     """Read every reservation. Raises `DamagedFile` or `LaterFormat`: unknown calls could exceed a limit together."""
     try:
-        found = _Reservations([]) if data is None else msgspec.json.decode(data, type=_Reservations)
-    except (ValueError, RecursionError) as error:
+        written = {"reservations": []} if data is None else msgspec.json.decode(data)
+        if written.get("v", 0) > _Reservations([]).v:
+            raise LaterFormat(f"{document.name} was written by a later release: upgrade chatbot to use this memory")
+        return msgspec.convert(written, _Reservations).reservations
+    except LaterFormat:
+        raise
+    except MISFITS as error:
         raise DamagedFile(f"{document.name} is damaged ({error}): delete it while no model call is running") from error
-    if found.v > _Reservations([]).v:
-        raise LaterFormat(f"{document.name} was written by a later release: upgrade chatbot to use this memory")
-    return found.reservations
 
 
 def examine_reservations(place: Place | Home) -> Flaw | None:

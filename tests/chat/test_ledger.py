@@ -142,8 +142,11 @@ def test_a_call_beyond_a_whole_limit_is_not_told_to_wait(quota: Quota) -> None:
     spent = Bill(input_tokens=90, cost_usd=0.09)
     limits, price = quota.limits(spent, "this user", datetime.now(UTC)), Price(0.001, 0.001)
     with pytest.raises(QuotaExceeded, match="it resets at"):
-        reply_within(limits, prompt_tokens=50, reply_tokens=20, price=price)
+        reply_within(limits, prompt=50, reply=20, price=price, model="m")
     with pytest.raises(BudgetExceeded, match="with 99 tokens of prompt it exceeds the whole") as refused:
-        reply_within(limits, prompt_tokens=99, reply_tokens=20, price=price)
+        reply_within(limits, prompt=99, reply=20, price=price, model="m")
     assert not isinstance(refused.value, QuotaExceeded)
+    if quota.day_usd:
+        with pytest.raises(BudgetExceeded, match="of this user cannot be enforced: the price of m is unknown"):
+            reply_within(limits, prompt=1, reply=20, price=None, model="m")
     assert "= 1,234,567 " in str(replace(limits[0], allowed=1234567.0).refusal(1))
