@@ -21,7 +21,7 @@ from chatbot.memory.reading import Recall
 from chatbot.memory.scope import PUBLIC, Sensitivities
 from chatbot.memory.scoring import MANY, thresholds
 from chatbot.memory.writing import AddResult
-from chatbot.stores.access import SENSITIVITIES, fold
+from chatbot.stores.access import fold
 from chatbot.stores.observation import KIND, LINE, PROFILE, SUMMARIES, TYPES, Observation, is_own
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
@@ -132,20 +132,14 @@ class StandingQuestions(Profiles):
         """Store a model's summary of an answer in place of the former one."""
         anywhere = type(self)(replace(self.scope, session_id=None))  # it belongs to no session
         where = f" in {fold(self.caller.project)}" if self.caller.project else ""
-        made = {KIND: STANDING_ANSWER, LINE: answer.question, _MADE_OF: answer.made_of}
-        sources = [row.id for row in answer.rows]
-        kept = await anywhere.upsert(
+        return await anywhere.upsert(
             f"standing{where}: {answer.question}",
             sentence,
             category=PROFILE,
-            metadata=made,
-            derived_from=sources,
+            metadata={KIND: STANDING_ANSWER, LINE: answer.question, _MADE_OF: answer.made_of},
+            derived_from=[row.id for row in answer.rows],
             source="extraction",
         )
-        if kept.outcome == "exact_dup":  # an equal summary of other rows keeps its sources
-            [row] = await self.scope.store.get(self.scope.view(SENSITIVITIES), [kept.id])
-            kept = await self.update(kept.id, metadata=made, derived_from=[*{*row.derived_from, *sources}])
-        return kept
 
     async def _sentences(self, sensitivities: Sensitivities) -> dict[tuple[str, ...], str]:
         """Return the models' summaries by question and source rows."""

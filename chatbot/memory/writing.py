@@ -163,16 +163,19 @@ class MemoryWrites(ScopedOperations):
         if old is not None and is_new:
             raise errors.ConflictingChange(f"a memory has the key {key!r:.80} already: nothing was changed")
         metadata = {**(draft.pop("metadata", None) or {}), OWN_KEY: key}
-        if old is not None:  # rows with different metadata cannot supersede each other
-            is_alike = all(old.metadata.get(name, value) == value for name, value in metadata.items())
-            draft["supersedes" if is_alike else "forgets"] = old.id
+        if old is not None:
+            draft["supersedes"] = old.id
         given = Draft(**draft, title=title, metadata=metadata)
         [kept] = await add_drafts(scope, [given])
-        texts: dict[str, Any] = {"title": given.title, "narrative": given.narrative, "facts": tuple(given.facts)}
-        if old is not None and kept.id == old.id and texts != {name: getattr(old, name) for name in texts}:
-            corrected = await self.update(old.id, **texts)  # repeated in another case, or with other white space
-            return corrected if corrected.outcome == "updated" else kept
-        return kept
+        if old is None or kept.id != old.id:
+            return kept
+        row, _ = self.prepare(given)  # the same text, perhaps with other fields, in another case or other white space
+        fields = {name: getattr(row, name) for name in {"title", "narrative", "facts", *draft} & _CHANGEABLE}
+        if "derived_from" in fields:
+            fields["derived_from"] = [*dict.fromkeys((*old.derived_from, *row.derived_from))]
+        fields["metadata"] = {**dict.fromkeys(old.metadata), **row.metadata}
+        changed = await self.update(old.id, **fields)
+        return structs.replace(kept, outcome="updated", reason="") if changed.outcome == "updated" else kept
 
     async def supersede(self, old: str, new: str) -> None:
         """Replace the observation `old` by `new`; `old` stays in the history.
@@ -345,5 +348,6 @@ def _length(value: object) -> int:
 
 
 _DEFAULTS = {each.name: {} if each.default is MISSING else each.default for each in fields(Draft)}
+_CHANGEABLE = {each.name for each in fields(Change)}
 _values_of = attrgetter(*_DEFAULTS)
 _LISTS = frozenset(name for name, default in _DEFAULTS.items() if default == ())

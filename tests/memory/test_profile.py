@@ -219,6 +219,18 @@ async def test_a_key_of_ones_own_is_found_however_many_others_use_the_same(syste
     assert (before.id, before.superseded_by) == (first.id, second.id)
 
 
+async def test_of_a_key_of_ones_own_every_version_is_in_the_history_and_a_repetition_sets_its_fields(
+    system: MemorySystem,
+) -> None:
+    memory = system.memory()
+    first = await memory.upsert("kiln", "is cold", metadata={"state": "cold", "door": "open"})
+    second = await memory.upsert("kiln", "is hot", metadata={"state": "hot"})
+    assert [version.observation.id for version in await memory.history(second.id)] == [first.id, second.id]
+    again = await memory.upsert("kiln", "is hot", metadata={"state": "hotter"}, tags=["fire"])
+    row = await memory.row(second.id)
+    assert (again.outcome, row.metadata, row.tags) == ("updated", {"state": "hotter", "key": "kiln"}, ("fire",))
+
+
 async def test_a_key_of_ones_own_holds_one_row_whoever_writes_at_once_or_is_cancelled(system: MemorySystem) -> None:
     writers = [system.memory().upsert("editor", f"uses editor {number}") for number in range(8)]
     writing = [asyncio.create_task(each) for each in writers]
