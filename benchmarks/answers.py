@@ -8,7 +8,7 @@
 """Count the questions about a year that a real model answers right from the product's own prompts.
 
     uv run benchmarks/answers.py --model local/DIR/model.gguf                  # 20 questions of each of three lives
-    uv run benchmarks/answers.py --model ollama_chat/qwen3 --set benchmarks/sets/life_sixth.txt --questions 60
+    uv run benchmarks/answers.py --model ollama_chat/qwen3 --set benchmarks/sets/lives/69.txt --questions 40
     uv run benchmarks/answers.py --model local/DIR/model.gguf --way "the product" --way tools --way "tenth turn"
     uv run benchmarks/answers.py --model local/DIR/model.gguf --replies BEAM/chats/100K    # the bot replied at length
 
@@ -278,7 +278,7 @@ def main() -> None:
     parser.add_argument("--replies", type=Path, help="a set whose long replies the bot gives in the year")
     parser.add_argument("--show", action="store_true", help="print notes and answers")
     given = parser.parse_args()
-    sets = given.set or [SETS / f"life_{name}.txt" for name in ("fourth", "fifth", "sixth")]
+    sets = given.set or [SETS / "lives" / f"{number}.txt" for number in (69, 70, 75)]
     ways, replies = given.way or USUAL_WAYS, long_replies(given.replies) if given.replies else REPLIES
     together: dict[str, list[Answer]] = defaultdict(list)
     for path in sets:

@@ -8,13 +8,13 @@
 """Count the facts of a year that the memory block has right at its end, and those that it still has outdated.
 
     uv run benchmarks/life.py                     # 60 facts, of which 20 change and 10 are denied; default settings
-    uv run benchmarks/life.py --set benchmarks/sets/life_fiftyfifth.txt  # 40 facts, among what that person types
+    uv run benchmarks/life.py --set benchmarks/sets/lives/55.txt  # 40 facts, among what that person types
     uv run benchmarks/life.py --questions 20      # 20 of them, each in a turn: what its prompt held
     uv run benchmarks/life.py --half seen --show  # the half that may be used for tuning, with all errors
 
 A person states the facts of `sets/life.txt` in a chat with all its hooks, four turns a session, among 200 messages of
 other talk: the person's own, if the set has some, and those of other people (`sets/other_talk.txt`). Changes follow
-some months later. A set may also be a year of whole chats and questions about it (`sets/life_seventyfirst.txt`). At
+some months later. A set may also be a year of whole chats and questions about it (`sets/lives/71.txt`). At
 the end each question begins a session of its own, and the memory block of its prompt is read; its notes are in the
 order in which they were said. A fact is right if a note has the right words. It is outdated if a note has the outdated
 words without the right ones, except a line of the profile that says until when it was true. It is stale if, besides,

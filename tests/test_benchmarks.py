@@ -21,12 +21,12 @@ UV_CACHE = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache" / "uv")
 SMALLEST = {
     "all.py": "streaming",
     "answers.py --model local/DIR/model.gguf":
-        "--model scripted --set benchmarks/sets/life_sixth.txt --questions 4 --others 1",
+        "--model scripted --set benchmarks/sets/lives/69.txt --questions 4 --others 1",
     "first_days.py": "--people 2",
     "footprint.py --rows 10000": "--rows 50 --questions 2",
     "life.py": "--others 1",
     "life.py --questions 20": "--questions 4 --others 1",
-    "life.py --set benchmarks/sets/life_fiftyfifth.txt": "--set benchmarks/sets/life_fiftyfifth.txt --others 1",
+    "life.py --set benchmarks/sets/lives/55.txt": "--set benchmarks/sets/lives/55.txt --others 1",
     "locomo.py locomo10.json": "{locomo}",
     "locomo.py locomo10.json --pipeline": "{locomo} --pipeline",
     "observations.py --rows 10000,100000": "--rows 100",
