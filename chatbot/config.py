@@ -69,6 +69,7 @@ class ProviderSettings(Section, frozen=True):
     prices: dict[str, PriceSettings] = {}
     sensitivity: Literal["", "public", "private"] = ""
     memory: bool = True
+    thinks_first: bool = False
 
 
 _IN_NAMES = "at most 64 ASCII letters, digits, - _ and ., beginning with a letter or a digit"

@@ -96,9 +96,7 @@ class MemoryContext:
         """
         given = cast("object", messages)
         if isinstance(given, str) or not isinstance(given, Sequence):
-            raise InvalidValue(
-                "messages is not a list: pass the model's messages, such as [{'role': 'user', 'content': …}]"
-            )
+            raise InvalidValue("messages is not a list such as [{'role': 'user', 'content': …}]")
         if not self.text:
             return list(messages)
         last = max((at for at, each in enumerate(messages) if each.get("role") == USER), default=len(messages))

@@ -12,11 +12,11 @@ from typing import Any
 
 from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import ModelError, ProviderFailed
-from chatbot.messages import CallOptions, Delta, Finished, Message, ToolSpec, Usage
+from chatbot.messages import CallOptions, Delta, Finished, Message, TextDelta, ToolSpec, Usage
 from chatbot.models import litellm_import
 from chatbot.models.addresses import OLLAMA
 from chatbot.models.call import LONGEST_PAUSE_S, ModelRequest, StreamedReply, has_reported_usage, is_whole, pause_before
-from chatbot.models.model import JsonMode, Model, Price, estimate
+from chatbot.models.model import THINK_TAGS, JsonMode, Model, Price, estimate
 from chatbot.models.provider import Provider
 
 _USUAL_WINDOW = 8192
@@ -126,6 +126,8 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
             try:
                 async with aclosing(self._attempt(call, messages, tools)) as deltas:
                     async for delta in deltas:
+                        if self.provider.thinks_first and not has_begun and isinstance(delta, TextDelta):
+                            yield TextDelta(THINK_TAGS[0])  # the template of its server has written it
                         has_begun = True
                         yield delta
             except ModelError as error:

@@ -178,6 +178,7 @@ class Provider:
         name = model.removeprefix(f"{self.name}/")
         self.price = table.prices.get(name) or table.prices.get("*") or PriceSettings()
         self.disclosure = Disclosure(self.name, table.memory, table.sensitivity)
+        self.thinks_first = table.thinks_first
 
     @property
     def litellm_name(self) -> str:

@@ -218,6 +218,7 @@ SLOWS_DOWN = _fails(429, "Rate limit reached for requests", headers={"Retry-Afte
 TOO_LONG = "This model's maximum context length is 4096 tokens. However, your messages resulted in 5000 tokens."
 BEHAVIOURS: dict[str, Behaviour] = {
     "says": SAYS,
+    "thinks": _streams(_text("Hm. Alpacas?\n</th"), _text("ink>\n\nYes."), _finish(), _usage()),
     "says-without-usage": _streams(*map(_text, WORDS), _finish()),
     "reports-less-than-nothing": _streams(*map(_text, WORDS), _finish(), _usage(prompt_tokens=-120)),
     "reports-nonsense": _streams(*map(_text, WORDS), _finish(), _usage(completion_tokens="many")),
@@ -260,7 +261,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "repeats-keys": _fails(401, f"These keys are wrong: {', '.join(KEY_FORMS.values())}", code="invalid_api_key"),
     "forbids": _fails(403, "Your project may not use this model"),
     "is-unknown": _fails(404, "The model does not exist", code="model_not_found"),
-    "refuses": _fails(400, "Invalid value: 'messages[0].role'"),
+    "refuses": _fails(400, "Invalid value: 'tools[0].name' is too long"),
     "is-too-small": _fails(400, TOO_LONG, code="context_length_exceeded"),
     "embeds": embeds,
     "embeds-without-usage": embeds_without_usage,

@@ -47,7 +47,8 @@ def test_chat_titles_extraction_and_embeddings_take_the_keys_of_their_providers(
     monkeypatch.setattr("chatbot.memory.meaning._QUERY_TIMEOUT_S", PATIENCE_S)  # the first call imports LiteLLM
     one, two, three = urls
     Path("asked.toml").write_text(
-        f'[model]\nname = "openai/says"\n[providers.openai]\napi_key = "key-of-one"\napi_base = "{one}"\n'
+        f'[model]\nname = "openai/thinks"\n[providers.openai]\napi_key = "key-of-one"\napi_base = "{one}"\n'
+        "thinks_first = true\n"
         f'[extraction]\nenabled = true\nmodel = "mybox/takes-facts"\n'
         f'[providers.mybox]\nkind = "openai"\napi_key = "key-of-two"\napi_base = "{two}"\n'
         f'[embedding]\nmodel = "third/embeds"\n'
@@ -57,7 +58,7 @@ def test_chat_titles_extraction_and_embeddings_take_the_keys_of_their_providers(
         encoding="utf-8",
     )
     done = run("ask", "--config", "asked.toml", SAID)
-    assert (done.returncode, done.stderr) == (0, "")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Yes.\n", ""), "nothing of the thoughts"
     assert (keys_at(one), keys_at(two), keys_at(three)) == ({"key-of-one"}, {"key-of-two"}, {"key-of-three"})
     assert len(asked_at(one)) == 2, "the reply and the title"
     assert {each["headers"].get("x-of") for each in asked_at(three)} == {"3"}
