@@ -193,7 +193,6 @@ _BY_STATUS: dict[int, type[errors.ModelError]] = {
     413: errors.ContextTooLong,
     429: errors.RateLimited,
 }
-_TOO_LONG = ("context length", "context window", "context_length", "maximum context", "too many tokens", "too long")
 _NAMES_IN_FRONT = re.compile(r"^(?:(?:litellm\.)?\w*(?:Error|Exception|Timeout)(?::| -) )+")
 _BODY = re.compile(r"(?:b')?(\{.*\})'?", re.DOTALL)
 """The body of an answer, which LiteLLM gives as the message for Anthropic."""
@@ -225,7 +224,7 @@ def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> erro
         message = f"the answer is not a valid {getattr(malformed, 'title', '')}".rstrip()
     line = " ".join(without_secrets(well_formed(message[:_MOST_READ]), secrets).split())
     shown = line if len(line) <= _LONGEST_MESSAGE else f"{line[:_LONGEST_MESSAGE]}…"
-    failure = _kind(original, message)(f"{model}: {shown}")
+    failure = _kind(original)(f"{model}: {shown}")
     failure.retry_after_s = _retry_after(original)
     failure.status = 0 if unreachable is not None else getattr(original, "status_code", None)
     codes = (str(getattr(each, "code", None) or "") for each in chain)
@@ -244,13 +243,11 @@ def unknown_provider(model: str, own: Iterable[str] = ()) -> errors.UnknownModel
     )
 
 
-def _kind(error: Exception, message: str) -> type[errors.ModelError]:
+def _kind(error: Exception) -> type[errors.ModelError]:
     kind = next((_BY_NAME[each.__name__] for each in type(error).__mro__ if each.__name__ in _BY_NAME), None)
     if kind is None:
         status = getattr(error, "status_code", 0)
         kind = _BY_STATUS.get(status, errors.RequestRefused if status in range(400, 500) else errors.ProviderFailed)
-    if kind is errors.RequestRefused and any(words in message.lower() for words in _TOO_LONG):
-        return errors.ContextTooLong
     return kind
 
 
