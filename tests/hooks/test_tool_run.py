@@ -11,7 +11,7 @@ from chatbot.chat.prompt import is_memory_tool
 from chatbot.hooks.capture import LONGEST_OUTPUT, ToolRun
 from chatbot.messages import ToolCall
 from chatbot.operations import tool_names
-from chatbot.tools import Effect, ToolResult
+from chatbot.tools import ToolResult
 
 
 def run(
@@ -23,16 +23,6 @@ def run(
 def ran(tool: str, output: str, given: dict[str, Any], *, error: bool = False, writes: bool | None = False) -> ToolRun:
     call = ToolCall("c", tool, json.dumps(given))
     return ToolRun.of(ToolResult(call, output, is_error=error, writes=writes))
-
-
-@pytest.mark.parametrize(
-    ("effect", "writes"),
-    [(Effect(destroys=False), None), (Effect(reads_only=True), False), (Effect(reads_only=False), True)],
-)
-def test_a_run_changed_something_if_its_tool_declares_it_and_it_worked(effect: Effect, *, writes: bool | None) -> None:
-    assert effect.writes is writes
-    assert run("write_file", writes=writes, path="a.txt").type == ("change" if writes else "technical")
-    assert run("write_file", error=True, writes=writes, path="a.txt").type == "technical"
 
 
 def test_titles_tell_two_runs_of_one_tool_apart() -> None:
@@ -66,7 +56,8 @@ def test_the_shape_of_a_capture() -> None:
     failed = run("read_file", "no such file", error=True, file="x")
     assert failed.facts[1] == "error: true"
     assert failed.subtitle == "failed: no such file"
-    assert (it.concepts, failed.concepts) == (("what-changed",), ("gotcha",))
+    assert (it.type, it.concepts, failed.concepts) == ("change", ("what-changed",), ("gotcha",))
+    assert run("write_file", error=True, writes=True, path="a.txt").type == "technical"
     assert failed.importance > run("read_file", "no such file", file="x").importance
     assert run("ls", "\n".join(f"file{number}.py" for number in range(99))).substance == ""
 

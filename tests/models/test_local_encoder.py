@@ -9,8 +9,7 @@ from msgspec.structs import replace
 
 from chatbot.errors import MissingModel
 from chatbot.models.local_encoder import ENGLISH as DIMENSION
-from chatbot.models.local_encoder import LocalEmbedder, MiniLMEmbedder, find_minilm
-from chatbot.models.minilm import Network
+from chatbot.models.local_encoder import LocalEmbedder, MiniLMEmbedder
 from chatbot.models.multilingual import MultilingualEncoder
 from chatbot.models.weights import MINILM
 from chatbot.stores.records import Vector
@@ -42,6 +41,7 @@ def test_kept_vectors_are_those_of_their_texts(monkeypatch: pytest.MonkeyPatch) 
     for some in (OTHERS[:4], OTHERS[3:0:-1], [*OTHERS[4:6], OTHERS[3], *OTHERS[4:6]]):
         found = encoder.encode(some)
         assert all(product(each, fresh[text]) > 0.9999 for text, each in zip(some, found, strict=True))
+    assert [*encoder._vectors.kept] == [*OTHERS[4:6], OTHERS[3]]
 
 
 async def test_an_english_text_has_both_parts_and_any_other_the_multilingual_one() -> None:
@@ -95,15 +95,6 @@ async def test_an_english_question_is_compared_with_english_texts_word_by_word()
             {each: close[each] for each in said[:2]}
         )
         assert await embedder.closeness("Wie alt ist Ida?", said) == {}
-
-
-async def test_tokens_of_the_texts_that_were_compared_last_stay_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chatbot.models.minilm._KEPT", 3)
-    network = Network(find_minilm())
-    network.closeness("Who bakes?", ["Ada bakes", "Ida bakes"])
-    network.closeness("Who swims?", ["Ada bakes"])
-    network.closeness("Who sings?", [])
-    assert [*network._tokens.kept] == ["Who swims?", "Ada bakes", "Who sings?"]
 
 
 EXAMPLES = ["The weather is lovely today.", "It's so sunny outside!", "He drove to the stadium."]

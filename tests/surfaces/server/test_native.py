@@ -119,6 +119,7 @@ def test_an_unknown_or_miswritten_parameter_is_refused(refusing: Served, query: 
         ("[]", "a JSON object is required"),
         ("", "a JSON object is required"),
         ('{"titel": "x"}', "titel: unknown field"),
+        ('{"title": "x", "visibility": "<script>"}', "visibility: input should be 'private', 'shared' or 'social'"),
         (
             '{"title": "x", "expires_at": 5}',
             "expires_at: a time must be text, such as 2026-01-31 or 2026-01-31T15:00:00Z",
@@ -316,14 +317,6 @@ def test_an_identity_that_was_removed_is_not_served_any_more(client: httpx.Clien
     assert client.get("/v1/sessions", params={"identity": "grace"}).is_success
     Path("identities/grace/identity.toml").unlink()
     assert client.get("/v1/sessions", params={"identity": "grace"}).status_code == 404
-
-
-def test_an_agent_without_observations_says_so(http: Serve) -> None:
-    served = http(config='[agents.chat]\nmemory = ["basic_session"]\n')
-    with served.client() as client:
-        response = client.get("/v1/memories")
-        assert (response.status_code, response.json()["error"]["code"]) == (409, "unsupported_operation")
-        assert "memory = [" in response.json()["error"]["message"]
 
 
 def test_a_deleted_session_stops_its_turn_first(http: Serve) -> None:

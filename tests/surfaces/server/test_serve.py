@@ -80,13 +80,17 @@ def test_with_a_token_others_may_reach_it_and_it_stops_in_order_and_keeps_what_w
     assert [(entry["role"], entry["content"]) for entry in said[2:]] == marks
 
 
-def test_the_log_names_the_time_and_the_request_of_a_failure(capfd: pytest.CaptureFixture[str]) -> None:
+def test_it_says_at_its_start_who_is_not_remembered_and_the_log_names_time_and_request_of_a_failure(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     with server_process("-m", "chatbot", "serve", "--port", "0", "-m", "local/none.gguf") as (_, [url, *_]):
         asked = {"model": "ada", "messages": [{"role": "user", "content": "hi"}]}
         answer = httpx.post(f"{url}/v1/chat/completions", json=asked, timeout=PATIENCE_S)
     assert answer.status_code == 503
     request = f"{answer.headers['x-request-id']} POST /v1/chat/completions"
-    [line] = [each for each in capfd.readouterr().err.splitlines() if request in each]
+    log = capfd.readouterr().err
+    assert "clients that name no session are not remembered" in " ".join(log.split())
+    [line] = [each for each in log.splitlines() if request in each]
     assert re.match(r"[-\d]{10}T[:\d]{8}[+-]\d{4} ERROR chatbot\.server\.errors \[req_.*\]: 503 missing_model: ", line)
 
 
@@ -190,12 +194,6 @@ def test_mcp_over_http_needs_no_extra_but_its_own() -> None:
     arguments = ("-c", WITHOUT_EXTRA, "fastapi", "mcp", "--http", "--port", "0")
     with server_process(*arguments, told="stderr") as (_, words):
         assert httpx.get(words[-1]).status_code == 405  # a client that would only listen
-
-
-def test_at_its_start_it_says_that_clients_without_a_session_are_not_remembered() -> None:
-    Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
-    with server_process("-m", "chatbot", "serve", "--port", "0", told="stderr") as (_, words):
-        assert "clients that name no session are not remembered" in " ".join(words)
 
 
 class SlowModel(ScriptedModel):
