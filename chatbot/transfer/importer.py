@@ -225,8 +225,7 @@ class Importer:
         if here is None and self._is_barred([("origin", origin), ("session", item.record.id)]):
             self._report.skip(item.record.id, DELETED)
             return
-        if here is not None:
-            self._report.already += 1
+        self._report.already += here is not None
         session_id = await self._adopt_bundled(item, origin) if here is None else here.id
         await self._take_remembered(item.remembered, item.record.id, session_id)
 

@@ -328,7 +328,8 @@ class SessionUnion:
             return parse_record(kept | {name: theirs[name] for name in later if name in theirs})
 
         if any(here.get(name) != theirs.get(name) for name in later):
-            state.record = union.portable(await asyncio.to_thread(self._sessions.change, session_id, change))
+            changed = await asyncio.to_thread(self._sessions.change, session_id, change)
+            state.record = union.SessionState(union.portable(changed)).record
         state.times |= {name: given.times[name] for name in later if name in given.times}
 
     async def _transcript_of(self, machine: str, given: SessionLine, known: union.Entries) -> union.Transcript | None:

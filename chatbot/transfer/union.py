@@ -120,6 +120,7 @@ class SessionState(msgspec.Struct):
     """State of a session after the last sync."""
 
     record: dict[str, Any] = {}
+    """Digests of the fields of its record: a deleted session leaves neither its title nor the name of its user here."""
     times: dict[str, str] = {}
     """When fields of the record were changed."""
     ids: list[str] = []
@@ -133,22 +134,28 @@ class SessionState(msgspec.Struct):
     """Changes with the session, so that an unchanged one is not read; empty if there is none."""
     digest: str = ""
 
+    def __post_init__(self) -> None:
+        if isinstance(self.record.get("version"), int):  # the fields themselves, which earlier releases kept
+            self.record = {name: digest_of(canonical(value)).hex() for name, value in self.record.items()}
+
     def next(self, record: SessionRecord, content: SessionContent, now: datetime, *, is_merged: bool) -> SessionState:
         """Return the state of the session with another record and content, without stamp and digest.
 
         What is missing now was removed by the user, unless the sync itself has just changed the session (`is_merged`).
         """
-        fields, ids = portable(record), [each for each, _ in content.said]
-        cut, times = [*self.cut], {**self.times}
+        ids, cut = [each for each, _ in content.said], [*self.cut]
         dead = {key: at for key, at in self.dead.items() if key not in content.values}
         if not is_merged:
             cut += {*self.ids, *self.files} - {*ids, *content.files, *cut}
             dead |= dict.fromkeys({*self.keys} - content.values.keys() - dead.keys(), format_time(now))
-        for name in {**self.record, **fields}:
-            if self.record.get(name) != fields.get(name):
-                last = parse_time(times[name]) if name in times else record.created_at
-                times[name] = format_time(max(now, last + STEP))
-        return SessionState(fields, times, ids, content.files, sorted(cut), sorted(content.values), dead)
+        new = SessionState(
+            portable(record), {**self.times}, ids, content.files, sorted(cut), sorted(content.values), dead
+        )
+        for name in {**self.record, **new.record}:
+            if self.record.get(name) != new.record.get(name):
+                last = parse_time(new.times[name]) if name in new.times else record.created_at
+                new.times[name] = format_time(max(now, last + STEP))
+        return new
 
 
 class SyncState(msgspec.Struct):

@@ -6,6 +6,7 @@ import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import timedelta
+from io import BytesIO
 from pathlib import Path
 from typing import Any, cast
 
@@ -22,6 +23,7 @@ from chatbot.stores.home import Home
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.postgres.schema import TABLES
 from chatbot.stores.row_events import KINDS, Event, Kind
+from chatbot.transfer.backups import backup
 from chatbot.transfer.exports import export_memories, export_session, render_memories, render_note, render_session
 from chatbot.transfer.importer import Importer
 from chatbot.transfer.sources import open_source
@@ -92,6 +94,7 @@ async def test_no_byte_of_a_deleted_conversation_is_left_in_any_file(memory: Mem
     await session.attach([(CANARY.encode(), ".txt")])
     before = await left(memory)
     await memory.memory().reindex()
+    await backup(tmp_path / "memory", BytesIO(), name="ada")  # which keeps the state of the session
     assert files_with(tmp_path, CANARY)
     going = await memory.preview_delete(session.id)
     assert (len(going.observations), len(going.derived), len(going.facts)) == (4, 1, 2)

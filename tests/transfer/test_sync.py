@@ -31,7 +31,7 @@ from chatbot.transfer import sync_storage
 from chatbot.transfer.backups import backup, copy_storage, restore
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import KEY, NAME, FolderPlace, ServerAnswer, open_sealed
-from chatbot.transfer.union import PlaceState
+from chatbot.transfer.union import STATE, PlaceState, portable
 from tests.clock import Clock
 from tests.disk import ENDLESS, Put
 from tests.effort import by_day, rounds
@@ -103,6 +103,21 @@ async def test_a_second_sync_changes_nothing_and_a_dry_run_neither(pair: Pair) -
     report = await there.sync(place)
     assert not [*filter(None, [*report.taken.values(), *report.given.values()])]
     assert sorted(place.rglob("*")) == files
+
+
+async def test_the_state_of_an_earlier_release_loses_its_titles_and_changes_nothing(pair: Pair) -> None:
+    here, _, place = pair
+    session_id = await _session(here, "hello", title="Of bees")
+    await here.sync(place)
+    async with here.opened() as memory:
+        record = portable((await memory.load_session(session_id, any_agent=True)).record)
+    file = here.folder / STATE
+    state = json.loads(file.read_bytes())
+    file.write_text(json.dumps(state | {"sessions": {session_id: state["sessions"][session_id] | {"record": record}}}))
+    await _say(here, session_id, "and wasps")
+    await here.sync(place)
+    after = json.loads(file.read_bytes())["sessions"][session_id]
+    assert ("bees" in file.read_text(), after["times"]) == (False, {})
 
 
 async def test_of_two_corrections_the_later_one_holds_and_both_are_in_the_history(pair: Pair) -> None:
