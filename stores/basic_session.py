@@ -28,9 +28,9 @@ _MOST_CACHED = 256
 
 
 class BasicSessionStore(KeyValueStore, TranscriptStore):
-    """Keeps at most `kv_cap` key-value entries and shows at most `transcript_cap` transcript entries a session.
+    """Keeps at most `kv_cap` key-value entries a session, and the last `transcript_cap` entries in `transcript.md`.
 
-    Key-value entries past the cap are dropped, transcript entries past it move to `transcript.archive.md`.
+    Older key-value entries are dropped. Older transcript entries move to the archive once there are half as many more.
     """
 
     def __init__(self, home: Path, *, kv_cap: Cap = 200, transcript_cap: Cap = 500) -> None:

@@ -187,10 +187,9 @@ def last_time(folder: Folder) -> datetime | None:
 
 
 class TranscriptFile:
-    """The last `cap` entries are in `transcript.md`, older ones in `transcript.archive.md`.
+    """The last `cap` entries, and at most half as many more, are in `transcript.md`, older ones in the archive.
 
-    The file may exceed the cap by half before the oldest entries are moved; reads of more entries continue in the
-    archive.
+    Reads of more entries continue in `transcript.archive.md`.
     """
 
     def __init__(self, folder: Path, cap: int) -> None:
