@@ -312,8 +312,8 @@ class ObservationStore(Store):
     ) -> list[query.Match]:
         """Return the current rows whose vectors, made by `model`, are closest to `vector`; their score is the cosine.
 
-        Only those with a cosine above 0. Rows without a vector are not found, nor is any for a vector that is zero or
-        of another dimension. Raises `OtherEmbedder` if the stored vectors are of another model.
+        Only those with a cosine above 0. Rows without a vector are not found, nor is any for a vector that is zero.
+        Raises `OtherEmbedder` if the stored vectors are of another model or dimension.
         """
 
     async def later_alike(

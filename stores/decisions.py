@@ -408,10 +408,9 @@ def _supersession_event(event: Event, old: Observation, new: Observation, known:
         raise errors.ConflictingChange(f"{new.id} and {old.id} must have the same visibility and namespace")
     if not access.is_within(new.project, old.project):
         raise errors.ConflictingChange(f"{new.id} is of the project {new.project!r}, and {old.id} is not")
-    names = sorted((old.metadata.keys() & new.metadata.keys()) - {row_events.HELD})
-    differing = [name for name in names if old.metadata[name] != new.metadata[name]]
-    is_version = observation.OWN_KEY in names and observation.OWN_KEY not in differing
-    if differing and not is_version:
+    names = (old.metadata.keys() & new.metadata.keys()) - {row_events.HELD}
+    differing = sorted(name for name in names if old.metadata[name] != new.metadata[name])
+    if differing and observation.OWN_KEY not in names.difference(differing):  # versions under one key may differ
         raise errors.ConflictingChange(f"the metadata of {new.id} and {old.id} differ in {differing[0]!r}")
     chain = row_events.chain_of(new.id, lambda each: state.superseded_by if (state := known.state(each)) else None)
     if old.id in chain:

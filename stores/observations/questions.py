@@ -119,7 +119,7 @@ class Questions:
 
     def _nearest(self, vector: Sequence[float], wanted: Filter, model: str, limit: int) -> list[tuple[int, float]]:
         """Return the numbers of the rows most similar to the vector, with their cosines."""
-        self._vectors.check(model)
+        self._vectors.check(model, len(vector))
         if "active" not in wanted.statuses:
             return []
         numbers, cosines = self._vectors.nearest(unit(vector), self._table.texts, self._mask(wanted), limit)

@@ -91,9 +91,10 @@ class Vectors:
         """Raise `OtherEmbedder` if the stored vectors are of another model or another length."""
         if self.model and (self.model != model or dimension not in {0, self.dimension}):
             asked = f"{model} with {dimension}" if dimension else model
+            option, argument = (" --all", "anew=True") if self.model == model else ("", "")  # else none is missing
             raise OtherEmbedder(
-                f"the vectors were made by {self.model} with {self.dimension} dimensions, not by {asked}: "
-                "configure that model again, or run `chatbot memory reindex --embed` or `memory.embed_memories()`"
+                f"the vectors were made by {self.model} with {self.dimension} dimensions, not by {asked}: configure "
+                f"that again, or run `chatbot memory reindex --embed{option}` or `memory.embed_memories({argument})`"
             )
 
     def present(self, digests: array[int]) -> Numbers:

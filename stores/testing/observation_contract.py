@@ -650,7 +650,7 @@ class ObservationStoreContract(StoreTests):
         assert [each.score for each in found] == pytest.approx([1.0, 1.0, 0.6], abs=off, rel=0)
         assert found[1].created_at == rows[0].created_at
         assert await store.nearest(OWNER, (2, 0), Filter(), model="m", limit=1) == found[:1]
-        for odd in [(0, 0), (1, 0, 0), (), (float("nan"), 1), (float("inf"), 1)]:
+        for odd in [(0, 0), (), (float("nan"), 1), (float("inf"), 1)]:
             assert await store.nearest(OWNER, odd, Filter(), model="m") == []
 
     async def test_of_several_vectors_of_a_row_the_nearest_counts_until_its_text_changes(
@@ -730,6 +730,7 @@ class ObservationStoreContract(StoreTests):
             lambda: store.put_vectors("other", [(rows[1], (1, 0))]),
             lambda: store.put_vectors("m", [(rows[1], (1, 0, 0))]),
             lambda: store.nearest(OWNER, (1, 0), Filter(), model="other"),
+            lambda: store.nearest(OWNER, (1, 0, 0), Filter(), model="m"),
             lambda: store.missing_vectors(OWNER, model="other"),
         ]
         for each in refused:

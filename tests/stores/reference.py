@@ -302,10 +302,8 @@ class BruteQuestions(Questions):
         return [Match.of(row, score) for score, _, row in found[: query.check_limit(limit)]]
 
     def _nearest(self, vector: Sequence[float], wanted: Filter, model: str, limit: int) -> list[tuple[int, float]]:
-        self.store.check_model(model)
+        self.store.check_model(model, len(vector))
         limit = query.check_limit(limit)
-        if len(vector) != self.store.model[1]:
-            return []
         rows = [row for row in self.rows if self.store.has_vector(row) and fits(row, wanted, self.now)]
         rows.sort(key=lambda row: self.store.numbers[row.id])
         owned = [(row.id, each) for row in rows for each in self.store.vectors[row.id][1]]
