@@ -319,6 +319,12 @@ def test_an_identity_that_was_removed_is_not_served_any_more(client: httpx.Clien
     assert client.get("/v1/sessions", params={"identity": "grace"}).status_code == 404
 
 
+def test_an_agent_without_observations_says_so(http: Serve) -> None:
+    with http(config='[agents.chat]\nmemory = ["basic_session"]\n').client() as client:
+        error = client.get("/v1/memories").json()["error"]
+    assert (error["code"], "memory = [" in error["message"]) == ("unsupported_operation", True)
+
+
 def test_a_deleted_session_stops_its_turn_first(http: Serve) -> None:
     served = http(["word " * 5000], delay_s=0.005)
     with served.client() as client, served.client() as other:
