@@ -200,8 +200,7 @@ def may(caller: Actor, right: Right, row: OwnedRow | None = None) -> bool:
 
 def check_may(caller: Actor, right: Right, row: OwnedRow | None = None) -> None:
     """Raise `MissingRight` if `may` is false."""
-    if not may(caller, right, row):
-        needed = needed_right(caller, right, row)
+    if (needed := needed_right(caller, right, row)) not in caller.rights:
         whose = " to change what another principal wrote" if needed != right else ""
         has = ", ".join(each for each in RIGHTS if each in caller.rights) or "none"
         raise MissingRight(f"the right {needed!r} is needed{whose}: the caller has {has}")

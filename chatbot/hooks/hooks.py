@@ -295,6 +295,7 @@ MOST = 50
 MOST_TOKENS = 8_000
 """Maximum tokens of all hits of one request."""
 TIMEOUT_S = 10.0
+"""Time limit of one request."""
 
 
 class Retrieve(Struct, frozen=True, kw_only=True):

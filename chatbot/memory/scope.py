@@ -58,9 +58,11 @@ utc_now: Callable[[], datetime] = partial(datetime.now, UTC)
 
 
 LONGEST_LABEL = 1_000
+"""Maximum characters of a user's name."""
 LONGEST_NAME = 200
 """Maximum characters of a namespace, without that of a user inside it."""
 _LONGEST_WRITTEN = 200
+"""Maximum characters of a percent-encoded label; a longer one is replaced by its digest."""
 _USER = "user:"
 _HASHED = "#"
 """Prefix of the digest of a long label, which `quote` never returns."""

@@ -102,13 +102,9 @@ def variables_of(provider: str) -> tuple[str, ...]:
 
 def is_own_address(provider: str, address: str) -> bool:
     """Return True for the provider's own address, which its usual key may be sent to."""
-    host = urlsplit(address).hostname or ""
-    own = _HOSTS.get(provider, ())
-    if like := openai_like().get(provider):
-        own = (*own, urlsplit(str(like.get("base_url", ""))).hostname or "")
-    if urlsplit(address).scheme != "https":
-        return False
-    return any(host == each or host.endswith(f".{each}") for each in own if each)
+    parts = urlsplit(address)
+    host = parts.hostname or ""
+    return parts.scheme == "https" and any(host == each or host.endswith(f".{each}") for each in _hosts_of(provider))
 
 
 def ollama_address() -> str:
@@ -145,5 +141,9 @@ def server_here(name: str) -> dict[str, str]:
 
 def api_host_of(provider: str) -> str:
     """Return the provider's first known host that begins with `api.`; empty if none does."""
-    like = urlsplit(str(openai_like().get(provider, {}).get("base_url", ""))).hostname or ""
-    return next((host for host in (*_HOSTS.get(provider, ()), like) if host.startswith("api.")), "")
+    return next((host for host in _hosts_of(provider) if host.startswith("api.")), "")
+
+
+def _hosts_of(provider: str) -> tuple[str, ...]:
+    like = urlsplit(str(openai_like().get(provider, {}).get("base_url", ""))).hostname
+    return (*_HOSTS.get(provider, ()), *([like] if like else []))

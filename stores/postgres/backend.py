@@ -27,6 +27,7 @@ from chatbot.stores.row_events import parse_event
 logger = logging.getLogger(__name__)
 
 _FIRST_PAGE = 64
+"""Sessions of the first page that a search with a limit reads."""
 _AT_ONCE = 1_024
 _LAST_MOMENT, _LAST_ID = datetime(9999, 12, 31, tzinfo=UTC), "~"
 """A use after every other, and an id that sorts after every other: where the first page begins."""
@@ -193,6 +194,7 @@ class PostgresBackend(PostgresPlace, Backend):
 
 
 _NAMED = 3
+"""Maximum sessions or lines that a flaw names."""
 
 
 def examine(backend: PostgresBackend, options: Examination) -> Iterator[Flaw]:

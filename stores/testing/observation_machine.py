@@ -58,6 +58,7 @@ def stating(*facts: Triple) -> list[Event]:
 
 
 Result = TypeVar("Result")
+# Below, what is listed twice is drawn more often.
 _WORDS = ["tea", "green", "Ada", "runs", "running", "sqlite.go", "the", "東京", "x"]
 _TEXTS = st.lists(st.sampled_from(_WORDS), max_size=4).map(" ".join)
 _NAMES = st.lists(st.sampled_from(["Ada", "ada", "Grace", "b c"]), max_size=2)

@@ -67,11 +67,11 @@ class StoreTests(Contract):
     def run(self, home: Path, check: Callable[..., Awaitable[Result]]) -> Result:
         """Open the store, run `check` on it, and close it."""
 
-        async def opened() -> Result:
+        async def checked() -> Result:
             async with self.open_store(home) as store:
                 return await check(*self.given(store, home))
 
-        return asyncio.run(opened())
+        return asyncio.run(checked())
 
     def survives(
         self, home: Path, write: Callable[..., Awaitable[object]], check: Callable[..., Awaitable[object]]

@@ -25,6 +25,16 @@ from chatbot.stores.records import TranscriptEntry, format_time
 from chatbot.transfer.untrusted import checked_receipt
 
 _LONGEST_TOOL_TEXT = 4_000
+_STATES = {"cancelled": "stopped", "length": "cut"}
+"""States of replies, by how their receipts say that they ended."""
+
+
+class AnswerEntry(Struct, frozen=True):
+    """One entry after a message: `role` is assistant, tool_call, tool, error, or any other text."""
+
+    role: str
+    text: str
+    names: str = ""
 
 
 class Exchange(Struct):
@@ -83,17 +93,6 @@ class Exchange(Struct):
         """Notices of the turn that are not among its entries."""
         said = {each.text for each in self.answers}
         return [each for each in (self.receipt or {}).get("notices", ()) if each not in said]
-
-
-class AnswerEntry(Struct, frozen=True):
-    """One entry after a message: `role` is assistant, tool_call, tool, error, or any other text."""
-
-    role: str
-    text: str
-    names: str = ""
-
-
-_STATES = {"cancelled": "stopped", "length": "cut"}
 
 
 def exchanges(entries: Iterable[TranscriptEntry]) -> list[Exchange]:
