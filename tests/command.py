@@ -19,7 +19,6 @@ from contextlib import ExitStack, contextmanager
 from contextvars import Context
 from pathlib import Path
 from tempfile import TemporaryFile
-from types import ModuleType
 from typing import IO, Any
 
 import pytest
@@ -206,14 +205,9 @@ def _imports(arguments: tuple[str, ...]) -> Iterator[None]:
     finally:
         sys.argv, sys.path[:] = argv, path
         for name in sys.modules.keys() - known:
-            if _is_own(sys.modules[name]):
+            file = getattr(sys.modules[name], "__file__", None)
+            if file is not None and not str(Path(file).resolve()).startswith(_KEPT):  # it is the test's
                 del sys.modules[name]
-
-
-def _is_own(module: ModuleType) -> bool:
-    """Return whether it is a file of the test's."""
-    file = getattr(module, "__file__", None)
-    return file is not None and not str(Path(file).resolve()).startswith(_KEPT)
 
 
 @contextmanager

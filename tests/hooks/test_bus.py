@@ -129,16 +129,6 @@ async def test_an_interrupt_goes_through(bus: Bus, failures: Failures) -> None:
     assert failures.read() == []
 
 
-async def test_being_cancelled_from_outside_is_no_failure(bus: Bus, failures: Failures) -> None:
-    async def hangs(_: Any) -> None:
-        await asyncio.Event().wait()
-
-    listen(bus, "a", hangs)
-    with pytest.raises(TimeoutError):
-        await asyncio.wait_for(bus.publish(Happened()), 0.01)
-    assert failures.read() == []
-
-
 async def test_a_hook_never_hears_what_arises_from_its_own_run(bus: Bus) -> None:
     heard: list[str] = []
 

@@ -187,14 +187,9 @@ async def embeds(request: web.Request, asked: Json) -> web.StreamResponse:
     return web.json_response({"object": "list", "data": rows[::-1], "model": asked["model"], "usage": usage})
 
 
-async def embeds_without_usage(request: web.Request, asked: Json) -> web.StreamResponse:
+async def embeds_one_without_usage(request: web.Request, asked: Json) -> web.StreamResponse:
     row = {"object": "embedding", "index": 0, "embedding": [1.0, 0.0]}
     return web.json_response({"object": "list", "data": [row], "model": asked["model"]})
-
-
-async def embeds_too_little(request: web.Request, asked: Json) -> web.StreamResponse:
-    row = {"object": "embedding", "index": 0, "embedding": [1.0, 0.0]}
-    return web.json_response({"object": "list", "data": [row], "model": asked["model"], "usage": USAGE})
 
 
 async def embeds_nonsense(request: web.Request, asked: Json) -> web.StreamResponse:
@@ -264,8 +259,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "refuses": _fails(400, "Invalid value: 'tools[0].name' is too long"),
     "is-too-small": _fails(400, TOO_LONG, code="context_length_exceeded"),
     "embeds": embeds,
-    "embeds-without-usage": embeds_without_usage,
-    "embeds-too-little": embeds_too_little,
+    "embeds-one-without-usage": embeds_one_without_usage,
     "embeds-nonsense": embeds_nonsense,
     "takes-facts": takes_facts,
     "takes-facts-slowly": takes_facts_slowly,

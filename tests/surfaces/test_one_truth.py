@@ -57,10 +57,6 @@ def receipts() -> list[dict[str, Any]]:
     return [from_json("why", str(number)) for number in range(1, len(QUESTIONS) + 1)]
 
 
-def said_by(rows: dict[str, dict[str, Any]], each: str) -> str:
-    return str(rows[each].get("user_text") or rows[each]["title"])
-
-
 def test_the_log_of_the_provider_the_receipts_why_and_the_page_agree(session: str, openai_url: str) -> None:
     rows = {row["id"]: row for row in from_json("memory", "list", "--limit", "0")}
     sent = [each["body"]["messages"] for each in asked_at(openai_url)]
@@ -69,7 +65,8 @@ def test_the_log_of_the_provider_the_receipts_why_and_the_page_agree(session: st
         memory = receipt["memory"]
         prompt = "\n".join(str(message["content"]) for message in messages)
         for each, outcome in outcomes(memory).items():
-            assert (said_by(rows, each) in prompt) is (outcome in IN_PROMPT), (outcome, rows[each])
+            said = rows[each].get("user_text") or rows[each]["title"]
+            assert (said in prompt) is (outcome in IN_PROMPT), (outcome, rows[each])
             found.add(outcome)
         blocks = re.findall(r"<memory-context.*?</memory-context", prompt, re.DOTALL)
         notes = [line for block in blocks for line in block.splitlines() if line.startswith("- ")]

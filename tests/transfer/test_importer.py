@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict
 
-from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory import MemorySystem
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import Caller, utc_now
 from chatbot.memory.writing import Draft
@@ -28,11 +28,6 @@ def _file(path: Path, value: Any) -> Path:
 def _rows(path: Path, *rows: dict[str, Any]) -> Path:
     path.write_bytes(exports.bundle(*rows))
     return path
-
-
-async def _only(memory: MemorySystem) -> SessionHandle:
-    [record] = await memory.list_sessions()
-    return await memory.load_session(record.id, record.agent_id)
 
 
 def _conversations(count: int) -> list[dict[str, Any]]:
@@ -95,7 +90,8 @@ async def test_a_conversation_that_grew_goes_on_in_one_file_or_another(memory: M
     for dry_run in (True, False):
         report = await imported(memory, path, dry_run=dry_run)
         assert ([each["entries"] for each in report.sessions], report.already) == ([1, 2], 1)
-    session = await _only(memory)
+    [record] = await memory.list_sessions()
+    session = await memory.load_session(record.id, "chat")
     assert [entry.content for entry in await session.transcript_read_all()] == ["one", "two", "three"]
     await session.transcript_append("user", "said here")
     said.append(exports.chatgpt_message("user", "said there"))

@@ -163,13 +163,6 @@ def test_broken_addresses_are_told_of_and_break_nothing(served: Served) -> None:
         assert client.get("/v1/sessions").json()["data"][0]["id"] == session
 
 
-def _log_in(page: Page, token: str) -> None:
-    page.goto("/")
-    page.get_by_label("Token").fill(token)
-    page.get_by_role("button", name="Log in").click()
-    page.wait_for_url("**/i/*")
-
-
 def test_a_token_is_asked_for_kept_where_no_script_finds_it_and_given_back(http: Serve, tab: Tab) -> None:
     served = http(tokens=True)
     page = tab(served.url, at="/i/ada/memory?tag=a%26b")
@@ -202,7 +195,10 @@ def test_whoever_has_no_valid_token_any_more_logs_in_and_is_where_he_was(
     served = http(["one", gate.reply("Half of it", " and the rest.")], tokens=True)
     tokens = [served.token("ada"), served.token("ada")]
     page = tab(served.url)
-    _log_in(page, tokens[0])
+    page.goto("/")
+    page.get_by_label("Token").fill(tokens[0])
+    page.get_by_role("button", name="Log in").click()
+    page.wait_for_url("**/i/*")
     say(page, "hello there")
     url, box = page.url, page.get_by_label("Message", exact=True)
     if does == "reads a reply":
