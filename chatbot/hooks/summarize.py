@@ -103,15 +103,19 @@ class Episodes(Hook):
         self._tried(session.id)[:] = [evicted.until]
         calls = self._model.calls(session)
         async with structured.note_work(calls, "episode", after=event.turn, failed=_KEPT) as record:
-            record["notices"] += await summarize_evicted(session, calls, evicted)
+            withheld = _withheld_notices(session, calls)
+            record["notices"] += withheld or await summarize_evicted(session, calls, evicted)
 
     async def summarize(self, session: SessionHandle, entries: Sequence[TranscriptEntry]) -> SessionSummary | None:
-        """Return a model's summary of the session; None, with a notice in the receipts, if it is unusable."""
-        calls, notice = self._model.calls(session), ""
+        """Return a model's summary of the session; None, with a notice in the receipts, if there is none."""
+        calls, summary = self._model.calls(session), None
+        notices = _withheld_notices(session, calls)
         try:
-            summary, notice = await summarize_by_model(entries, calls)
+            if not notices:
+                summary, notice = await summarize_by_model(entries, calls)
+                notices += filter(None, [notice])
         finally:
-            await to_its_end(calls.note("summary", notices=[notice] if notice else []))
+            await to_its_end(calls.note("summary", notices=notices))
         return summary
 
     async def aclose(self) -> None:
@@ -196,6 +200,12 @@ def _most_informative(text: str) -> str:
 
 def _on_a_line(text: str) -> str:
     return " ".join(text.split())[:_LONGEST_LINE]
+
+
+def _withheld_notices(session: SessionHandle, calls: Calls) -> list[str]:
+    """Return a notice if the model, which need not be the chat's, may not be sent what is said in the session."""
+    sensitivity = session.record.sensitivity
+    return [] if sensitivity in calls.model.disclosure.sent else [f"{_KEPT}: the session is {sensitivity}"]
 
 
 class SessionSummary(Struct, frozen=True):

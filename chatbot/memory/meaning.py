@@ -1,7 +1,8 @@
 """Find rows by meaning: embed the rows that have no vector, and rank rows by cosine.
 
 If the embedder or the vectors cannot be used, a notice reports it once, and searches use only words for a while. No
-lock is held while an embedder is called, and sensitive rows are never given to a remote embedder.
+lock is held while an embedder is called. Neither sensitive rows nor questions of a private session are given to a
+remote embedder.
 
 New rows are embedded in the background, at no more than half a core and not while a question waits. Closing embeds the
 rest within `closing_s`, and a search first embeds a bounded number of missing rows.
@@ -164,11 +165,14 @@ class Meaning(AsyncResource):
                 self._under_way = asyncio.create_task(self._embed_quietly())
                 self._under_way.add_done_callback(self._forget_task)
 
-    async def questions_of(self, texts: Sequence[str]) -> list[list[Vector]]:
+    async def questions_of(self, texts: Sequence[str], *, is_private: bool = False) -> list[list[Vector]]:
         """Return the vectors to search with for each text, after embedding a few missing rows.
 
         Empty for a text without words, and for all if meaning cannot be used now, which a notice reports.
         """
+        if is_private and self._embedder.sends_away:
+            self._report(f"private questions are not sent to {self.model}: for them memory is searched only by words")
+            return [[] for _ in texts]
         made = await self._make_each(texts, self._embed_questions)
         return [made.get(text, []) for text in texts]
 
@@ -479,7 +483,9 @@ def is_only_questions(text: str) -> bool:
     return bool(questions) and not besides
 
 
-async def vectors_of(meaning: Meaning, asked: Sequence[Sequence[str]], *, asks: bool = False) -> list[list[Vector]]:
+async def vectors_of(
+    meaning: Meaning, asked: Sequence[Sequence[str]], *, is_private: bool, asks: bool = False
+) -> list[list[Vector]]:
     """Return the vectors to search with for the last text of each list, all made in one call.
 
     `asks` says that the last text asks for something even without a question mark.
@@ -489,7 +495,7 @@ async def vectors_of(meaning: Meaning, asked: Sequence[Sequence[str]], *, asks: 
         _questions(lines[-1], whole, asks=asks) if lines else [] for lines, whole in zip(asked, wholes, strict=True)
     ]
     texts = list(dict.fromkeys([*wholes, *(part for each in parts for part in each)]))
-    made = dict(zip(texts, await meaning.questions_of(texts), strict=True))
+    made = dict(zip(texts, await meaning.questions_of(texts, is_private=is_private), strict=True))
     return [
         [vector for part in each for vector in _lean(made[whole], made[part])] or made[whole]
         for whole, each in zip(wholes, parts, strict=True)

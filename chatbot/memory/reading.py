@@ -161,8 +161,9 @@ class MemoryReads(ScopedOperations):
         view, texts = scope.view(asked.sensitivities), list_of(asked.texts, "the question")
         limit, offset = query.check_limit(asked.limit) or DEFAULT_LIMIT, query.check_limit(asked.offset, "offset")
         filtered, past = await recall.as_of(scope, view, await self._filter(asked), asked)
-        lists = [[text] for text in texts]
-        vectors = await meaning.vectors_of(scope.meaning, lists) if scope.meaning else [[] for _ in texts]
+        vectors: list[list[records.Vector]] = [[] for _ in texts]
+        if scope.meaning is not None:
+            vectors = await meaning.vectors_of(scope.meaning, [[text] for text in texts], is_private=scope.is_private)
         answers = []
         for text, vector in zip(texts, vectors, strict=True):
             found = await recall.rows_about(
@@ -227,7 +228,7 @@ class MemoryReads(ScopedOperations):
         if scope.meaning is None:
             return [[] for _ in texts]
         answers = []
-        questions = await scope.meaning.questions_of([text for text, _ in texts])
+        questions = await scope.meaning.questions_of([text for text, _ in texts], is_private=scope.is_private)
         for vectors, (_, wanted) in zip(questions, texts, strict=True):
             filtered = await self._filter(wanted)
             found = await scope.meaning.nearest_to(view, vectors, filtered, limit=limit)

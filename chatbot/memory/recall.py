@@ -234,7 +234,7 @@ async def rows_about(
     """
     last, dates, earlier = _question_terms(texts, view)
     if vectors is None and scope.meaning is not None:
-        (vectors,) = await vectors_of(scope.meaning, [texts], asks=asks)
+        (vectors,) = await vectors_of(scope.meaning, [texts], is_private=scope.is_private, asks=asks)
     if not (last or dates or earlier or vectors):
         rows = await scope.rows(wanted, view=view, order="updated", limit=max(limit, 1))
         newest = {row.id: Match.of(row) for row in (*rows, *past.values())}

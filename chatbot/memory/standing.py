@@ -99,7 +99,7 @@ class StandingQuestions(Profiles):
         """
         from chatbot.memory.recall import recollect
 
-        scope = self.scope
+        scope = replace(self.scope, caller=replace(self.caller, sensitivity="public"))  # as the questions are
         need = None if scope.meaning is None else _NEED
         asked = [each for each in scope.environment.options.questions() if each.pinned or not pinned]
         found = []

@@ -11,6 +11,7 @@ import pytest
 
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
+from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.observation import Observation
 from tests.command import project
 from tests.effort import by_day
@@ -163,11 +164,15 @@ async def test_a_summary_by_a_model_is_shown_when_the_window_moves_and_not_befor
         assert 1 <= (await chat.bill()).by_purpose["summarize"].calls < len(summaries)
 
 
-@pytest.mark.parametrize("behaviour", ["fails", "extracts-orders", *by_day(["extracts-blank"]), "extracts-deep"])
+@pytest.mark.parametrize(
+    "behaviour", ["fails", "extracts-orders", *by_day(["extracts-blank"]), "extracts-deep", "takes-facts"]
+)
 async def test_a_summary_that_cannot_be_used_leaves_the_one_made_by_rule(behaviour: str, configure: Configure) -> None:
     configure(behaviour, **SUMMARIES)
     model = ScriptedModel([REPLY])
     async with talking(model=model) as (runtime, session, chat):
+        if behaviour == "takes-facts":  # it makes good ones, but the session is not for its provider
+            await session.mark("private")
         for n in range(12):
             await chat.turn(f"The house number {n} in the street has a door of colour {n * 7}")
             await runtime.hooks.settle()
@@ -180,17 +185,19 @@ async def test_a_summary_that_cannot_be_used_leaves_the_one_made_by_rule(behavio
             assert 1 <= len(notices) <= 4  # tried again only when the window has moved
 
 
-@pytest.mark.parametrize("behaviour", ["takes-facts", "extracts-blank", "extracts-prose", "fails"])
+@pytest.mark.parametrize("behaviour", ["takes-facts", "extracts-blank", "extracts-prose", "fails", "private"])
 async def test_a_session_is_summed_up_by_rule_and_then_by_a_model(behaviour: str, configure: Configure) -> None:
-    configure(behaviour, enabled=False, summaries=True, more="[hooks.summarize]\nevery = 2")
+    kind = "takes-facts" if behaviour == "private" else behaviour
+    configure(kind, enabled=False, summaries=True, more="[hooks.summarize]\nevery = 2")
     async with talking(REPLY) as (runtime, session, chat):
+        await session.mark("private" if behaviour == "private" else "public")
         await chat.turn(MOVED)
         await chat.turn(AGAIN)
         await runtime.hooks.settle()
-        [summary] = await session.memory.session_summaries()
+        [summary] = await session.memory.session_summaries(sensitivities=SENSITIVITIES)
         assert (summary.metadata["open_items"] == ["all of it"]) is (behaviour == "takes-facts")
         assert summary.metadata["request"] == MOVED
         [record] = [each for each in await session.records() if each.get("kind") == "summary"]
         notices = [each.partition(":")[0] for each in record["notices"]]
         assert notices == ["the summary made by rule is kept"] * (behaviour != "takes-facts")
-        assert len(record["calls"]) == (behaviour != "fails")
+        assert len(record["calls"]) == (behaviour not in {"fails", "private"})

@@ -203,6 +203,20 @@ async def test_what_is_delicate_is_not_sent_away(store: ObservationStore) -> Non
     assert here.calls == [["hidden", "shy"]]
 
 
+@pytest.mark.parametrize("away", [True, False])
+async def test_what_is_asked_in_a_private_session_is_not_sent_away(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, *, away: bool
+) -> None:
+    embedder = LetterEmbedder(sends_away=away)
+    async with MemorySystem(tmp_path, embedder=embedder) as memory:
+        session = await memory.create_session(("basic_session", "observations"), "chat")
+        await session.mark("private")
+        await session.memory.search("insulin")
+        await session.memory.recall("insulin")
+        await session.memory.nearest([("insulin", Filter())])
+    assert (embedder.calls == [], "only by words" in caplog.text) == (away, away)
+
+
 async def test_a_failure_is_told_once_and_words_alone_count_for_a_while(store: ObservationStore) -> None:
     embedder, told = LetterEmbedder(), list[str]()
     await store.commit(OWNER, adding(note(0, "aaa")))
@@ -450,7 +464,7 @@ async def asked(tmp_path: Path, *lines: str) -> tuple[list[Vector], list[str]]:
     embedder = LetterEmbedder()
     embedder.batch = 9
     async with InMemoryStore(tmp_path) as store, Meaning(embedder, store) as meaning:
-        (found,) = await vectors_of(meaning, [lines], asks=True)
+        (found,) = await vectors_of(meaning, [lines], is_private=False, asks=True)
     return found, [text for call in embedder.calls for text in call]
 
 
