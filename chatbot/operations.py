@@ -133,7 +133,8 @@ class Fields(TypedDict, total=False):
     tags: Annotated[Sequence[Line], About("words to find it by", cli="tag")]
     concepts: Annotated[Sequence[Line], About("kinds of knowledge, such as gotcha", cli="concept")]
     people: Annotated[Sequence[Line], About("people mentioned", cli="person", tool="related_people")]
-    files_read: Annotated[Sequence[Line], About("files that it is about", cli="file", http=None, tool="related_files")]
+    files_read: Annotated[Sequence[Line], About("files that it is about", cli="file", tool="related_files")]
+    files_modified: Annotated[Sequence[Line], About("files that it changed", cli=None, tool=None)]
     subject: Annotated[Line, About("topic, for exact filters")]
     category: Annotated[Line, About("category", tool=None)]
     project: Annotated[Line, About("the project that it belongs to")]
@@ -320,10 +321,7 @@ async def list_memories(
 
 @reads(cli="memory get", http="GET /v1/memories/{memory_id}")
 async def get_memory(context: Context, ids: Ids, sensitivities: Sensitivities = ()) -> list[Observation]:
-    """Show memories in full.
-
-    They may have any status.
-    """
+    """Show memories in full, of any status."""
     return [await context.memories.row(each, sensitivities=("public", *sensitivities)) for each in ids]
 
 

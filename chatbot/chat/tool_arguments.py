@@ -5,13 +5,12 @@ from __future__ import annotations
 import inspect
 from datetime import datetime
 from functools import cache, lru_cache
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, get_args
 
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from chatbot import operation as kinds
 from chatbot.operation import REQUIRED, Operation, Parameter
-from chatbot.stores.access import Sensitivity
 from chatbot.stores.fields import LONGEST_LINE
 from chatbot.stores.observation import SUMMARIES, TYPES
 from chatbot.stores.records import is_id, read_time
@@ -83,7 +82,6 @@ def _kinds() -> dict[Any, Any]:
         kinds.Name: text(LONGEST_LINE, 1),
         kinds.Text: text(20_000),
         kinds.Kind: Annotated[line, AfterValidator(_writable), WithJsonSchema({"type": "string", "enum": _WRITABLE})],
-        Sensitivity: Literal["public", "private", "secret"],
     }
 
 

@@ -182,9 +182,9 @@ def _add_option(parser: argparse._ActionsContainer, parameter: Parameter) -> Non
         return
     kind, metavar = _type_of(parameter)
     several = parameter.is_list or parameter.item == kinds.Metadata
-    choices = [each for each in parameter.choices if each != "unknown"]  # rows of unknown sensitivity are never shown
     shown = name.strip("-").upper() if several and metavar == "TEXT" else metavar  # such as TAG, given once for each
-    more: dict[str, Any] = {"choices": choices} if 0 < len(choices) <= _FEW else {"metavar": shown}
+    is_listed = 0 < len(parameter.choices) <= _FEW
+    more: dict[str, Any] = {"choices": parameter.choices} if is_listed else {"metavar": shown}
     default = argparse.SUPPRESS if parameter.item == kinds.Future else None
     action = "append" if several else "store"
     parser.add_argument(

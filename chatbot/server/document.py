@@ -6,7 +6,7 @@ import asyncio
 import re
 import threading
 from collections.abc import Iterator
-from typing import Any, get_args
+from typing import Any, Literal, get_args
 
 from fastapi import FastAPI
 
@@ -51,6 +51,7 @@ _DESCRIPTIONS = {
 """Descriptions of fields without one of their own; fields not listed are described by their name."""
 _NAMED = {
     "Clearance": Clearance,
+    "GivenSensitivity": Literal["public", "private", "secret"],
     "MemoryStatus": Status,
     "MemoryType": Type,
     "Priority": Priority,

@@ -119,6 +119,7 @@ def test_an_unknown_or_miswritten_parameter_is_refused(refusing: Served, query: 
         ("[]", "a JSON object is required"),
         ("", "a JSON object is required"),
         ('{"titel": "x"}', "titel: unknown field"),
+        ('{"title": "x", "sensitivity": "unknown"}', "sensitivity: input should be 'public', 'private' or 'secret'"),
         ('{"title": "x", "visibility": "<script>"}', "visibility: input should be 'private', 'shared' or 'social'"),
         (
             '{"title": "x", "expires_at": 5}',
@@ -287,6 +288,14 @@ def test_delicate_memories_are_shown_to_who_asks_and_secrets_are_taken_out(clien
     assert client.get(path, params={"sensitivity": "secret"}).status_code == 200
     assert len(client.get("/v1/memories").json()["data"]) == 1
     assert len(client.get("/v1/memories", params={"sensitivity": ["secret", "private"]}).json()["data"]) == 2
+
+
+def test_the_files_of_a_memory_are_kept_and_find_it(client: httpx.Client) -> None:
+    added = client.post("/v1/memories", json={"title": "Fixed", "files_read": ["a/log.txt"]}).json()
+    client.patch(f"/v1/memories/{added['id']}", json={"files_modified": ["b/main.py"]})
+    for file in ("log.txt", "b/main.py"):
+        [found] = client.get("/v1/memories", params={"file": file}).json()["data"]
+        assert (found["files_read"], found["files_modified"]) == (["a/log.txt"], ["b/main.py"])
 
 
 @pytest.mark.parametrize("clearance", ["familiar", "full"])
