@@ -211,11 +211,13 @@ async def test_a_model_finds_writes_corrects_and_forgets_as_told(session: Sessio
     assert found["hits"][0]["title"].startswith("Sam's locker")
     [row] = await session.memory.get([written["id"]])
     assert (row.importance, row.concepts, row.facts, row.files_read) == (0.9, ("gotcha",), ("Sam moved",), ("gym.md",))
-    by_file, by_concept, history = await ask(
+    by_file, by_concept, history, around = await ask(
         _call("memory_search", id="f", query="", files="gym.md"),
         _call("memory_search", id="c", query="", concepts=["gotcha"]),
         _call("memory_more", id="h", tool="memory_history", arguments={"observation_id": old.id}),
+        _call("memory_more", id="t", tool="memory_timeline", anchor=old.id, after=0),
     )
+    assert [row["status"] for row in around["timeline"]] == ["superseded"]
     assert _ids(by_file["hits"]) == _ids(by_concept["hits"]) == [written["id"]]
     assert {version["status"] for version in history["versions"]} == {"active", "superseded"}
     await ask(_call("memory_more", tool="memory_state", subject="Sam", predicate="has", object="locker 47"))

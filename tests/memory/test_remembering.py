@@ -348,6 +348,8 @@ async def test_the_timeline_is_what_was_remembered_around_a_moment(memories: Mem
     assert [row.id for row in await memories.timeline(ids[0], before=5, after=0)] == ids[:1]
     await memories.forget(ids[3])
     assert [row.id for row in await memories.timeline(ids[4], before=2, after=0)] == [ids[1], ids[2], ids[4]]
+    await memories.supersede(ids[6], ids[8])
+    assert [row.id for row in await memories.timeline(ids[6], before=1, after=1)] == ids[5:8]
     for each in (UNKNOWN, ids[3]):
         with pytest.raises(UnknownObservation):
             await memories.timeline(each)

@@ -33,7 +33,7 @@ def say_timeline(rows: Sequence[Observation], anchor: str) -> None:
     """Print a table in the order of time, in which the observation `anchor` is marked."""
     marks = ["*" if row.id == anchor else "" for row in rows]
     created = [minute(row.created_at) for row in rows]
-    _say_columns(rows, "", "id", "created", "type", "title", **{"": marks, "created": created})
+    _say_columns(rows, "", "id", "created", "type", "status", "title", **{"": marks, "created": created})
 
 
 def say_numbered(rows: Sequence[Observation]) -> None:
