@@ -1,7 +1,7 @@
 """Clients as their own documentation shows them, pointed at our address only; each script is one.
 
 Each asks with the same token for what was said through the official SDK. They come with the dependency group `clients`,
-but those that cannot live beside our own dependencies, which say so in their script, and the one for Node.js.
+but the one for Node.js.
 
 Of the official conformance suite of MCP, all that applies to `chatbot mcp --http` passes. The other scenarios call
 parts of the suite's own server, or need what this one does not offer, such as logging.
@@ -24,8 +24,6 @@ from tests.servers.http_server import server_process
 pytestmark = pytest.mark.nightly
 ROOT = Path(__file__).parents[2]
 SCRIPTS = Path(__file__).parent / "scripts"
-UV_CACHE = os.environ.get("UV_CACHE_DIR") or str(Path.home() / ".cache" / "uv")
-"""The download cache of uv, for clients that need packages of their own: each test has empty caches otherwise."""
 SUITE = "@modelcontextprotocol/conformance@0.1.16"
 APPLIES = {
     "server-initialize", "ping", "tools-list", "tools-call-simple-text", "tools-call-error",
@@ -48,30 +46,19 @@ def _served(folder: Path) -> Iterator[dict[str, str]]:
             "OPENAI_BASE_URL": url,
             "OPENAI_API_BASE": url,
             "OPENAI_API_KEY": key,
-            "LITELLM_LOCAL_MODEL_COST_MAP": "True",
-            "UV_CACHE_DIR": UV_CACHE,
         }
 
 
-def _run(script: Path, environment: dict[str, str]) -> None:
-    done = subprocess.run(
-        _command(script), env=environment, capture_output=True, text=True, check=False, timeout=4 * PATIENCE_S
-    )
+def _run(program: str, script: Path, environment: dict[str, str]) -> None:
+    command = [program, str(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=4 * PATIENCE_S)
     assert done.returncode == 0, done.stderr
-
-
-def _command(script: Path) -> list[str]:
-    if script.suffix == ".mjs":
-        return ["node", str(script)]
-    if script.read_text(encoding="utf-8").startswith("# /// script"):
-        return ["uv", "run", "--quiet", "--no-project", "--script", str(script)]
-    return [sys.executable, str(script)]
 
 
 @pytest.mark.parametrize("script", sorted(SCRIPTS.glob("*.py")), ids=lambda it: it.stem)
 def test_a_client_works_and_is_told_what_was_said_through_the_official_sdk(tmp_path: Path, script: Path) -> None:
     with _served(tmp_path) as environment:
-        _run(script, environment)
+        _run(sys.executable, script, environment)
 
 
 @pytest.mark.skipif(shutil.which("npm") is None, reason="there is no Node.js here")
@@ -80,7 +67,7 @@ def test_the_ai_sdk_works_too(tmp_path: Path) -> None:
     shutil.copytree(SCRIPTS, project)  # Node.js looks for packages beside the script
     subprocess.run(["npm", "install", "--no-audit", "--no-fund"], cwd=project, check=True, timeout=4 * PATIENCE_S)
     with _served(tmp_path) as environment:
-        _run(project / "ai_sdk.mjs", environment)
+        _run("node", project / "ai_sdk.mjs", environment)
 
 
 @pytest.mark.skipif(shutil.which("npx") is None, reason="there is no npx, which brings Node.js 22 and the suite")
