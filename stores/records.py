@@ -276,9 +276,10 @@ class SessionRecord(Struct, frozen=True, repr_omit_defaults=True):
         for name in self.store_types:
             check_text(name, "a store's name")
 
-    def is_expired(self, now: datetime) -> bool:
-        """Return whether its time to live is over."""
-        return self.expires_at is not None and self.expires_at <= now
+    def is_expired(self, now: datetime, ttl: timedelta | None) -> bool:
+        """Return whether its time to live is over: its own or, if it began without one, `ttl` after its last use."""
+        until = self.used_at + ttl if self.expires_at is None and ttl is not None else self.expires_at
+        return until is not None and until <= now
 
     def renamed(self, title: str) -> SessionRecord:
         """Return the record with another title, on one line and at most 200 characters long."""

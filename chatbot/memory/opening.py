@@ -161,8 +161,8 @@ class SessionOpening(AsyncResource, Observable):
         if not any_agent and record.agent_id != agent_id:
             wanted = f"not to {agent_id!r}" if agent_id else "name that agent, or pass any_agent=True"
             raise WrongAgent(f"session {session_id} belongs to the agent {record.agent_id!r}, {wanted}")
-        if record.is_expired(self._clock()):
-            raise SessionExpired(f"session {session_id} expired at {record.expires_at}")
+        if record.is_expired(self._clock(), self._environment.ttl):
+            raise SessionExpired(f"session {session_id} has expired; it was last used at {record.used_at}")
         return self._handle(record, self._stores_of(record))
 
     async def list_sessions(
@@ -277,10 +277,10 @@ class SessionOpening(AsyncResource, Observable):
     async def _find_open(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None, *, after_id: str | None = None
     ) -> list[SessionRecord]:
-        now, own = self._clock(), self.caller
+        now, ttl, own = self._clock(), self._environment.ttl, self.caller
 
         def is_open_and_wanted(record: SessionRecord) -> bool:
-            is_open = record.is_open_to(own.clearance, own.namespace, own.project) and not record.is_expired(now)
+            is_open = record.is_open_to(own.clearance, own.namespace, own.project) and not record.is_expired(now, ttl)
             return is_open and wanted(record)
 
         return await self._catalog.find(is_open_and_wanted, limit, after_id=after_id)

@@ -223,16 +223,16 @@ class MemorySystem(SessionOpening):
 
         The owner may know of those of every namespace.
         """
-        now = self._clock()
-        return await self._catalog.find(lambda record: record.is_expired(now) and self._may_know(record))
+        now, ttl = self._clock(), self._environment.ttl
+        return await self._catalog.find(lambda record: record.is_expired(now, ttl) and self._may_know(record))
 
     async def expire_sessions(self, *, keep_memory: bool = True) -> list[str]:
         """Erase all expired sessions that can be erased. Return the ids that the caller may know of.
 
         Their memories stay, unless `keep_memory` is false: then all of them are erased, visible or not.
         """
-        now, erased = self._clock(), list[SessionRecord]()
-        expired = await self._catalog.find(lambda record: record.is_expired(now))
+        now, ttl, erased = self._clock(), self._environment.ttl, list[SessionRecord]()
+        expired = await self._catalog.find(lambda record: record.is_expired(now, ttl))
         for namespace in sorted({record.namespace for record in expired}):
             for some in chunks([record for record in expired if record.namespace == namespace], SESSIONS_AT_ONCE):
                 erased += await self._expire(some, now, keep_memory=keep_memory)
@@ -243,7 +243,8 @@ class MemorySystem(SessionOpening):
     ) -> list[SessionRecord]:
         """Erase those that are still expired, as the index can lag behind; one by one after a failure. Return them."""
         try:
-            still = [record for record in records if (await self._catalog.get(record.id)).is_expired(now)]
+            ttl = self._environment.ttl
+            still = [record for record in records if (await self._catalog.get(record.id)).is_expired(now, ttl)]
             if not still:
                 return []
             gone = await self._erase(still, self._owner_in(still[0].namespace), keep_memory=keep_memory)
