@@ -254,12 +254,10 @@ class RequestBodies:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read and check the body of one request."""
-        media_type = next(
-            (kind for begin, kind in _MEDIA_TYPES.items() if scope.get("path", "").startswith(begin)), None
-        )
-        if media_type is None or scope["type"] != "http":
+        media = next((kind for begin, kind in _MEDIA_TYPES.items() if scope.get("path", "").startswith(begin)), None)
+        if media is None or scope["type"] != "http":
             return await self._app(scope, receive, send)
-        body = await self._read(scope, receive, media_type)
+        body = await self._read(scope, receive, media)
         if body is None:
             return None
         if isinstance(body, Problem):

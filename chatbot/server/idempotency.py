@@ -97,9 +97,7 @@ class Idempotency:
         if key is None or scope["method"] not in _WRITES or "body" not in scope.get("state", {}):
             await self._app(scope, receive, send)
         elif len(key) > LONGEST_KEY or not re.fullmatch(KEY_PATTERN, key):
-            why = (
-                f"an Idempotency-Key must be 1 to {LONGEST_KEY} printable ASCII characters, without spaces at its ends"
-            )
+            why = f"an Idempotency-Key must be 1 to {LONGEST_KEY} printable ASCII characters, without outer spaces"
             problem = Problem(422, "invalid_idempotency_key", why, HEADER)
             await problem.response()(scope, receive, send)
         else:

@@ -23,7 +23,7 @@ from chatbot.runtime import Runtime
 from chatbot.server.callers import Accounts, ServerCaller
 from chatbot.server.errors import Problem
 from chatbot.server.turns import AfterTurn, KeptTurn, RemoteTurn, RunningTurn, StopRequests, Turns
-from chatbot.stores.access import Right, check_may
+from chatbot.stores.access import Right
 from chatbot.stores.backend import is_blob_name
 from chatbot.stores.errors import UnsupportedOperation
 
@@ -183,10 +183,6 @@ class IdentityAccess(Struct, frozen=True):
         session = await self.session(session_id, any_agent=False)
         session.check("chat")
         return self.chats.of(self.runtime, session)
-
-    def check_chat(self) -> None:
-        """Raise `MissingRight` if the caller may not ask for replies."""
-        check_may(self.caller, "chat")
 
     async def begin_turn(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
 import resource
 import signal
 import socket
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 
     from chatbot.options import Setup
     from chatbot.server.identities import Identities
+
+logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
 """Connections that wait to be accepted."""
@@ -63,9 +66,7 @@ def listen_on(host: str, port: int) -> socket.socket:
         sock = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or "this cannot be the name of a host"
-        raise ConfigError(
-            f"{host} port {port} is not available: {why}; choose others with --host and --port"
-        ) from error
+        raise ConfigError(f"{host} port {port} is not available: {why}; choose others by --host and --port") from error
     # Head and body are sent separately: without this, the body would wait 40 ms for an acknowledgement.
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     sock.setblocking(False)  # noqa: FBT003 - its only argument
@@ -166,12 +167,10 @@ _MCP_PATH = "/mcp"
 _MCP_GRACE_S = 2
 
 
-async def serve_mcp(
-    server: Server[Any], setup: Setup, settings: ServerSettings, announce: Callable[[str], None]
-) -> None:
+async def serve_mcp(server: Server[Any], setup: Setup, settings: ServerSettings, ready: Callable[[str], None]) -> None:
     """Serve MCP over streamable HTTP, with the access checks of `serve`: tokens, hosts, origins, limits.
 
-    Ends when the task is cancelled; `announce` gets the URL once it can be called. Raises `ConfigError`.
+    Ends when the task is cancelled; `ready` gets the URL once it can be called. Raises `ConfigError`.
     """
     from mcp.server.transport_security import TransportSecuritySettings  # needs the extra `mcp`
 
@@ -192,21 +191,33 @@ async def serve_mcp(
     app = AccessChecks(app, settings=settings, tokens=tokens, rates=RateLimits(), identity=setup.identity.name)
     running = _Uvicorn(uvicorn_config(app, settings, grace_s=_MCP_GRACE_S))
     with listen_on(settings.host, settings.port) as sock:
-        announce(f"{address_of(settings.host, sock)}{_MCP_PATH}")
+        ready(f"{address_of(settings.host, sock)}{_MCP_PATH}")
         await _until_cancelled(running, sock, longest_s=2 * _MCP_GRACE_S)
 
 
 async def _until_cancelled(server: uvicorn.Server, sock: socket.socket, *, longest_s: float | None = None) -> None:
-    """Serve until the task is cancelled; then wait for its end, or so long at most; Ctrl-C cuts off its requests."""
+    """Serve until the task is cancelled; then wait for its end, or so long at most, or for `_cut_off` by Ctrl-C."""
     serving = asyncio.create_task(server.serve([sock]), name="HTTP server")
     try:
         await asyncio.shield(serving)
     finally:
         server.should_exit = True
-        asyncio.get_running_loop().add_signal_handler(
-            signal.SIGINT, lambda: [request.cancel() for request in server.server_state.tasks]
-        )
+        loop = asyncio.get_running_loop()  # a handler of the loop itself would be called for the first Ctrl-C, too
+        signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(_cut_off, server))
         await asyncio.wait([serving], timeout=longest_s)
+
+
+def _cut_off(server: uvicorn.Server) -> None:
+    """Cut off the running requests. The next Ctrl-C ends the process, as closing may still take a minute."""
+    for request in server.server_state.tasks:
+        request.cancel()
+    logger.warning("still closing: Ctrl-C again ends at once")
+    signal.signal(signal.SIGINT, _end)
+
+
+def _end(*_: object) -> None:
+    logger.warning("ended at once: everything that was said is kept; what hooks had still to do is lost")
+    os._exit(128 + signal.SIGINT)
 
 
 class _NoServerStream:

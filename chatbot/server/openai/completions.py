@@ -242,7 +242,7 @@ async def reply_to(
         request = structs.replace(request, memory="on")
     if writing.before:
         return await earlier_reply(access, writing.before, writing)
-    access.check_chat()
+    access.memory.caller.check("chat")
     await _check_options(access, request)
     if not request.new and (request.session is not None or request.previous is not None):
         raise invalid("the last message must be the user's, or a tool's answer, in a session", "messages", UNSUPPORTED)

@@ -116,7 +116,7 @@ async def embed(
 ) -> Embeddings:
     """Compatible with OpenAI's API. Only the cost is stored."""
     access = await access_of(identities, caller, asked)
-    access.check_chat()
+    access.memory.caller.check("chat")
     name, found = await model_calls.embed(access.runtime, asked.input, payers=await access.payers())
     size = len(found.vectors[0]) if found.vectors else 0
     if asked.dimensions not in {None, size}:

@@ -56,8 +56,10 @@ def test_a_port_that_is_taken_is_told_and_so_is_a_host_that_cannot_be() -> None:
         listen_on("a..b", 0)
 
 
-@pytest.mark.parametrize("end", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.nightly)])
-def test_with_a_token_others_may_reach_it_and_it_stops_in_order_and_keeps_what_was_said(end: signal.Signals) -> None:
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+def test_with_a_token_others_may_reach_it_and_it_stops_in_order_and_keeps_what_was_said(
+    end: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
     Path("config.toml").write_text(f'[model]\nname = "scripted"\nscript = ["{SCRIPT}"]\n', encoding="utf-8")
     token = command.from_json("token", "add", "phone", "--clearance", "full")["token"]
     with server_process("-m", "chatbot", "serve", "--port", "0", "--host", "0.0.0.0") as (process, [url, *_]):
@@ -73,6 +75,7 @@ def test_with_a_token_others_may_reach_it_and_it_stops_in_order_and_keeps_what_w
                 with suppress(httpx.HTTPError):  # it is cut off where it does not end in time
                     list(told)
         assert process.wait(PATIENCE_S) == (143 if end == signal.SIGTERM else 130)
+    assert "still closing" not in capfd.readouterr().err, "one signal counts once"
     said = command.from_json("sessions", "show", session)["entries"]
     words = said[1]["content"].split()
     marks = [] if len(words) == len(SCRIPT.split()) else [("error", STOPPED)]  # if it did not end in time
@@ -237,19 +240,24 @@ def test_a_signal_in_the_moment_of_the_announcement_ends_it() -> None:
         asyncio.run(main())
 
 
-async def test_a_second_ctrl_c_waits_for_no_request(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_second_ctrl_c_waits_for_no_request_and_a_third_for_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     server, is_ready = uvicorn.Server(uvicorn.Config("none")), asyncio.Event()
-    request = asyncio.create_task(asyncio.Event().wait())
+    request, ended = asyncio.create_task(asyncio.Event().wait()), asyncio.get_running_loop().create_future()
     server.server_state.tasks.add(request)  # type: ignore[arg-type]
     monkeypatch.setattr(server, "serve", lambda _: asyncio.wait([request]))
     monkeypatch.setattr("chatbot.server.serve.server_of", lambda _: server)
     async with Identities(Options(port=0, model="scripted")) as identities:
         serving = asyncio.create_task(serve(identities, ready=lambda _: is_ready.set()))
         await is_ready.wait()
+        before = signal.getsignal(signal.SIGINT)
         serving.cancel()
         await asyncio.wait([serving], timeout=0.1)
         signal.raise_signal(signal.SIGINT)
         await asyncio.wait([serving])
+        monkeypatch.setattr("os._exit", ended.set_result)
+        signal.raise_signal(signal.SIGINT)  # while the rest is closed
+        assert await ended == 130
+        signal.signal(signal.SIGINT, before)
 
 
 async def test_an_identity_that_cannot_be_opened_keeps_no_door_shut() -> None:
