@@ -23,7 +23,7 @@ from tests.patience import PATIENCE_S
 from tests.talk import begun
 
 ROOT = Path(__file__).parents[1]
-PAGES = ("docs/architecture.md", "docs/embedding.md", "docs/sync.md", "CONTRIBUTING.md")
+PAGES = ("README.md", "CONTRIBUTING.md", *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))))
 HOOKS_PAGE = (ROOT / "docs" / "hooks.md").read_text(encoding="utf-8")
 EMBEDDING_PAGE = (ROOT / "docs" / "embedding.md").read_text(encoding="utf-8")
 SCREENS = ROOT / "docs" / "screens"
@@ -39,11 +39,26 @@ def test_every_test_file_and_module_that_is_named_exists(page: str) -> None:
     assert {text for text in quoted if re.fullmatch(r"test_\w+", text)} - tests == set()
     tops = "chatbot|stores|docs|tests|benchmarks|[.]ci"
     files = [text for text in quoted if re.fullmatch(rf"(?:{tops})/[\w./-]*", text)]
-    assert files
     assert [text for text in files if not (ROOT / text).exists()] == []
     named = [text for text in quoted if re.fullmatch(r"(?:chatbot|stores)(?:\.\w+)+", text)]
     groups = {"chatbot.stores", "chatbot.hooks", "chatbot.tools"}  # entry points
     assert [text for text in named if text not in groups and not _is_there(text)] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_leads_to_a_file_and_a_heading(page: str) -> None:
+    text = _FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
+    for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text):
+        name, _, heading = link.partition("#")
+        target = (ROOT / page).parent / name if name else ROOT / page
+        assert target.exists(), link
+        headings = (
+            re.findall(r"^#+ (.*)$", _FENCE.sub("", target.read_text(encoding="utf-8")), re.MULTILINE)
+            if heading
+            else []
+        )
+        anchors = {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
+        assert not heading or heading in anchors, link
 
 
 def _is_there(name: str) -> bool:
