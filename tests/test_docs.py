@@ -33,7 +33,7 @@ _FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_test_file_and_module_that_is_named_exists(page: str) -> None:
-    quoted = re.findall(r"`([^`\n]+)`", _FENCE.sub("", (ROOT / page).read_text(encoding="utf-8")))
+    quoted = re.findall(r"`([^`\n]+)`", _prose(ROOT / page))
     paths = (*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "stores").rglob("*.py"))
     tests = {name for path in paths for name in re.findall(r"def (test_\w+)", path.read_text(encoding="utf-8"))}
     assert {text for text in quoted if re.fullmatch(r"test_\w+", text)} - tests == set()
@@ -47,18 +47,17 @@ def test_every_test_file_and_module_that_is_named_exists(page: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_link_leads_to_a_file_and_a_heading(page: str) -> None:
-    text = _FENCE.sub("", (ROOT / page).read_text(encoding="utf-8"))
-    for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", text):
+    for link in re.findall(r"\]\((?!https?:)([^)\s]+)\)", _prose(ROOT / page)):
         name, _, heading = link.partition("#")
         target = (ROOT / page).parent / name if name else ROOT / page
         assert target.exists(), link
-        headings = (
-            re.findall(r"^#+ (.*)$", _FENCE.sub("", target.read_text(encoding="utf-8")), re.MULTILINE)
-            if heading
-            else []
-        )
-        anchors = {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
-        assert not heading or heading in anchors, link
+        if heading:
+            titles = re.findall(r"^#+ (.*)$", _prose(target), re.MULTILINE)
+            assert heading in {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in titles}, link
+
+
+def _prose(page: Path) -> str:
+    return _FENCE.sub("", page.read_text(encoding="utf-8"))
 
 
 def _is_there(name: str) -> bool:
