@@ -60,9 +60,9 @@ KEY_PREFIXES = (
 """Prefixes of keys. In a provider's error the prefix is enough, because the key may be cut off."""
 _LABEL = (
     r"(?:(?:api|access|auth|bearer|bot|client|secret|private|refresh|session|personal|account|app|deploy|signing|master)"
-    r"[\s_-]*(?:access[\s_-]*)?(?:key|token|secret)|\bmy(?:\s[\w.'-]+){0,4}?\s(?:key|token|secret))\b"
+    r"[\s_-]*(?:access[\s_-]*)?(?:key|token|secret)|\bmy(?u:(?:\s[\w.'-]+){0,4}?)\s(?:key|token|secret))\b"
 )
-_FOR_WHAT = r"(?:\s(?:for|of|on|to|at)(?:\s[\w.@'-]+){1,5}?)?"
+_FOR_WHAT = r"(?:\s(?:for|of|on|to|at)(?u:\s[\w.@'-]+){1,5}?)?"
 _PASSWORD = r"(?:pass(?:word|wd|phrase|code|wort)|(?<![a-z])pwd|(?<=_)pass\b)"  # noqa: S105 -- the word, not one
 _MARK = r"""["'`*_]{0,3}"""
 _NESTED = r"""(?:[\[{]\s*(?:["']?[\w.-]{1,40}["']?\s*:\s*)?){0,3}"""
@@ -73,7 +73,7 @@ _NOT_DESCRIBED = (
 )
 _OURS: tuple[Mapping[str, Any], ...] = (
     {"id": "provider-key", "keywords": KEY_PREFIXES, "regex": rf"(?<![\w-])({_KEY_OF_A_PROVIDER})", "entropy": 3},
-    {"id": "telegram-bot-token", "keywords": [":aa"], "regex": r"(?<![\d:])(\d{6,12}:AA[\w-]{33})(?![\w-])"},
+    {"id": "telegram-bot-token", "keywords": [":aa"], "regex": r"(?<!\d)(?<!\d:)(\d{6,12}:AA[\w-]{33})(?![\w-])"},
     {
         "id": "discord-webhook",
         "keywords": ["/api/webhooks/"],
@@ -118,9 +118,8 @@ _OURS: tuple[Mapping[str, Any], ...] = (
         "id": "pin",
         "keywords": ["pin", "puk", *(f"{of} {what}" for of in _LOCKABLE for what in ("code", "combination"))],
         "regex": rf"(?i)\b(?:(?:pin|puk)(?:\s?(?:code|number))?|(?:{'|'.join(_LOCKABLE)}) (?:code|combination))"
-        rf"{_FOR_WHAT}"
-        r"\s*(?:\bis\b|\bwas\b|[:=])"
-        r"(?:\snow)?\s*(\d(?:[ -]?\d){3,9})(?![\w-])",
+        rf"{_FOR_WHAT}\s*(?:\bis\b|\bwas\b|[:=])"
+        r"(?:\snow)?\s*(?u:(\d(?:[ -]?\d){3,9}))(?![\w-])",
     },
     {
         "id": "password",
@@ -159,10 +158,6 @@ class SecretRule:
     def _allowed(self) -> Sequence[Mapping[str, Any]]:
         return [each for each in self._written.get("allowlists", ()) if "condition" not in each]
 
-    @cached_property
-    def _stop_words(self) -> Sequence[str]:
-        return [word.lower() for each in self._allowed for word in each.get("stopwords", ())]
-
     @property
     def pattern(self) -> re.Pattern[str]:
         """Compiled pattern; a group holds the secret if it is not the whole match."""
@@ -184,8 +179,9 @@ class SecretRule:
     def _is_likely(self, secret: str, match: str) -> bool:
         lowered = secret.lower()
         shares = [count / len(secret) for count in Counter(secret).values()]
+        stop_words = (word for each in self._allowed for word in each.get("stopwords", ()))
         entropy = -sum(share * math.log2(share) for share in shares)  # Shannon's, in bits
-        if entropy < self._written.get("entropy", 0) or any(word in lowered for word in self._stop_words):
+        if entropy < self._written.get("entropy", 0) or any(word in lowered for word in stop_words):
             return False
         return not any(
             _compile_go(pattern).search(match if each.get("regexTarget") == "match" else secret)
@@ -244,8 +240,8 @@ def _any_keyword() -> re.Pattern[str]:
 
 @cache
 def _compile_go(source: str) -> re.Pattern[str]:
-    """Compile a pattern in the dialect of Go."""
-    flags = re.IGNORECASE if "(?i)" in source else 0
+    """Compile a pattern in the dialect of Go, to which a letter of another script is no part of a word."""
+    flags = re.ASCII | re.IGNORECASE if "(?i)" in source else re.ASCII
     for theirs, ours in _TRANSLATED.items():
         source = source.replace(theirs, ours)
     with warnings.catch_warnings():
@@ -274,6 +270,8 @@ _MOST_REPEATED = 100
 _NAMED_ABOVE = 3
 """Keys above a value, the nearest ones, that may name it as a secret."""
 _INVISIBLE = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff]")
+_PLAIN = {code: code - 0xFEE0 for code in range(0xFF01, 0xFF5F)} | dict.fromkeys(map(ord, "\u00a0\u202f\u3000"), " ")
+"""Signs and spaces of other widths with those that rules know, one for one."""
 
 Value = TypeVar("Value")
 
@@ -298,10 +296,12 @@ def _redact(text: str) -> tuple[str, tuple[str, ...]]:
         text, count = _URL_PASSWORD.subn(r"\1:[redacted: url-password]", text)
         if count:
             kinds.append("url-password")
-    for rule in candidates(text.lower()):
-        if places := rule.find(text):
+    plain = text.translate(_PLAIN)
+    for rule in candidates(plain.lower()):
+        if places := rule.find(plain):
             kinds.append(rule.id)
             text = _without(text, places, f"[redacted: {rule.id}]")
+            plain = text.translate(_PLAIN)
     return text, tuple(dict.fromkeys(kinds))
 
 
@@ -323,13 +323,15 @@ def redact_all(value: Value) -> tuple[Value, tuple[str, ...]]:
     A value is replaced as a whole if a key above it, such as `password`, names it as a secret.
     """
     together = "\n".join(texts_in(value))  # one check of all texts costs less than one of each
-    if "://" not in together and _INVISIBLE.search(together) is None and not candidates(together.lower()):
+    is_plain = "://" not in together and _INVISIBLE.search(together) is None
+    if is_plain and not candidates(together.translate(_PLAIN).lower()):
         return value, ()
     kinds: list[str] = []
 
     @cache  # for this value only: it holds secrets
     def kinds_named(name: str, text: str) -> tuple[str, ...]:
-        return tuple(rule.id for rule in rules() if rule.id in _BY_NAME and rule.find(f"{name}: {text}"))
+        named = f"{name}: {text}".translate(_PLAIN)
+        return tuple(rule.id for rule in rules() if rule.id in _BY_NAME and rule.find(named))
 
     def clean(part: Any, names: tuple[str, ...] = ()) -> Any:
         if isinstance(part, Mapping):
@@ -364,4 +366,4 @@ def without_secrets(text: str, secrets: Iterable[str] = ()) -> str:
     for secret in sorted(forms, key=len, reverse=True):
         if len(secret) >= _SHORTEST_SECRET:
             text = text.replace(secret, _MASK)
-    return re.sub(_NAMED, _MASK, re.sub(_BEGINS_LIKE_A_KEY, _MASK, redact(text)[0]))
+    return re.sub(_NAMED, _MASK, re.sub(_BEGINS_LIKE_A_KEY, _MASK, redact(text)[0], flags=re.ASCII))

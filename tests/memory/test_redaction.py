@@ -60,6 +60,7 @@ TOKENS = {
 SENTENCES = (
     "{}", "Please keep in mind: my token is {}, thanks", "({})", "I gave her {}.", "see `{}`", "A={}\nB=2",
     '{{"k": "{}"}}', "<{}>", "**{}**", "a\u200b{}", "[it]({})",
+    "我的密钥是{}，请记住", "鍵は{}です", "المفتاح{}هنا", "密钥：{}。", "키는{}입니다",
 )  # fmt: skip
 
 
@@ -102,6 +103,9 @@ SAID = {
     "My password is {}.": "hunter2",
     "the password for the guest network is {}!": "blue8House",
     "password for the shed: {}": "s3cret99",
+    "password for the café: {}": "s3cret99",
+    "wifi的password：{}，记住": "s3cret99",
+    "my\u00a0PIN\u202f: {}": "٤٧١١",
     "**Password:** {}": "hunter2x",
     "Password: _{}_": "hunt3r",
     "SMTP_PASS={}": "hunter2x",
