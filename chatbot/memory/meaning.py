@@ -31,6 +31,7 @@ from chatbot.embedding import Embedder, Judgement, is_finite
 from chatbot.errors import ChatbotError, ModelError, ModelTimeout
 from chatbot.memory.episode import QUESTION
 from chatbot.memory.scope import utc_now
+from chatbot.memory.scoring import with_neighbours
 from chatbot.messages import Usage, ends_of
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import AsyncResource, ObservationStore
@@ -41,7 +42,7 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Progress, best_cosines
 from chatbot.stores.records import Vector, chunks, unit
 from chatbot.stores.span import span
-from chatbot.stores.text.analysis import is_list, is_question, sentences_of, terms, with_neighbours
+from chatbot.stores.text.analysis import is_list, is_question, sentences_of, terms
 
 logger = logging.getLogger(__name__)
 

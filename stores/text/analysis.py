@@ -1,8 +1,8 @@
 """Analysis of texts into search terms, the same for stored texts and for questions; and into sentences.
 
-Terms are lower-case and without accents; English words are stemmed; stop words are left out. An identifier yields
-itself and its parts; Han, kana and Hangul yield each character and each pair of neighbours; an emoji yields itself
-without skin tone, a joined one its parts; currencies and other meaningful signs are terms, too.
+Terms are lower-case, with one form of each letter and digit; English words are stemmed; stop words are left out. An
+identifier and a word with an apostrophe yield themselves and their parts; Han, kana and Hangul each character and each
+pair of neighbours; an emoji itself without skin tone, a joined one its parts; currencies are terms, too.
 
 A text is data: nothing in it is an operator, and control and direction marks never get into a term. Bounds: only the
 first `MAX_TEXT` characters are analysed, a term is cut to `MAX_TERM` characters, and a token longer than `MAX_TOKEN` is
@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import pairwise
 
-VERSION = 6
+VERSION = 7
 """Version of the analysis here and in `chatbot.stores.text.dates`: caches of another version are rebuilt."""
 
 MAX_TEXT = 1_000_000
@@ -72,7 +72,9 @@ _SIGNS = (
     "\U0001f000-\U0001f3fa\U0001f400-\U0001faff]"
 )
 """Flags, which are two characters, and single signs; no arrows, bullets and lines, which only lay out a text."""
-_SCRIPTS_THAT_FOLD = ("LATIN", "GREEK", "CYRILLIC")
+_LEAST_PART = 3
+"""Least letters of a part before or after an apostrophe, such as "İzmir" in "İzmir'de", that is a term."""
+_SCRIPTS_THAT_FOLD = ("LATIN", "GREEK", "CYRILLIC", "ARABIC")
 
 _known: dict[str, tuple[str, ...]] = {}
 
@@ -90,8 +92,13 @@ def terms(text: str) -> list[str]:
 def _tokens(text: str) -> Iterator[str] | list[str]:
     if text.isascii():
         return re.findall(_ASCII_TOKEN, text)
-    folded = unicodedata.normalize("NFKC", text.translate(_CLEAN)).translate(_FOLDED)[:MAX_TEXT]
+    folded = fold_letters(text.translate(_CLEAN))[:MAX_TEXT]
     return (token for piece in _any_token().findall(folded) for token in re.split(_CJK_RUN, piece) if token)
+
+
+def fold_letters(text: str) -> str:
+    """Return the text with one form of each letter and digit, but in its case."""
+    return text if text.isascii() else unicodedata.normalize("NFKC", text).translate(_FOLDED)
 
 
 def _terms_of(token: str) -> tuple[str, ...]:
@@ -109,7 +116,7 @@ def _pieces(token: str) -> Iterator[str]:
         yield from token
         yield from (a + b for a, b in pairwise(token))
     elif "," in token and re.fullmatch(_NUMBER, token):
-        yield token.replace(",", "")
+        yield from _identifier(token.replace(",", ""))
     elif "," in token:
         for part in filter(None, token.split(",")):
             yield from _pieces(part)
@@ -117,18 +124,22 @@ def _pieces(token: str) -> Iterator[str]:
         for part in re.findall(_PARTS, token):
             yield from _word(part[:MAX_TERM].lower())
     else:
-        yield from _identifier(_without_apostrophes(token))
+        for word in _at_apostrophes(token.replace("’", "'")):
+            yield from _identifier(word)
 
 
-def _without_apostrophes(token: str) -> str:
-    """Return contractions and possessives as one word: `don't` as `dont`, `Anna's` as `Anna`."""
-    token = token.replace("’", "'")
+def _at_apostrophes(token: str) -> list[str]:
+    """Return contractions and possessives as one word, `don't` as `dont`, `Anna's` as `Anna`; others with their parts.
+
+    The parts of `l'hôpital` and `İzmir'de` are a noun, and an article or an ending.
+    """
+    token = re.sub(r"'[sS](?![^\W_])", "", token)
     if "'" not in token:
-        return token
-    joined = token.replace("'", "")
-    if joined.lower() in _CONTRACTIONS:
-        return ""
-    return joined if joined.lower() in STOP_WORDS else re.sub(r"'[sS](?![^\W_])", "", token).replace("'", "")
+        return [token]
+    joined = token.replace("'", "").lower()
+    if joined in _CONTRACTIONS:
+        return []
+    return [joined, *(part for part in token.split("'") if len(part) >= _LEAST_PART and joined not in STOP_WORDS)]
 
 
 def _identifier(token: str) -> Iterator[str]:
@@ -172,18 +183,22 @@ class _Clean(dict[int, int | str | None]):
 
 
 class _Accents(dict[int, int | str | None]):
-    """Map a letter to one without its accents, in scripts that have such a letter."""
+    """Map a letter to one without its accents, in scripts that have such a letter, and a digit to the one in ASCII."""
 
     def __missing__(self, code: int) -> int | str | None:
         char = chr(code)
         base = unicodedata.normalize("NFD", char)[0]
         folds = base != char and unicodedata.name(base, "").startswith(_SCRIPTS_THAT_FOLD)
-        self[code] = None if 0x300 <= code <= 0x36F else base if folds else _LETTERS.get(char, code)
+        is_mark = 0x300 <= code <= 0x6ED and unicodedata.category(char) == "Mn"
+        plain = str(unicodedata.decimal(char, char))
+        self[code] = None if is_mark else base if folds else _LETTERS.get(char, plain)
         return self[code]
 
 
 _LETTERS = {"ß": "ss", "ẞ": "SS", "æ": "ae", "Æ": "AE", "œ": "oe", "Œ": "OE", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L"}
-_LETTERS |= {"đ": "d", "Đ": "D", "ð": "d", "þ": "th", "ı": "i", "ς": "σ"}
+_LETTERS |= {"đ": "d", "Đ": "D", "ð": "d", "þ": "th", "ı": "i", "ς": "σ", "Σ": "σ"}
+_LETTERS |= {"ة": "ه", "ى": "ي", "ی": "ي", "ک": "ك", "ـ": "", "٫": ".", "٬": ","}
+_LETTERS |= {chr(code): chr(code - 0x60) for code in range(0x30A1, 0x30F7)}  # katakana as hiragana
 
 
 _CLEAN, _FOLDED = _Clean(), _Accents()
@@ -198,10 +213,10 @@ def _any_token() -> re.Pattern[str]:
 
 
 _SENTENCE_END = re.compile(
-    r"(?<=[。！？；\n])(?![!?！？])\s*|(?<=[!?…])\s+"
-    r"|(?<=[^\W_A-Z]{2}\.)(?!(?<=\bno\.)\s\d)(?<!\bvs\.)(?<!\b(?:Mrs|etc|Ave|Sgt|Col)\.)(?<!\bProf\.)(?<!\bapprox\.)\s+"
+    r"(?<=[。！？；｡\n])(?![!?！？])\s*|(?<=[!?…؟۔।])\s+"
+    r"|(?<=[^\W_A-Z]{2}\.)(?<!(?<![\w:.,/-])\d\d\.)(?!(?<=\bno\.)\s\d)(?<!\bvs\.)(?<!\b(?:Mrs|etc|Ave|Sgt|Col)\.)(?<!\bProf\.)(?<!\bapprox\.)\s+"
 )
-"""A full stop after a capital and at most one more letter may belong to an abbreviation."""
+"""A full stop after a capital and at most one more letter may belong to an abbreviation, after two digits to a date."""
 _LEAST_LINES, _SHORT_LINE = 4, 80
 
 
@@ -219,9 +234,3 @@ def is_list(text: str) -> bool:
 def is_question(text: str) -> bool:
     """Return whether a text ends with a question mark."""
     return text.rstrip().endswith(("?", "？", "؟"))
-
-
-def with_neighbours(ratings: Sequence[float], share: float) -> list[float]:
-    """Return the ratings of parts of a text, each with this share of the ratings before and after it."""
-    around = zip([0.0, *ratings], ratings, [*ratings[1:], 0.0], strict=False)
-    return [own + share * (before + after) for before, own, after in around]

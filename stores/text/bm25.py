@@ -53,10 +53,7 @@ def contribution(field: int, idf: float, frequency: int, length: int, average: f
 
 def frequencies(terms: Sequence[str]) -> dict[str, int]:
     """Count each term, at most `MAX_FREQUENCY`."""
-    counts = Counter(terms)
-    if len(terms) > MAX_FREQUENCY:
-        return {term: min(count, MAX_FREQUENCY) for term, count in counts.items()}
-    return counts
+    return {term: min(count, MAX_FREQUENCY) for term, count in Counter(terms).items()}
 
 
 def score_sessions(counts: Sequence[Mapping[str, int]]) -> dict[str, float]:

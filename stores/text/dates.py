@@ -12,14 +12,15 @@ English.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from functools import lru_cache
 
+from chatbot.stores.text.analysis import fold_letters
+
 _LONGEST = 5_000
 """Maximum characters of a text that are read."""
-_ACCENT = re.compile("[\u0300-\u036f]")
 _WORD = re.compile("[a-z]+|[年月]")
 _DIGIT = re.compile("[0-9]")
 
@@ -32,20 +33,13 @@ def date_terms(text: str, at: datetime, *, exact: bool = False) -> list[str]:
 
     `exact` leaves out the week, month and year that a day lies in, and the year of a month: that is for questions.
     """
-    found = _find_dates(_plain(text[:_LONGEST]), at.date())
+    found = _find_dates(fold_letters(text[:_LONGEST]).lower(), at.date())
     return list(dict.fromkeys(each for dates in found for each in (_finest(dates) if exact else dates)))
 
 
 def moment_terms(at: datetime) -> list[str]:
     """Return the terms of one day: itself, its week, month and year, and its month of any year."""
     return list(_day_terms(at.date()))
-
-
-def _plain(text: str) -> str:
-    """Return the text in lower case, without accents."""
-    if text.isascii():
-        return text.lower()
-    return _ACCENT.sub("", unicodedata.normalize("NFD", text.lower()))
 
 
 def _find_dates(text: str, today: date) -> Iterator[list[str]]:
@@ -124,10 +118,8 @@ def _day(part: Part, today: date) -> Sequence[str]:
         return _day_terms(date(int(part["year"]), month, day))
     known = []
     for year in range(today.year - 4, today.year + 2):
-        try:
+        with suppress(ValueError):  # the 29th of February, in most years
             known.append(date(year, month, day))
-        except ValueError:  # the 29th of February, in most years
-            continue
     return _day_terms(max(each for each in known if each <= today + timedelta(days=61)))
 
 

@@ -19,7 +19,7 @@ from whoosh.query.terms import Term
 
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations.search import document_of
-from chatbot.stores.text.analysis import MAX_TERM, terms
+from chatbot.stores.text.analysis import MAX_TERM, sentences_of, terms
 from chatbot.stores.text.bm25 import (
     BOOSTS,
     BS,
@@ -38,7 +38,8 @@ CASES = {
     "What did the runners run?": ["runner", "run"],
     "Who was it, and why?": [],
     "I'd say they're not, aren't we?": [],
-    "Anna's O’Brien": ["anna", "obrien"],
+    "Anna's O’Brien": ["anna", "obrien", "brien"],
+    "İREM'in l’hôpital d'Anne": ["iremin", "irem", "lhopit", "hopit", "dann", "ann"],
     "Where are the STORES?": ["store"],
     "sqlite.go": ["sqlite.go", "sqlite", "go"],
     "NewSQLiteStore": ["newsqlitestor", "new", "sqlite", "store"],
@@ -53,7 +54,9 @@ CASES = {
     "Café naïve Ångström straße": ["cafe", "naiv", "angstrom", "strass"],
     "ＦＵＬＬ ﬁle": ["full", "file"],
     "東京塔": ["東", "京", "塔", "東京", "京塔"],
-    "カフェ": ["カ", "フ", "ェ", "カフ", "フェ"],
+    "カフェ ｶﾌｪ": ["か", "ふ", "ぇ", "かふ", "ふぇ"] * 2,
+    "أحمد إلى مَدرسـة، ١٬٢٥٠": ["احمد", "الي", "مدرسه", "1250"],
+    "ΟΔΌΣ οδός": ["οδοσ", "οδοσ"],
     "한국 x86": ["한", "국", "한국", "x86"],
     "abc東京": ["abc", "東", "京", "東京"],
     "हिन्दी भाषा": ["हिन्दी", "भाषा"],
@@ -75,6 +78,19 @@ CASES = {
 @pytest.mark.parametrize("text", CASES)
 def test_terms(text: str) -> None:
     assert terms(text) == CASES[text]
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ("Am 12. März um 9.30 Uhr.", "Danach essen."),
+        ("It ended at 10:30.", "Then we left."),
+        ("كيفك؟", "أنا في البيت."),
+        ("今日は元気？", "ｶﾚｰが好き｡", "はい。"),
+    ],
+)
+def test_a_text_is_split_at_the_ends_of_its_sentences(sentences: tuple[str, ...]) -> None:
+    assert sentences_of(" ".join(sentences)) == [*sentences]
 
 
 def test_long_tokens_are_cut_and_long_identifiers_found_by_their_parts() -> None:
@@ -146,6 +162,8 @@ ASKED = [
     ("en août", ["in:08"]),
     ("el 3 de mayo de 2023", ["day:2023-05-03"]),
     ("2023年6月1日", ["day:2023-06-01"]),
+    ("２０２３年６月１日、２０２３／６／２", ["day:2023-06-02", "day:2023-06-01"]),
+    ("يوم ٢٠٢٣-٠٦-٠١", ["day:2023-06-01"]),
     ("在2023-02-11那天", ["day:2023-02-11"]),
     *[(text, []) for text in ("version 2.1.3", "10.0.0.12", "24/7", "1/2 cup", "on the 3rd floor", "I fall down")],
     *[(text, []) for text in ("the fall of Rome", "on Mars", "ich bin hier", "guten Morgen", "por la mañana")],
