@@ -33,7 +33,7 @@ from chatbot.memory.profile_lines import ProfileLine
 from chatbot.messages import FENCE
 from chatbot.stores.access import View
 from chatbot.stores.observation import Observation, replace_unchecked
-from chatbot.stores.text.analysis import is_list, terms
+from chatbot.stores.text.analysis import SENTENCE_SIGNS, is_list, terms
 
 BUDGET = "budget"
 LIMIT = "limit"
@@ -239,7 +239,7 @@ def _note(row: Observation, verdict: Verdict) -> str:
         parts.append(f'(the answer to "{_quotable(said["bot asked"])}")')
     if "bot replied" in said:
         parts.append(f"(you replied: {said['bot replied']})")
-    text = " ".join(part if part.endswith((".", "!", "?", "。", ")", "…")) else f"{part}." for part in parts)
+    text = " ".join(part if part.endswith((*SENTENCE_SIGNS, ")")) else f"{part}." for part in parts)
     if verdict.quoted:
         return f'- {_day(row.created_at)}, quoted from {verdict.quoted}: "{_quotable(text)}"'
     kind = {"task": ", open task", "session_summary": ", summary"}.get(row.type, "")

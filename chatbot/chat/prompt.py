@@ -29,7 +29,7 @@ from chatbot.memory.scoring import with_neighbours
 from chatbot.messages import Message, ToolSpec, ends_of
 from chatbot.models.model import LARGEST_REPLY_SHARE, Disclosure, Model, estimate, estimate_text
 from chatbot.operations import tool_names
-from chatbot.stores.text.analysis import terms
+from chatbot.stores.text.analysis import SENTENCE_SIGNS, terms
 
 _KEPT_AFTER_A_CUT = 0.75
 """A window that has become too long is cut to this share of its room, so that the next turns need not cut again."""
@@ -322,7 +322,7 @@ _MOST_PASSAGES = 20_000
 _LONGEST_TITLE = 200
 _NEIGHBOURS = 0.15
 """Share of the rating of each neighbour that is added to a passage's own."""
-_PIECE = re.compile(r"[^\n.!?。！？]*(?:[.!?。！？]+|\n+|$)\s*")
+_PIECE = re.compile(rf"[^\n{SENTENCE_SIGNS}]*(?:[{SENTENCE_SIGNS}]+|\n+|$)\s*")
 
 LabelType = TypeVar("LabelType", bound=str)
 
@@ -337,10 +337,8 @@ class Passage(Struct, frozen=True):
 
 def question_words(asked: Sequence[str]) -> frozenset[str]:
     """Return the terms by which passages are chosen: of the last message that has any."""
-    for text in reversed(asked):
-        if found := {*terms(text[:_MOST_READ])}:
-            return frozenset(found)
-    return frozenset()
+    found = (frozenset(terms(text[:_MOST_READ])) for text in reversed(asked))
+    return next(filter(None, found), frozenset())
 
 
 def excerpt(

@@ -58,14 +58,13 @@ _JOINING = r"-.,:/\\@&'’"
 _JOINT = rf"(?:_{{0,2}}[{_JOINING}]_{{0,2}}|_{{1,2}})"
 _SYMBOLS = r"[A-Za-z0-9]\+\+|[A-Za-z]#(?!\w)"
 _ASCII_TOKEN = rf"{_SYMBOLS}|[A-Za-z0-9]+(?:{_JOINT}[A-Za-z0-9]+)*"
-_PATH = r"[/\\]"
 _PARTS = rf"[^{_JOINING}_]+"
 _HUMP = r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z]{3})(?=[A-Z][a-z])"
 _NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?"
 _CJK = (
     "\u3005-\u3007\u3040-\u30ff\u3100-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\U00020000-\U000323af"
 )
-_CJK_RUN = f"([{_CJK}]+)"
+CJK_RUN = f"([{_CJK}]+)"
 _SIGNS = (
     "[\U0001f1e6-\U0001f1ff]{2}"
     "|[\u00a2-\u00a5\u00a9\u00ae\u00b0\u20a0-\u20cf\u2300-\u23ff\u2600-\u2767\u2794-\u27bf\u2b00-\u2bff"
@@ -93,7 +92,7 @@ def _tokens(text: str) -> Iterator[str] | list[str]:
     if text.isascii():
         return re.findall(_ASCII_TOKEN, text)
     folded = fold_letters(text.translate(_CLEAN))[:MAX_TEXT]
-    return (token for piece in _any_token().findall(folded) for token in re.split(_CJK_RUN, piece) if token)
+    return (token for piece in _any_token().findall(folded) for token in re.split(CJK_RUN, piece) if token)
 
 
 def fold_letters(text: str) -> str:
@@ -103,7 +102,7 @@ def fold_letters(text: str) -> str:
 
 def _terms_of(token: str) -> tuple[str, ...]:
     is_plain = token.isascii() and token.isalpha() and token.islower()
-    if len(token) > MAX_TERM or (not token.isascii() and re.match(_CJK_RUN, token)):
+    if len(token) > MAX_TERM or (not token.isascii() and re.match(CJK_RUN, token)):
         return tuple(_pieces(token))
     if len(_known) >= _CACHED_TOKENS:
         _known.clear()
@@ -112,7 +111,7 @@ def _terms_of(token: str) -> tuple[str, ...]:
 
 
 def _pieces(token: str) -> Iterator[str]:
-    if not token.isascii() and re.match(_CJK_RUN, token):
+    if not token.isascii() and re.match(CJK_RUN, token):
         yield from token
         yield from (a + b for a, b in pairwise(token))
     elif "," in token and re.fullmatch(_NUMBER, token):
@@ -150,7 +149,7 @@ def _identifier(token: str) -> Iterator[str]:
         yield from _word(whole)
         return
     words = [word.lower() for part in parts for word in re.split(_HUMP, part)]
-    names = (name.strip(f"{_JOINING}_") for name in (whole, *re.split(_PATH, whole)))
+    names = (name.strip(f"{_JOINING}_") for name in (whole, *re.split(r"[/\\]", whole)))
     yield from dict.fromkeys(_stemmed(name)[:MAX_TERM] for name in names if name and name not in words)
     for word in words:
         yield from _word(word)
@@ -212,6 +211,7 @@ def _any_token() -> re.Pattern[str]:
     return re.compile(rf"{_SYMBOLS}|{word}(?:{_JOINT}{word})*|{_SIGNS}")
 
 
+SENTENCE_SIGNS = ".!?…。！？｡؟۔।"
 _SENTENCE_END = re.compile(
     r"(?<=[。！？；｡\n])(?![!?！？])\s*|(?<=[!?…؟۔।])\s+"
     r"|(?<=[^\W_A-Z]{2}\.)(?<!(?<![\w:.,/-])\d\d\.)(?!(?<=\bno\.)\s\d)(?<!\bvs\.)(?<!\b(?:Mrs|etc|Ave|Sgt|Col)\.)(?<!\bProf\.)(?<!\bapprox\.)\s+"

@@ -189,13 +189,13 @@ def test_nothing_is_said_where_there_is_nothing() -> None:
 
 def test_the_block_in_its_form() -> None:
     tea = row_with(("title", "fact", "narrative"), ("Tea", "green & <hot>", "At five,\n\nwithout sugar."))
-    talk = row_with(("user_text", "assistant_text"), ("Tea!", "Yes."), 1, created_at=NOW - timedelta(minutes=1))
+    talk = row_with(("user_text", "assistant_text"), ("Tea！", "Yes."), 1, created_at=NOW - timedelta(minutes=1))
     task = row_with(("title",), ("Buy tea",), 2, type="task", created_at=NOW - timedelta(minutes=1))
     assert block_of(talk, tea, task).text == (
         f'<memory-context nonce="{NONCE}">\n'
         "- 4 Mar 2026, open task: Buy tea.\n"
         "- 1 Mar 2026: Tea. green &amp; &lt;hot&gt;. At five, without sugar.\n"
-        "- 4 Mar 2026: Tea!\n"
+        "- 4 Mar 2026: Tea！\n"
         f'</memory-context nonce="{NONCE}">'
     )
 
