@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from chatbot.chat.calls import Calls
 from chatbot.chat.receipts import Receipt
 from chatbot.errors import BudgetExceeded, ModelError
-from chatbot.memory.memorability import content
+from chatbot.memory.memorability import count_words
 from chatbot.messages import Message
 from chatbot.stores.errors import StoreError
 from chatbot.stores.text.analysis import is_question, sentences_of
@@ -42,13 +42,13 @@ def title_of(text: str) -> str:
     parts = [" ".join(_MARKS.sub("", part).split()) for part in sentences_of("\n".join(lines))]
     first = next((part for part in parts if any(map(str.isalnum, part))), " ".join(text.split()))
     informative = [part for part in parts if not says_little(part)]
-    preferred = (part for part in informative if is_question(part) or len(content(part)) >= _TOPIC_WORDS)
+    preferred = (part for part in informative if is_question(part) or count_words(part) >= _TOPIC_WORDS)
     return _cut(next(preferred, informative[0] if informative else first))
 
 
 def says_little(text: str) -> bool:
     """Return whether a text says so little, such as a greeting, that a later one makes a better title."""
-    return len(content(text)) <= (0 if is_question(text) else 1)
+    return count_words(text) <= (0 if is_question(text) else 1)
 
 
 def title_in(answer: str) -> str:

@@ -28,6 +28,8 @@ from tests.talk import chat_of
         ("My dentist is Dr. Weiss in Ulm. He is kind.", "My dentist is Dr. Weiss in Ulm."),
         ("# Plan of the house\nBuild a shed", "Plan of the house"),
         ("今天天气怎么样？谢谢", "今天天气怎么样？"),
+        ("你好！我叫安娜，在医院当护士", "我叫安娜，在医院当护士"),
+        ("こんにちは！病院で働いています。", "病院で働いています。"),
         ("hello", "hello"),
         ("hi again, how are you?", "hi again, how are you?"),
         ("???", "???"),
