@@ -90,18 +90,18 @@ async def test_what_was_marked_private_stays_private_and_unmarked_is_public(sess
 
 async def test_a_value_set_again_takes_new_spelling_start_and_sensitivity(system: MemorySystem, clock: Clock) -> None:
     owner = system.memory("chat")
-    first = await owner.profile_set("home", "graz")
+    first = await owner.profile_set("home", "izmir")
     clock.now = day_of(9)
-    again = await owner.profile_set("home", "Graz", since=day_of(-9), sensitivity="private")
+    again = await owner.profile_set("home", "İzmir", since=day_of(-9), sensitivity="private")
     assert (again.id, again.outcome) == (first.id, "updated")
     [line] = await owner.profile()
-    assert (line.value, line.valid_from, line.sensitivity) == ("Graz", day_of(-9), "private")
-    assert (await owner.profile_set("home", "Graz")).outcome == "exact_dup"
+    assert (line.value, line.valid_from, line.sensitivity) == ("İzmir", day_of(-9), "private")
+    assert (await owner.profile_set("home", "İzmir")).outcome == "exact_dup"
     assert await owner.profile(sensitivities=("public",)) == []
     with pytest.raises(MissingRight, match="declassify"):
-        await system.cleared_for(rights=GUEST_RIGHTS).memory().profile_set("home", "Graz", sensitivity="public")
-    await owner.update(line.id, title="home: Graz, by the river")
-    assert told(await owner.profile()) == {"home": "Graz, by the river"}, "a prompt shows the title"
+        await system.cleared_for(rights=GUEST_RIGHTS).memory().profile_set("home", "İzmir", sensitivity="public")
+    await owner.update(line.id, title="home: İzmir, by the sea")
+    assert told(await owner.profile()) == {"home": "İzmir, by the sea"}, "a prompt shows the title"
 
 
 async def test_a_value_in_the_words_of_another_memory_is_a_line_all_the_same(session: SessionHandle) -> None:
