@@ -245,10 +245,9 @@ def unknown_provider(model: str, own: Iterable[str] = ()) -> errors.UnknownModel
 
 def _kind(error: Exception) -> type[errors.ModelError]:
     kind = next((_BY_NAME[each.__name__] for each in type(error).__mro__ if each.__name__ in _BY_NAME), None)
-    if kind is None:
-        status = getattr(error, "status_code", 0)
-        kind = _BY_STATUS.get(status, errors.RequestRefused if status in range(400, 500) else errors.ProviderFailed)
-    return kind
+    status = getattr(error, "status_code", 0)
+    refused = errors.RequestRefused if status in range(400, 500) else errors.ProviderFailed
+    return kind or _BY_STATUS.get(status, refused)
 
 
 def _message(error: Exception) -> str:

@@ -21,7 +21,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from datetime import datetime
 from functools import partial
-from itertools import takewhile
+from itertools import groupby, takewhile
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -113,13 +114,8 @@ def _without_system(messages: list[Entry]) -> list[Entry]:
 
 def _in_turns(messages: list[Entry]) -> list[Entry]:
     """Return the messages with neighbours of the same role joined."""
-    turns: list[Entry] = []
-    for message in messages:
-        if turns and turns[-1]["role"] == message["role"]:
-            turns[-1] = {"role": message["role"], "content": f"{turns[-1]['content']}\n\n{message['content']}"}
-        else:
-            turns.append(message)
-    return turns
+    turns = groupby(messages, itemgetter("role"))
+    return [{"role": role, "content": "\n\n".join(map(itemgetter("content"), turn))} for role, turn in turns]
 
 
 def _text_of(message: dict[str, Any]) -> str:

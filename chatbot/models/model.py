@@ -203,9 +203,10 @@ _WEIGHTS = {
 }
 """Tokens for a character of each kind of text."""
 _KINDS = (
-    r"(?s)(?P<dense>(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{8,})|(?P<capitals>[A-Z]{2,}(?![a-z]))|(?P<word>[A-Za-z]+)"
-    r"|(?P<digits>[0-9]+)|(?P<space> +)|(?P<mark>[\x00-\x7f])|(?P<alphabet>[\x80-\u08ff]+)|(?P<hangul>[\uac00-\ud7a3]+)"
-    r"|(?P<ideograph>[\u3000-\u9fff\uff00-\uffef]+)|(?P<symbol>[\u2010-\u2bff\ufe00-\ufe0f\U0001f000-\U0001ffff]+)|(?P<other>.)"
+    r"(?s)(?P<dense>(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{8,})|(?P<capitals>[A-Z]{2,}(?![a-z]))"
+    r"|(?P<word>[A-Za-z]+)|(?P<digits>[0-9]+)|(?P<space> +)|(?P<mark>[\x00-\x7f])"
+    r"|(?P<alphabet>[\x80-\u052f\u0590-\u08ff]+)|(?P<hangul>[\uac00-\ud7a3]+)|(?P<ideograph>[\u3000-\u9fff\uff00-\uffef]+)"
+    r"|(?P<symbol>[\u0530-\u058f\u10a0-\u139f\u2010-\u2bff\ufe00-\ufe0f\U0001f000-\U0001ffff]+)|(?P<other>.)"
 )
 
 

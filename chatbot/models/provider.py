@@ -329,9 +329,7 @@ class Provider:
         if self._address_in_name and not self._source.api_base:
             return f'no key was sent: set api_key and api_base = "{self._address_in_name}" in {self._place}'
         variable = "" if self.is_custom else _usual_variable(self.kind)
-        if not variable:
-            return ""
-        return (
+        return variable and (
             f"no key was sent: {variable} is not for the address in api_base; "
             f'api_key = "env:{variable}" in {self._place} sends it there'
         )
