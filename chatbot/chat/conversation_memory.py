@@ -249,7 +249,7 @@ class ConversationMemory:
         self, said: Sequence[str], judged: Judgement | None, in_window: Collection[str], limit: int
     ) -> Recollection:
         """Search memory for rows that the prompt does not show anyway; not for a message that needs no memory."""
-        need = None if judged is None else judged.scores["needs_memory"]
+        need = None if judged is None else judged.scores.get("needs_memory")
         if need is not None and need < _NEEDLESS:
             return Recollection()
         own = self._memory.scope.session_id
@@ -455,8 +455,7 @@ def _record(
         "injected": list(block.injected),
         "left_out": [{"id": each, "why": why} for each, why in block.dropped],
     }
-    if judged is not None:
-        score = judged.scores["needs_memory"]
+    if judged is not None and (score := judged.scores.get("needs_memory")) is not None:
         record["judged"] = {"needs_memory": score >= _NEEDLESS, "score": score}
     found = {name: list(getattr(block, name)) for name in ("excerpts", "quoted", "listed", "profile")}
     return record | {name: ids for name, ids in found.items() if ids}

@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import MissingModel
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from chatbot.models.minilm import Network
     from chatbot.models.multilingual import MultilingualEncoder
 
+T = TypeVar("T")
 MINILM_NAME = "local/minilm"
 ENGLISH = 384
 """Numbers of a vector of MiniLM."""
@@ -37,7 +38,7 @@ class JudgingEmbedder(Embedder):
         """Return the judgement of each text, made on this machine; an empty list without that encoder."""
         if MULTILINGUAL.folder() is None:
             return []
-        return [_multilingual().judge(part) for part in await _encode_multilingual(texts)]
+        return list(map(_multilingual().judge, texts, await _encode_multilingual(texts)))
 
 
 class _WithMiniLM(JudgingEmbedder):
@@ -70,30 +71,23 @@ class MiniLMEmbedder(_WithMiniLM):
         """Embed the texts in a thread."""
         if not texts:
             return EmbeddingResult([], Usage(cost_usd=0.0))
-        return await asyncio.to_thread(self._embed, list(texts))
+        vectors, tokens = await asyncio.to_thread(self._with_network, lambda network: network.encode(list(texts)))
+        return EmbeddingResult(vectors, Usage(input_tokens=tokens, cost_usd=0.0))
 
     async def closeness(self, question: str, texts: Sequence[str]) -> dict[str, float]:
         """Compare tokens in a thread."""
-        return await asyncio.to_thread(self._closeness, question, list(texts))
+        return await asyncio.to_thread(self._with_network, lambda network: network.closeness(question, texts))
 
     async def aclose(self) -> None:
         """Release the model."""
         self._network = None
 
-    def _embed(self, texts: list[str]) -> EmbeddingResult:
-        with self._lock:
-            vectors, tokens = self._loaded().encode(texts)
-        return EmbeddingResult(vectors, Usage(input_tokens=tokens, cost_usd=0.0))
-
-    def _closeness(self, question: str, texts: list[str]) -> dict[str, float]:
-        with self._lock:
-            return self._loaded().closeness(question, texts)
-
-    def _loaded(self) -> Network:
+    def _with_network(self, work: Callable[[Network], T]) -> T:
         from chatbot.models.minilm import Network
 
-        self._network = self._network or Network(find_minilm())
-        return self._network
+        with self._lock:
+            self._network = self._network or Network(find_minilm())
+            return work(self._network)
 
 
 def find_minilm() -> Path:
@@ -144,11 +138,12 @@ class LocalEmbedder(_WithMiniLM):
         return EmbeddingResult([_row(english.get(text), part) for text, part in zip(texts, parts, strict=True)], usage)
 
     async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:
-        """Return a vector that finds rows of all languages, and for an English text one that finds English rows."""
+        """Return a vector for rows of all languages, and one for English rows; none for a text that cannot be read."""
         parts = await _encode_multilingual(texts)
         english, usage = await self._english_parts(texts, parts)
-        asked = [_questions(english.get(text), part) for text, part in zip(texts, parts, strict=True)]
-        return [[_multilingual().move_to_answers(each) for each in vectors] for vectors in asked], usage
+        encoder, asked = _multilingual(), zip(texts, parts, strict=True)
+        found = [_questions(english.get(text), part) if encoder.reads(text) else [] for text, part in asked]
+        return [[encoder.move_to_answers(each) for each in vectors] for vectors in found], usage
 
     async def closeness(self, question: str, texts: Sequence[str]) -> dict[str, float]:
         """Compare an English question with the English ones of the texts."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 import threading
+import unicodedata
 from array import array
 from base64 import b64decode
 from collections.abc import Mapping, Sequence
@@ -78,6 +79,8 @@ _LONGEST = 2_000
 """Characters that are embedded: the mean over a longer text means little."""
 _KEPT = 2048
 """Texts whose vectors stay in memory, of 2 kB each: a turn judges, embeds and compares the same texts."""
+_SCRIPTS = ("LATIN", "FULLWIDTH", "CYRILLIC", "ARABIC", "CJK", "HIRAGANA", "KATAKANA", "HALFWIDTH", "HANGUL", "THAI")
+"""Beginnings of the names of letters in which the 16 languages are written: of other scripts it knows few pieces."""
 _FOREIGN_SHARE = 0.3
 """A text with at least this share of letters in another script is not English."""
 
@@ -105,18 +108,25 @@ class MultilingualEncoder:
     def _vectors_of(self, texts: list[str]) -> list[Vector]:
         return [array("f", row.tobytes()) for row in self._model.encode(texts)]
 
-    def judge(self, vector: Vector) -> Judgement:
-        """Return the judgement of a text, from its vector."""
+    def judge(self, text: str, vector: Vector) -> Judgement:
+        """Return the judgement of a text, from its vector; one that cannot be read is kept and needs memory."""
         known = heads()
         scores = known.scores(vector)
+        if not self.reads(text):
+            scores = {"orders_a_model": scores["orders_a_model"]}
         reached = {name: known.level(name, score) for name, score in scores.items()}
         return Judgement(
-            needs_memory=reached["needs_memory"] > 0,
-            asks_the_bot=reached["asks_the_bot"] > 0,
-            states_something=reached["states_something"] > 0,
+            needs_memory=reached.get("needs_memory", 1) > 0,
+            asks_the_bot=reached.get("asks_the_bot", 0) > 0,
+            states_something=reached.get("states_something", 1) > 0,
             orders_a_model=reached["orders_a_model"],
             scores={name: round(score, 2) for name, score in scores.items()},
         )
+
+    def reads(self, text: str) -> bool:
+        """Return whether half of a text's letters or more are in scripts that the encoder was trained on."""
+        are_known = [unicodedata.name(each, "").startswith(_SCRIPTS) for each in text[:_LONGEST] if each.isalpha()]
+        return 2 * sum(are_known) >= len(are_known)
 
     def move_to_answers(self, question: Vector) -> Vector:
         """Return the vector of a question, moved towards the vectors of answers."""

@@ -95,6 +95,9 @@ async def test_a_text_is_judged_in_any_language() -> None:
     async with LocalEmbedder() as embedder:
         assert all(each.states_something for each in await embedder.judge(short)), "without a full stop"
         home, thanks, question, time = await embedder.judge(texts)
+        unread = ["Η κόρη μου γίνεται 7", "मुझे अखरोट से एलर्जी है", "הבת שלי בת 7"]
+        assert all(each.states_something and "needs_memory" not in each.scores for each in await embedder.judge(unread))
+        assert (await embedder.embed_questions(unread))[0] == [[], [], []]
     assert home.states_something
     assert not thanks.states_something
     assert not thanks.needs_memory

@@ -80,17 +80,10 @@ def test_terms(text: str) -> None:
     assert terms(text) == CASES[text]
 
 
-@pytest.mark.parametrize(
-    "sentences",
-    [
-        ("Am 12. März um 9.30 Uhr.", "Danach essen."),
-        ("It ended at 10:30.", "Then we left."),
-        ("كيفك؟", "أنا في البيت."),
-        ("今日は元気？", "ｶﾚｰが好き｡", "はい。"),
-    ],
-)
-def test_a_text_is_split_at_the_ends_of_its_sentences(sentences: tuple[str, ...]) -> None:
-    assert sentences_of(" ".join(sentences)) == [*sentences]
+def test_a_text_is_split_at_the_ends_of_its_sentences() -> None:
+    german, english = ["Am 12. März um 9.30 Uhr.", "Danach essen."], ["It ended at 10:30.", "Then we left."]
+    for sentences in (german, english, ["كيفك؟", "أنا في البيت."], ["今日は元気？", "ｶﾚｰが好き｡", "はい。"]):
+        assert sentences_of(" ".join(sentences)) == sentences
 
 
 def test_long_tokens_are_cut_and_long_identifiers_found_by_their_parts() -> None:
