@@ -59,7 +59,10 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def tab(browser: Browser) -> Iterator[Tab]:
-    """Opens tabs, each in a browser of its own; they may ask nobody but the server, and run nothing but our script."""
+    """Opens tabs, each in a browser of its own; they may ask nobody but the server, and run nothing but our script.
+
+    A test ends with an expectation of what the last page shows: Chromium may never close a tab that begins to load one.
+    """
     with ExitStack() as stack:
         wrong: list[str] = []
         yield lambda url, **options: _tab(browser, stack, url, wrong, **options)
