@@ -20,7 +20,7 @@ from chatbot.stores.query import status_now
 from chatbot.stores.records import check_text, check_time
 from chatbot.stores.row_events import Event, Kind, Outcome, PriorState
 
-_REPEATED = "the same was remembered before"
+_REPEATED = "the same was remembered before: new tags, people and files are added to it, other fields stay"
 _UNSHOWN = frozenset({"use", "consolidate", "triple", "retract"})
 """Events whose outcome has no row, because they create no version."""
 _MERGED = names_with(FIELDS, MERGED)

@@ -79,6 +79,7 @@ async def test_every_write_tells_what_became_of_it(memories: Memory) -> None:
     assert (added.outcome, added.reason, added.redacted, added.warning) == ("added", "", (), "")
     again = await memories.remember("ada  DRINKS tea", tags=["b"])
     assert (again.outcome, again.id) == ("exact_dup", added.id)
+    assert "other fields stay" in again.reason
     updated = await memories.update(added.id, subtitle="green")
     assert (updated.outcome, updated.id) == ("updated", added.id)
     same = await memories.update(added.id, subtitle="green")

@@ -66,6 +66,9 @@ def test_what_reads_like_an_order_is_kept_with_a_warning_and_shown_to_the_model_
     assert (done.returncode, done.stdout[:6]) == (0, "added ")
     assert "reads like an order to a model" in done.stderr
     assert run("add", "The locker has the number 12").stderr == ""
+    assert (
+        "(new tags, people and files are added; " in run("add", "The locker has the number 12", "--tag", "gym").stdout
+    )
     nowhere = run("search", "12", CHATBOT_MEMORY__OBSERVATIONS__CACHE="/proc/nope")
     assert nowhere.stderr.startswith("chatbot: no text index can be kept")
     command.ok("ask", "hello")

@@ -28,7 +28,7 @@ _NOTHING = {
 }
 _BECAME = {
     "added": "added {}",
-    "exact_dup": "already exists, unchanged: {}",
+    "exact_dup": "already exists: {} (new tags, people and files are added; `edit` changes the rest)",
     "updated": "changed {}",
     "deleted": "deleted {}",
     "skipped": "nothing to change in {}",
