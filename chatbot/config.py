@@ -10,6 +10,7 @@ from msgspec.structs import fields, force_setattr
 
 from chatbot import allowed
 from chatbot.errors import ConfigError
+from chatbot.stores.base import Days
 from chatbot.stores.home import without_password
 from chatbot.stores.observation import Type
 from chatbot.stores.plugins import GREATEST, SECRET
@@ -17,7 +18,6 @@ from chatbot.stores.plugins import GREATEST, SECRET
 Table = dict[str, Any]
 Share = Annotated[float, Meta(ge=0, le=1)]
 Amount = Annotated[float, Meta(ge=0, le=GREATEST)]
-Days = Annotated[float, Meta(ge=0, le=365_000)]
 Seconds = Annotated[float, Meta(gt=0, le=1_000_000_000)]
 Count = Annotated[int, Meta(ge=0, le=GREATEST)]
 AtLeastOne = Annotated[int, Meta(ge=1, le=GREATEST)]

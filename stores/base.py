@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 
 Cap = Annotated[int, Meta(ge=1)]
+CapOrNone = Annotated[int, Meta(ge=0)]
+Days = Annotated[float, Meta(ge=0, le=365_000)]
 Method = Callable[..., Awaitable[Any]]
 _LISTS = {
     "kv_entries": KeyValue,
@@ -246,10 +248,8 @@ class ObservationStore(Store):
     Rows of unprotected types expire after `ttl_days`. 0 sets no limit.
     """
 
-    def __init__(self, home: Home, *, max_observations: int = 0, ttl_days: float = 0) -> None:
+    def __init__(self, home: Home, *, max_observations: CapOrNone = 0, ttl_days: Days = 0) -> None:
         super().__init__(home)
-        if max_observations < 0 or ttl_days < 0:
-            raise errors.InvalidSettings("max_observations and ttl_days cannot be negative")
         self.max_observations = max_observations
         self.ttl_days = ttl_days
         self.progress: query.Progress | None = None

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from chatbot.stores import backend, log
 from chatbot.stores.access import View
-from chatbot.stores.base import Cap, KeyValueStore, TranscriptStore
+from chatbot.stores.base import Cap, CapOrNone, Days, KeyValueStore, TranscriptStore
 from chatbot.stores.cache import MemoryShelf
 from chatbot.stores.errors import MissingFolder
 from chatbot.stores.json_lines import encode, record_of
@@ -37,8 +37,8 @@ class InMemoryStore(KeyValueStore, TranscriptStore, LoggedObservations):
         *,
         kv_cap: Cap = 200,
         transcript_cap: Cap = 500,  # noqa: ARG002 - as `basic_session` has it
-        max_observations: int = 0,
-        ttl_days: float = 0,
+        max_observations: CapOrNone = 0,
+        ttl_days: Days = 0,
     ) -> None:
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days)
         self._kv_cap = kv_cap

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, ParamSpec, TypeVar
 from chatbot.stores import query
 from chatbot.stores.access import View, fold, is_same_project, may_see
 from chatbot.stores.backend import Flaw
-from chatbot.stores.base import ObservationStore
+from chatbot.stores.base import CapOrNone, Days, ObservationStore
 from chatbot.stores.cache import Cache, FolderShelf
 from chatbot.stores.errors import InvalidValue, UnknownObservation, UnsafePath
 from chatbot.stores.fields import how_many
@@ -71,7 +71,7 @@ class LoggedObservations(ObservationStore):
     most_at_once: ClassVar[int] = 10_000
     """Maximum events that are committed together; no search begins meanwhile."""
 
-    def __init__(self, home: Home, *, max_observations: int = 0, ttl_days: float = 0, cache: str = "") -> None:
+    def __init__(self, home: Home, *, max_observations: CapOrNone = 0, ttl_days: Days = 0, cache: str = "") -> None:
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days)
         root = expand_home(cache) if cache else None
         self._cache = Cache(home, root)

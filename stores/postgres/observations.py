@@ -15,6 +15,7 @@ from typing import Any
 
 from chatbot.stores.access import View
 from chatbot.stores.backend import Flaw
+from chatbot.stores.base import CapOrNone, Days
 from chatbot.stores.errors import MissingFolder
 from chatbot.stores.home import Address
 from chatbot.stores.log import Log, Shelf, ShelfWriter
@@ -34,7 +35,7 @@ from chatbot.stores.row_events import Event, Outcome
 class PostgresObservations(LoggedObservations):
     """Keeps observations in `chatbot.event`; see `LoggedObservations`."""
 
-    def __init__(self, home: Address, *, max_observations: int = 0, ttl_days: float = 0, cache: str = "") -> None:
+    def __init__(self, home: Address, *, max_observations: CapOrNone = 0, ttl_days: Days = 0, cache: str = "") -> None:
         self._address = home
         self._place = PostgresPlace(home, Database.of(home.url))
         self._release = weakref.finalize(self, self._place.database.release)

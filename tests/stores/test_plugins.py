@@ -85,16 +85,17 @@ def test_a_store_that_cannot_be_used_says_why(beside: Path, name: str, error: ty
 
 
 @pytest.mark.parametrize(
-    ("settings", "words"),
+    ("store", "settings", "words"),
     [
-        ({"kv_kap": 1}, "did you mean 'kv_cap'"),
-        ({"kv_cap": "many"}, r"\[memory.basic_session\] kv_cap = 'many'"),
-        ({"transcript_cap": 0}, r"\[memory.basic_session\] transcript_cap = 0"),
+        ("basic_session", {"kv_kap": 1}, "did you mean 'kv_cap'"),
+        ("basic_session", {"kv_cap": "many"}, r"\[memory.basic_session\] kv_cap = 'many'"),
+        ("basic_session", {"transcript_cap": 0}, r"\[memory.basic_session\] transcript_cap = 0"),
+        ("observations", {"max_observations": -1}, r"\[memory.observations\] max_observations = -1"),
     ],
 )
-def test_a_wrong_setting_is_named_whoever_refuses_it(tmp_path: Path, settings: dict[str, Any], words: str) -> None:
+def test_a_wrong_setting_is_named(tmp_path: Path, store: str, settings: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidSettings, match=words):
-        open_store("basic_session", tmp_path, settings)
+        open_store(store, tmp_path, settings)
 
 
 @pytest.mark.parametrize(
