@@ -197,7 +197,7 @@ async def _list(setup: Setup, memory: MemorySystem, args: argparse.Namespace) ->
 
 async def _export(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
     with waiting("exporting"):
-        exported = await export_user(await _memory_of_user(memory, args))
+        exported = await export_user(await _memory_of_user(memory, args), attachments=True)
     if args.output is None:
         say_json(exported)
         return

@@ -30,7 +30,7 @@ from msgspec.structs import replace
 from chatbot.embedding import Embedder, Judgement, is_finite
 from chatbot.errors import ChatbotError, ModelError, ModelTimeout
 from chatbot.memory.episode import QUESTION
-from chatbot.memory.scope import utc_now
+from chatbot.memory.scope import Scope, utc_now
 from chatbot.memory.scoring import with_neighbours
 from chatbot.messages import Usage, ends_of
 from chatbot.stores.access import SENSITIVITIES, View
@@ -484,19 +484,20 @@ def is_only_questions(text: str) -> bool:
     return bool(questions) and not besides
 
 
-async def vectors_of(
-    meaning: Meaning, asked: Sequence[Sequence[str]], *, is_private: bool, asks: bool = False
-) -> list[list[Vector]]:
-    """Return the vectors to search with for the last text of each list, all made in one call.
+async def vectors_of(scope: Scope, asked: Sequence[Sequence[str]], *, asks: bool = False) -> list[list[Vector]]:
+    """Return the vectors to search with for the last text of each list, in one call; none without an embedder.
 
     `asks` says that the last text asks for something even without a question mark.
     """
+    if scope.meaning is None:
+        return [[] for _ in asked]
     wholes = ["\n".join(lines[-_LAST_LINES:]) for lines in asked]
     parts = [
         _questions(lines[-1], whole, asks=asks) if lines else [] for lines, whole in zip(asked, wholes, strict=True)
     ]
     texts = list(dict.fromkeys([*wholes, *(part for each in parts for part in each)]))
-    made = dict(zip(texts, await meaning.questions_of(texts, is_private=is_private), strict=True))
+    found = await scope.meaning.questions_of(texts, is_private=scope.caller.sensitivity != "public")
+    made = dict(zip(texts, found, strict=True))
     return [
         [vector for part in each for vector in _lean(made[whole], made[part])] or made[whole]
         for whole, each in zip(wholes, parts, strict=True)

@@ -161,9 +161,7 @@ class MemoryReads(ScopedOperations):
         view, texts = scope.view(asked.sensitivities), list_of(asked.texts, "the question")
         limit, offset = query.check_limit(asked.limit) or DEFAULT_LIMIT, query.check_limit(asked.offset, "offset")
         filtered, past = await recall.as_of(scope, view, await self._filter(asked), asked)
-        vectors: list[list[records.Vector]] = [[] for _ in texts]
-        if scope.meaning is not None:
-            vectors = await meaning.vectors_of(scope.meaning, [[text] for text in texts], is_private=scope.is_private)
+        vectors = await meaning.vectors_of(scope, [[text] for text in texts])
         answers = []
         for text, vector in zip(texts, vectors, strict=True):
             found = await recall.rows_about(
@@ -227,8 +225,8 @@ class MemoryReads(ScopedOperations):
         view, limit = scope.view(sensitivities), query.check_limit(limit)
         if scope.meaning is None:
             return [[] for _ in texts]
-        answers = []
-        questions = await scope.meaning.questions_of([text for text, _ in texts], is_private=scope.is_private)
+        answers, is_private = [], scope.caller.sensitivity != "public"
+        questions = await scope.meaning.questions_of([text for text, _ in texts], is_private=is_private)
         for vectors, (_, wanted) in zip(questions, texts, strict=True):
             filtered = await self._filter(wanted)
             found = await scope.meaning.nearest_to(view, vectors, filtered, limit=limit)

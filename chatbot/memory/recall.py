@@ -233,8 +233,8 @@ async def rows_about(
     matching rows to consider. `vectors` are those of the last text, if they are known; for `asks` see `vectors_of`.
     """
     last, dates, earlier = _question_terms(texts, view)
-    if vectors is None and scope.meaning is not None:
-        (vectors,) = await vectors_of(scope.meaning, [texts], is_private=scope.is_private, asks=asks)
+    if vectors is None:
+        (vectors,) = await vectors_of(scope, [texts], asks=asks)
     if not (last or dates or earlier or vectors):
         rows = await scope.rows(wanted, view=view, order="updated", limit=max(limit, 1))
         newest = {row.id: Match.of(row) for row in (*rows, *past.values())}
@@ -247,7 +247,7 @@ async def rows_about(
         limit=max(reach, RESCORED),
         without=scope.asked_row(),
     )
-    found = await _candidates(scope, view, question, wanted, vectors or ())
+    found = await _candidates(scope, view, question, wanted, vectors)
     has_gaps = scope.meaning is not None and scope.meaning.has_gaps
     current = score_rows(found, profile, view.now, unknown=_unknown(found, question.limit, has_gaps=has_gaps))
     return sorted((*current, *_scored_past(past, texts[-1], profile, view.now)), key=lambda row: -row.score)

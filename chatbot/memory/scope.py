@@ -310,11 +310,6 @@ class Scope(Struct, frozen=True):
         """Search by meaning, or None."""
         return self.environment.meaning_of(self.store)
 
-    @property
-    def is_private(self) -> bool:
-        """True if what is said here is not public."""
-        return self.caller.sensitivity != "public"
-
     def clock(self) -> datetime:
         """Return the current time."""
         return self.environment.clock()

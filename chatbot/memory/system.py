@@ -235,15 +235,13 @@ class MemorySystem(SessionOpening):
         expired = await self._catalog.find(lambda record: record.is_expired(now, ttl))
         for namespace in sorted({record.namespace for record in expired}):
             for some in chunks([record for record in expired if record.namespace == namespace], SESSIONS_AT_ONCE):
-                erased += await self._expire(some, now, keep_memory=keep_memory)
+                erased += await self._expire(some, keep_memory=keep_memory)
         return [record.id for record in erased if self._may_know(record)]
 
-    async def _expire(
-        self, records: Sequence[SessionRecord], now: datetime, *, keep_memory: bool
-    ) -> list[SessionRecord]:
+    async def _expire(self, records: Sequence[SessionRecord], *, keep_memory: bool) -> list[SessionRecord]:
         """Erase those that are still expired, as the index can lag behind; one by one after a failure. Return them."""
         try:
-            ttl = self._environment.ttl
+            now, ttl = self._clock(), self._environment.ttl
             still = [record for record in records if (await self._catalog.get(record.id)).is_expired(now, ttl)]
             if not still:
                 return []
@@ -251,7 +249,7 @@ class MemorySystem(SessionOpening):
             return [record for record in still if record.id in gone.sessions]
         except (SessionError, StoreError) as error:
             if len(records) > 1:
-                return [each for one in records for each in await self._expire([one], now, keep_memory=keep_memory)]
+                return [each for one in records for each in await self._expire([one], keep_memory=keep_memory)]
             if not isinstance(error, SessionNotFound):  # which another process was faster to erase
                 logger.warning("session %s is expired and could not be erased: %s", records[0].id, error)
             return []

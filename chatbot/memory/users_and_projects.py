@@ -7,6 +7,7 @@ system: `memory.cleared_for(namespace=user_namespace("alice"))`. A project exist
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections import Counter, defaultdict
 from contextlib import suppress
 from datetime import datetime
@@ -68,8 +69,11 @@ async def users_in(memory: MemorySystem) -> list[User]:
     return [User(each, user_of(each), rows[each], len(used[each]), max(used[each], default=None)) for each in names]
 
 
-async def export_user(memory: MemorySystem, project: str | None = None) -> dict[str, Any]:
-    """Return the rows of any status, facts and sessions that the caller may see in the namespace, or in a project."""
+async def export_user(memory: MemorySystem, project: str | None = None, *, attachments: bool = False) -> dict[str, Any]:
+    """Return the rows of any status, facts and sessions that the caller may see in the namespace, or in a project.
+
+    Of the files of messages it has the sizes or, with `attachments`, the content. Raises `DamagedFile`.
+    """
     check_type(memory, MemorySystem, "memory", _SYSTEM)
     memory.caller.check("read")
     rows, facts = [], []
@@ -80,7 +84,7 @@ async def export_user(memory: MemorySystem, project: str | None = None) -> dict[
     sessions = []
     for record in await memory.choose_sessions(SessionFilter(project=project)):
         with suppress(SessionNotFound, MissingFolder):  # it was deleted meanwhile
-            sessions.append(await _export_session(memory, record))
+            sessions.append(await _export_session(memory, record, attachments=attachments))
     return {
         "namespace": memory.caller.namespace,
         **({"user": user_of(memory.caller.namespace)} if project is None else {"project": project}),
@@ -132,7 +136,7 @@ async def _rows_by_namespace(memory: MemorySystem) -> Counter[str]:
     return found
 
 
-async def _export_session(memory: MemorySystem, record: SessionRecord) -> dict[str, Any]:
+async def _export_session(memory: MemorySystem, record: SessionRecord, *, attachments: bool) -> dict[str, Any]:
     session = await memory.load_session(record.id, any_agent=True)
     entries = await session.transcript_read_all() if session.supports(TranscriptStore) else []
     kept = await session.kv_entries() if session.supports(KeyValueStore) else []
@@ -142,6 +146,10 @@ async def _export_session(memory: MemorySystem, record: SessionRecord) -> dict[s
         "values": {each.key: each.value for each in kept},
         "receipts": await session.records(),
         "files": [asdict(file) for file in await session.list_files()],
+        "attachments": {
+            name: b64encode(await session.attachment(name) or b"").decode() if attachments else size
+            for name, size in (await session.attachments()).items()
+        },
     }
 
 

@@ -463,8 +463,8 @@ def test_a_message_is_what_it_asks_and_what_it_says_besides(text: str, said: str
 async def asked(tmp_path: Path, *lines: str) -> tuple[list[Vector], list[str]]:
     embedder = LetterEmbedder()
     embedder.batch = 9
-    async with InMemoryStore(tmp_path) as store, Meaning(embedder, store) as meaning:
-        (found,) = await vectors_of(meaning, [lines], is_private=False, asks=True)
+    async with MemorySystem(tmp_path, embedder=embedder) as memory:
+        (found,) = await vectors_of(memory.memory().scope, [lines], asks=True)
     return found, [text for call in embedder.calls for text in call]
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from pathlib import Path
 from socket import create_connection
@@ -322,7 +323,8 @@ def test_one_user_is_exported_and_erased_and_the_others_stay(http: Serve) -> Non
     for number, label in enumerate(("alice", "bob")):
         with served.client(**{"X-Chatbot-User": label}) as client:
             session = client.post("/v1/sessions", json={"title": f"About {secret(number)}"}).json()["id"]
-            asked = {"text": said(number), "stream": False}
+            file = {"name": "a.txt", "data": f"data:text/plain;base64,{b64encode(secret(number).encode()).decode()}"}
+            asked = {"text": said(number), "stream": False, "attachments": [file]}
             client.post(f"/v1/sessions/{session}/chat", json=asked, headers={"Idempotency-Key": "k"})
             row = client.post("/v1/memories", json={"title": f"Note {secret(number)}", "sensitivity": "secret"}).json()
             new = client.post("/v1/memories", json={"title": f"Now {secret(number)}", "supersedes": row["id"]})
@@ -331,6 +333,8 @@ def test_one_user_is_exported_and_erased_and_the_others_stay(http: Serve) -> Non
             assert client.post("/v1/facts", json=fact | {"source": new.json()["id"]}).is_success
     with served.client() as client:
         exported = client.get("/v1/users/export", params={"user": "alice"}).json()
+    with served.client(**{"X-Chatbot-User": "alice"}) as client:
+        assert client.get("/v1/users/export").json() == exported
     assert len(exported["sessions"][0]["messages"]) == 2
     assert (len(exported["facts"]), len(exported["memories"]) >= 3) == (1, True)
     assert others_in(json.dumps(exported), 0) == []
@@ -339,6 +343,7 @@ def test_one_user_is_exported_and_erased_and_the_others_stay(http: Serve) -> Non
     assert re.search(r"alice .* –  .*\nbob .* \$0\.5000 .*\n.* for 1 user without data", ok("users", "list"))
     assert [each["day_usd"] for each in from_json("users", "list")] == [0, 0.5]
     printed = json.loads(run("users", "export", "alice").stdout)
+    assert [*map(b64decode, printed["sessions"][0]["attachments"].values())] == [secret(0).encode()]
     assert {row["id"] for row in printed["memories"]} == {row["id"] for row in exported["memories"]}
     fails(2, '{"error": {"type": "InvalidValue", "message": "this would delete', "users", "erase", "alice", "--json")
     assert _kept_of(0)

@@ -58,7 +58,7 @@ class UserErasure(Shape):
 
 
 class Export(Shape):
-    """All data of a user that your clearance permits."""
+    """All data of a user, or your own, that your clearance permits."""
 
     namespace: str
     """Namespace that the data is in."""
@@ -68,7 +68,7 @@ class Export(Shape):
     facts: list[dict[str, Any]]
     """Facts, oldest first."""
     sessions: list[dict[str, Any]]
-    """Each with its messages, values, receipts, and the names of its files."""
+    """Each with its messages, values, receipts, and the names and sizes of its files and attachments."""
 
 
 class QuotaLimits(RequestBody):
@@ -126,9 +126,10 @@ async def list_users(access: AccessHere) -> Page[Any]:
 
 
 @users_router.get("/export", summary="Export one user")
-async def get_export(access: AccessHere, user: UserName) -> Export:
-    """Export memories, facts and sessions as one document."""
-    return Export.model_validate(await export_user(_of_user(access, user).memory))
+async def get_export(access: AccessHere, user: UserName | None = None) -> Export:
+    """Export memories, facts and sessions as one document; without a user, all that is yours."""
+    theirs = access if user is None else _of_user(access, user)
+    return Export.model_validate(await export_user(theirs.memory))
 
 
 @users_router.delete("", summary="Delete one user permanently")
