@@ -23,7 +23,6 @@ from chatbot.stores.query import Stats, Version
 from chatbot.stores.records import format_time
 
 _NOTHING = {
-    "list_facts": "No facts yet",
     "list_projects": "No projects yet: begin a session in one with --project NAME",
 }
 _BECAME = {
@@ -153,7 +152,8 @@ def _line(operation: Operation, item: Any) -> str:  # noqa: PLR0911 - one for ea
                 details += " (no date such as 2026-05-01: kept as text, never overdue)"
             return f"{_DONE.get(operation.name, 'changed')}: {item.title} ({item.id})" + (details and f" – {details}")
         case Triple():
-            return f"added: {item.subject} · {item.predicate} · {item.object} ({item.id})"
+            done = "added" if item.count == 1 else "stated again"
+            return f"{done}: {item.subject} · {item.predicate} · {item.object} ({item.id})"
         case SessionRecord():
             return _SESSION_LINES[operation.name](item)
         case ProjectContent():
