@@ -42,9 +42,8 @@ machines_router = APIRouter(prefix="/v1", tags=["machines"], responses=OF_MEMORY
 _CHUNK = 1 << 20
 _Id = Annotated[str, Field(max_length=40, pattern="^[0-9a-f]*$")]
 _Name = Annotated[str, Field(max_length=100)]
-UserName = Annotated[
-    str, Query(min_length=1, max_length=LONGEST_LABEL, description="Name of the user, as in requests.")
-]
+_LABEL = Query(min_length=1, max_length=LONGEST_LABEL, description="Name of the user, as in requests.")
+UserName = Annotated[str, _LABEL]
 
 
 class UserErasure(Shape):
@@ -126,7 +125,7 @@ async def list_users(access: AccessHere) -> Page[Any]:
 
 
 @users_router.get("/export", summary="Export one user")
-async def get_export(access: AccessHere, user: UserName | None = None) -> Export:
+async def get_export(access: AccessHere, user: Annotated[str | None, _LABEL] = None) -> Export:
     """Export memories, facts and sessions as one document; without a user, all that is yours."""
     theirs = access if user is None else _of_user(access, user)
     return Export.model_validate(await export_user(theirs.memory))
