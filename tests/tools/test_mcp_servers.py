@@ -358,8 +358,10 @@ async def test_a_server_on_the_web_is_sent_its_headers_and_found_again_after_it_
             assert "Over the web" in content(await call(toolbox, "right__memory_search", query="web"))
 
 
-async def test_a_server_on_the_web_whose_answer_is_not_what_it_promised_has_not_ended(tmp_path: Path) -> None:
-    promised = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
+async def test_a_server_on_the_web_whose_answer_is_no_result_has_not_ended_and_its_own_schema_stops_nothing(
+    tmp_path: Path,
+) -> None:
+    endless = {"type": "object", "properties": {"n": {"type": "string", "pattern": "^(a+)+$"}}}  # for the SDK
 
     async def answer(request: web.Request) -> web.Response:
         asked = await request.json()
@@ -367,7 +369,11 @@ async def test_a_server_on_the_web_whose_answer_is_not_what_it_promised_has_not_
             return web.Response(status=202)
         result = result_of(asked["method"], asked.get("params") or {}) or {}
         if "tools" in result:
-            result["tools"][0]["outputSchema"] = promised
+            result["tools"][0]["outputSchema"] = endless
+        elif asked["method"] == "tools/call":
+            result |= {"structuredContent": {"n": "a" * 40 + "!"}}
+            if asked["params"]["name"] == "wipe":
+                result["content"] = "no list"
         about = {"io.modelcontextprotocol/serverInfo": {"name": "test", "version": "1"}}
         told = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "_meta": about} | result
         return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": told})
@@ -380,8 +386,8 @@ async def test_a_server_on_the_web_whose_answer_is_not_what_it_promised_has_not_
     url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
     async with offered(tmp_path, one=McpServerSettings(url=url, trust="all")) as (toolbox, _):
         for _ in range(3):
-            assert "the answer of 'echo' of 'one' cannot be used" in error(await call(toolbox, "one__echo", text="a"))
-        assert content(await call(toolbox, "one__add", text="a")) == "a"
+            assert "the answer of 'wipe' of 'one' cannot be used" in error(await call(toolbox, "one__wipe"))
+        assert content(await call(toolbox, "one__echo", text="a")) == "a"
     await runner.cleanup()
 
 

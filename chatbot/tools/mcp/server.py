@@ -133,8 +133,7 @@ def _without_invisible(text: str) -> str:
 
 Judge = Callable[[ToolSpec], str | None]
 """Function that returns what is wrong with a tool's description, if anything."""
-_MOST_TOOLS = 200
-_MOST_PAGES = 200
+_MOST_TOOLS = _MOST_PAGES = 200
 
 
 class Server(AsyncResource):
@@ -175,6 +174,7 @@ class Server(AsyncResource):
 
         client = await self._connect()
         connection = self._connection
+        asked = types.CallToolRequest(params=types.CallToolRequestParams(name=tool, arguments=arguments))
         if tool in self._changed:
             raise ToolError(
                 f"{tool!r} of {self.name!r} has another description since its server was restarted: "
@@ -182,17 +182,18 @@ class Server(AsyncResource):
             )
         try:
             async with asyncio.timeout(self._settings.timeout_s):
-                result = await client.call_tool(tool, arguments)
+                # Not `client.call_tool`: its check of the server's own schema can take for ever, and nothing stops it.
+                result = await client.session.send_request(asked, types.CallToolResult)
         except TimeoutError:
             raise ToolError(f"{tool!r} of {self.name!r} did not answer within {self._settings.timeout_s:g} s") from None
         except MCPError as error:
             if error.code != types.CONNECTION_CLOSED:
                 raise ToolError(f"{self.name!r} refused the call: {error.message:.500}") from error
             raise self._mark_dead(connection, tool) from error
-        except Exception as error:  # a transport, or an answer that violates its own schema
-            if self._settings.url and not isinstance(error, RuntimeError):  # a RuntimeError is about an answer
-                raise self._mark_dead(connection, tool) from error
+        except ValueError as error:  # it is no result
             raise ToolError(f"the answer of {tool!r} of {self.name!r} cannot be used: {error!s:.300}") from error
+        except Exception as error:  # a transport may raise anything
+            raise self._mark_dead(connection, tool) from error
         self._is_restarted = False
         return result
 
@@ -239,8 +240,7 @@ class Server(AsyncResource):
             except Exception as error:  # a foreign server may send anything
                 raise ToolError(f"the tools of {self.name!r} cannot be listed: {error!s:.300}") from error
             listed += page.tools
-            cursor = page.next_cursor
-            if cursor is None:
+            if (cursor := page.next_cursor) is None:
                 return listed
         raise ToolError(f"the tools of {self.name!r} cannot be listed: they have more than {_MOST_PAGES} pages")
 
