@@ -270,6 +270,21 @@ def talking() -> Iterator[subprocess.Popen[bytes]]:
         started.kill()
 
 
+def test_half_an_emoji_is_answered_wherever_it_stands(talking: subprocess.Popen[bytes]) -> None:
+    """JavaScript cuts texts so. What is not answered at all is waited for without end."""
+    assert talking.stdin is not None
+    assert talking.stdout is not None
+    asked = [("tools/call", {"name": name, "arguments": arguments}) for name, arguments in
+             (("memory_write", {"title": "\ud83d"}), ("memory_write", {"\ud83d": 1}), ("\ud83d", {}))]  # fmt: skip
+    talking.stdin.write(b'{"jsonrpc":"2.0","method":"notifications/initialized"}\n')
+    for number, (method, given) in enumerate([*asked, ("resources/read", {"uri": "\ud83d"}), ("\ud83d", {})]):
+        line = json.dumps({"jsonrpc": "2.0", "id": number, "method": method, "params": given})
+        talking.stdin.write(line.encode() + b"\n")
+        talking.stdin.flush()
+        answer = json.loads(talking.stdout.readline())
+        assert (answer["id"], "error" in answer or answer["result"]["isError"]) == (number, True)
+
+
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=NIGHT), pytest.param(signal.SIGHUP, marks=NIGHT)]
 )

@@ -1,12 +1,13 @@
 """One run of a tool server, from its start to its end: its child process, and the lines of JSON in both directions.
 
 The SDK's own standard streams read in threads, which cannot be cancelled: a server would hang on an open pipe after
-SIGTERM. These can be cancelled at once; a line that is not a message is skipped.
+SIGTERM. These can be cancelled at once; a line that is not a message is skipped. `json` takes half an emoji, too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -81,8 +82,8 @@ async def _read(reader: asyncio.StreamReader, arriving: MemoryObjectSendStream[S
         with suppress(ConnectionError, anyio.BrokenResourceError, anyio.ClosedResourceError):
             while line := await _next_line(reader):
                 try:
-                    message = jsonrpc_message_adapter.validate_json(line, by_name=False)
-                except ValueError:
+                    message = jsonrpc_message_adapter.validate_python(json.loads(line), by_name=False)
+                except (ValueError, RecursionError):
                     logger.debug("skipped a line that is not a message: %.80r", line)
                     continue
                 await arriving.send(SessionMessage(message))
@@ -101,7 +102,8 @@ async def _write(leaving: MemoryObjectReceiveStream[SessionMessage], writer: Lin
     async with leaving:
         with suppress(OSError):
             async for sent in leaving:
-                writer.write(sent.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+                message = sent.message.model_dump(by_alias=True, exclude_unset=True, mode="json")
+                writer.write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
                 await writer.drain()
 
 
@@ -109,7 +111,6 @@ _SHARED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH", "SHELL", "TE
 """Variables passed to a child: no keys."""
 _ON_ITS_OWN_S = 1.0
 """Time for a child to end after its input is closed, and again after SIGTERM."""
-_POLL_S = 0.01
 _STDERR_BYTES = 2_000
 
 
@@ -172,7 +173,7 @@ async def _becomes_true(is_true: Callable[[], bool]) -> bool:
     """Wait for the condition. `process.wait` also waits for pipes, which a grandchild may hold."""
     with anyio.move_on_after(_ON_ITS_OWN_S):
         while not is_true():  # noqa: ASYNC110 - there is no event for the end of a group
-            await anyio.sleep(_POLL_S)
+            await anyio.sleep(0.01)
         return True
     return False
 
