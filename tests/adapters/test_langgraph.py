@@ -19,8 +19,8 @@ from chatbot.adapters.langchain import MemoryHistory, recalling
 from chatbot.adapters.langgraph import MemoryStore
 from chatbot.embed import AgentMemory, Portal, open_memory
 from tests.adapters.poisoned import ATTACKS, assert_inside, poison
-from tests.clients.test_clients import ROOT, UV_CACHE
 from tests.patience import PATIENCE_S
+from tests.test_benchmarks import ROOT, UV_CACHE
 
 pytestmark = pytest.mark.nightly
 
