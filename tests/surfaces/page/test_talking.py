@@ -254,6 +254,9 @@ def test_a_hit_opens_midway_and_goes_on(long_talk: tuple[Served, str], tab: Tab,
     expect(page.get_by_text("question 149", exact=True)).to_be_in_viewport()
     left = page.get_by_text("question 135", exact=True)
     left.evaluate("element => element.scrollIntoView({ block: 'center' })")
+    page.reload()
+    expect(left).to_be_in_viewport()
+    assert (page.locator(".heading").bounding_box() or {})["y"] == 0, "one bar, also on a phone"
     go(page, "Memory")
     page.go_back()
     expect(left).to_be_in_viewport()

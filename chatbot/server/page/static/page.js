@@ -38,13 +38,22 @@
     return true;
   }
 
-  // The way back leads to where the conversation was left, unless that was its end.
-  document.addEventListener("htmx:beforeHistorySave", () => {
+  // The way back, and a reload, lead to where the conversation was left, unless that was its end.
+  function whereLeft() {
     const log = at("log");
-    if (!log?.dataset.session || !location.pathname.endsWith(log.dataset.session) || at("edit") || isAtEnd()) return;
+    if (!log?.dataset.session || !location.pathname.endsWith(log.dataset.session) || at("edit") || isAtEnd()) return "";
     const first = [...log.querySelectorAll(":scope > [data-at]")].find((each) => each.getBoundingClientRect().bottom > window.innerHeight / 4);
-    if (first) history.replaceState(history.state, "", `${location.pathname}?at=${encodeURIComponent(first.dataset.at)}#here`);
+    return first ? `${location.pathname}?at=${encodeURIComponent(first.dataset.at)}#here` : "";
+  }
+  document.addEventListener("htmx:beforeHistorySave", () => {
+    const left = whereLeft();
+    if (left) history.replaceState(history.state, "", left);
   });
+  window.addEventListener("pagehide", () => sessionStorage.setItem("left", whereLeft()));
+  function arriveAgain() {
+    const left = sessionStorage.getItem("left");
+    if (left?.startsWith(`${location.pathname}?`) && performance.getEntriesByType("navigation")[0]?.type === "reload") location.replace(left);
+  }
 
   // The list in the sidebar keeps its place when it is replaced, and shows the session that is open.
   let listed = 0;
@@ -569,6 +578,7 @@
 
   window.addEventListener("pagehide", () => outbox.forEach(addToDraft));
   arrive();
+  arriveAgain();
   if (at("text") && hasKeys()) focusStart();
   setTimeout(keepAsking, pause);
 })();
