@@ -163,8 +163,7 @@ class MemoryWrites(ScopedOperations):
         if old is not None and is_new:
             raise errors.ConflictingChange(f"a memory has the key {key!r:.80} already: nothing was changed")
         metadata = {**(draft.pop("metadata", None) or {}), OWN_KEY: key}
-        if old is not None:
-            draft["supersedes"] = old.id
+        draft["supersedes"] = old.id if old is not None else None
         given = Draft(**draft, title=title, metadata=metadata)
         [kept] = await add_drafts(scope, [given])
         if old is None or kept.id != old.id:
@@ -173,7 +172,8 @@ class MemoryWrites(ScopedOperations):
         fields = {name: getattr(row, name) for name in {"title", "narrative", "facts", *draft} & _CHANGEABLE}
         if "derived_from" in fields:
             fields["derived_from"] = [*dict.fromkeys((*old.derived_from, *row.derived_from))]
-        fields["metadata"] = {**dict.fromkeys(old.metadata), **row.metadata}
+        unset = {name: None for name in old.metadata if not name.startswith("imported_")}  # an import needs those
+        fields["metadata"] = unset | row.metadata
         changed = await self.update(old.id, **fields)
         return structs.replace(kept, outcome="updated", reason="") if changed.outcome == "updated" else kept
 

@@ -224,11 +224,12 @@ async def test_of_a_key_of_ones_own_every_version_is_in_the_history_and_a_repeti
 ) -> None:
     memory = system.memory()
     first = await memory.upsert("kiln", "is cold", metadata={"state": "cold", "door": "open"})
-    second = await memory.upsert("kiln", "is hot", metadata={"state": "hot"})
+    second = await memory.upsert("kiln", "is hot", metadata={"state": "hot", "lid": "shut", "imported_key": "7"})
     assert [version.observation.id for version in await memory.history(second.id)] == [first.id, second.id]
     again = await memory.upsert("kiln", "is hot", metadata={"state": "hotter"}, tags=["fire"])
     row = await memory.row(second.id)
-    assert (again.outcome, row.metadata, row.tags) == ("updated", {"state": "hotter", "key": "kiln"}, ("fire",))
+    metadata = {"state": "hotter", "key": "kiln", "imported_key": "7"}
+    assert (again.outcome, row.metadata, row.tags) == ("updated", metadata, ("fire",))
 
 
 async def test_a_key_of_ones_own_holds_one_row_whoever_writes_at_once_or_is_cancelled(system: MemorySystem) -> None:
