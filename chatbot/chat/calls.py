@@ -362,7 +362,7 @@ class Reply:
             call[0] = delta.id or call[0]
             call[1] = delta.name or call[1]
             call[2] += delta.arguments
-        elif isinstance(delta, Finished) and isinstance(delta.usage, Usage):  # of a plug-in it may be anything
+        elif isinstance(delta, Finished) and isinstance(delta.usage, Usage):  # type: ignore[redundant-expr]  # of plug-ins
             self.finished = delta
         else:
             raise TypeError(f"it yielded {delta!r:.80}, which is not a valid delta")
