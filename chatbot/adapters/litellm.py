@@ -17,6 +17,7 @@ from weakref import finalize, ref
 from litellm.integrations.custom_logger import CustomLogger
 
 from chatbot.embed import AgentMemory, checked, is_block, text_of
+from chatbot.stores.loops import to_its_end
 
 
 class MemoryCallback(CustomLogger):
@@ -30,8 +31,7 @@ class MemoryCallback(CustomLogger):
         super().__init__()
         self._memory = checked(memory)
         self._per_user = per_user
-        self._tokens = tokens
-        self._rows = rows
+        self._tokens, self._rows = tokens, rows
         self._calls: dict[str, tuple[asyncio.Future[None], Callable[[], asyncio.Task[Any] | None]]] = {}
         """Calls not recorded yet, by id: a future that is cancelled on recording, and a weak reference to the task."""
 
@@ -44,11 +44,12 @@ class MemoryCallback(CustomLogger):
         if len(asked := _asked_in(messages)) > 1 and is_block(asked[-2]):  # a later round of a tool loop
             return None
         memory = self._memory_of(kwargs)
-        call, task = str(kwargs.get("litellm_call_id")), cast("asyncio.Task[Any]", asyncio.current_task())
+        reported = kwargs["litellm_logging_obj"]  # its id is that of the report; with fallbacks a call has another
+        call, task = str(reported.litellm_call_id), cast("asyncio.Task[Any]", asyncio.current_task())
         self._calls.setdefault(call, (asyncio.get_running_loop().create_future(), ref(task)))
         task.remove_done_callback(self._note_end)  # one suffices for all calls of a task
         task.add_done_callback(self._note_end)
-        finalize(kwargs["litellm_logging_obj"], self._settle, call).atexit = False  # a stream keeps it until dropped
+        finalize(reported, self._settle, call).atexit = False  # a stream keeps it until dropped
         context = await memory.context(messages, tokens=self._tokens, rows=self._rows)
         return {**kwargs, "messages": context.added_to(messages)}
 
@@ -61,12 +62,10 @@ class MemoryCallback(CustomLogger):
         self, kwargs: dict[str, Any], response_obj: Any, start_time: Any, *_: Any, **__: Any
     ) -> None:
         """Keep what is worth keeping of the exchange; a reply that only calls tools waits for the next one."""
-        if str(kwargs.get("litellm_call_id")) not in self._calls:
-            return  # another callback's: LiteLLM goes on calling those that were replaced
-        try:
-            await self._record(kwargs, kwargs.get("async_complete_streaming_response") or response_obj, start_time)
-        finally:
-            self._settle(str(kwargs.get("litellm_call_id")))
+        if (call := str(kwargs.get("litellm_call_id"))) in self._calls:  # else another callback's: replaced ones go on
+            await to_its_end(self._record(call, kwargs, response_obj, start_time))  # LiteLLM cancels us after 20 s
+
+    async_log_stream_event = async_log_success_event  # of a reply that LiteLLM cannot assemble: the question is kept
 
     async def async_log_failure_event(self, kwargs: dict[str, Any], *_: Any, **__: Any) -> None:
         """Record nothing."""
@@ -83,12 +82,16 @@ class MemoryCallback(CustomLogger):
                 each.cancel()
             raise TimeoutError(f"{len(late)} calls were not reported within {timeout_s:g} s")
 
-    async def _record(self, kwargs: Mapping[str, Any], response: Any, at: datetime) -> None:
-        choices = getattr(response, "choices", None) or []
-        reply = getattr(choices[0], "message", None) if choices else None
-        asked = [each for each in _asked_in(kwargs.get("messages") or ()) if not is_block(each)]
-        if reply is not None and reply.content and asked:
-            await self._memory_of(kwargs).record(user=asked[-1], assistant=reply.content, at=at.astimezone())
+    async def _record(self, call: str, kwargs: Mapping[str, Any], response: Any, at: datetime) -> None:
+        try:
+            choices = getattr(response, "choices", None) or [None]
+            reply = getattr(choices[0], "message", None)
+            asked = [each for each in _asked_in(kwargs.get("messages") or ()) if not is_block(each)]
+            if asked and (reply is None or reply.content):
+                said = reply.content if reply else ""
+                await self._memory_of(kwargs).record(user=asked[-1], assistant=said, at=at.astimezone())
+        finally:
+            self._settle(call)
 
     def _settle(self, call: str) -> None:
         if waiting := self._calls.pop(call, None):
@@ -102,10 +105,9 @@ class MemoryCallback(CustomLogger):
     def _memory_of(self, kwargs: Mapping[str, Any]) -> AgentMemory:
         if not self._per_user:
             return self._memory
-        user = kwargs.get("user") or (kwargs.get("optional_params") or {}).get("user")
-        if not user:
-            raise ValueError("this memory is per_user: pass the user of the call, as in acompletion(…, user='ada')")
-        return self._memory.for_user(user)
+        if user := kwargs.get("user") or (kwargs.get("optional_params") or {}).get("user"):
+            return self._memory.for_user(user)
+        raise ValueError("this memory is per_user: pass the user of the call, as in acompletion(…, user='ada')")
 
 
 def _asked_in(messages: Iterable[Mapping[str, Any]]) -> list[str]:

@@ -9,7 +9,7 @@ import litellm
 import pytest
 
 from chatbot.adapters.litellm import MemoryCallback
-from chatbot.embed import AgentMemory, open_memory
+from chatbot.embed import AgentMemory, RecordResult, open_memory
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.nightly
@@ -49,10 +49,10 @@ async def say(callback: Noting, text: str, reply: str, **more: Any) -> None:
         litellm.logging_callback_manager._reset_all_callbacks()  # type: ignore[no-untyped-call]  # it keeps the first of each class
 
 
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_call_remembers_and_recalls(memory: AgentMemory, *, stream: bool) -> None:
+@pytest.mark.parametrize("more", [{}, {"stream": True}, {"stream": True, "fallbacks": ["gpt-5-mini"]}])
+async def test_a_call_remembers_and_recalls(memory: AgentMemory, more: dict[str, Any]) -> None:
     callback = Noting(memory)
-    await say(callback, "My sister Anna lives in Lisbon.", "Noted.", stream=stream)
+    await say(callback, "My sister Anna lives in Lisbon.", "Noted.", **more)
     [row] = await memory.every(types=["exchange"])
     assert (row.user_text, row.assistant_text) == ("My sister Anna lives in Lisbon.", "Noted.")
     await say(callback, "Where does Anna live?", "In Lisbon.")
@@ -76,6 +76,41 @@ async def test_each_user_has_a_memory(tmp_path: Path) -> None:
         with pytest.warns(match="await acompletion"):
             litellm.completion("gpt-5", [{"role": "user", "content": "Hi"}], mock_response="Hi", user="ada")
         assert not await memory.every()
+
+
+async def test_an_exchange_is_kept_though_litellm_gives_up_on_the_callback(
+    memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record, begun, given_up = memory.record, asyncio.Event(), asyncio.Event()
+
+    async def record_late(**exchange: Any) -> RecordResult:
+        begun.set()
+        await given_up.wait()
+        return await record(**exchange)
+
+    class GivenUp(Noting):
+        async def async_log_success_event(self, *report: Any, **named: Any) -> None:
+            reporting = asyncio.create_task(super().async_log_success_event(*report, **named))
+            await begun.wait()
+            reporting.cancel()
+            given_up.set()
+            await asyncio.wait([reporting])
+
+    monkeypatch.setattr(memory, "record", record_late)
+    await say(GivenUp(memory), "My sister Anna lives in Lisbon.", "Noted.")
+    assert [each.assistant_text for each in await memory.every(types=["exchange"])] == ["Noted."]
+
+
+async def test_of_a_stream_that_litellm_cannot_put_together_the_question_is_kept(
+    memory: AgentMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise ValueError("no such chunk")
+
+    monkeypatch.setattr(litellm, "stream_chunk_builder", fail)
+    await say(Noting(memory), "My sister Anna lives in Lisbon.", "Noted.", stream=True)
+    [row] = await memory.every(types=["exchange"])
+    assert (row.user_text, row.assistant_text) == ("My sister Anna lives in Lisbon.", "")
 
 
 async def test_a_call_that_is_cancelled_or_left_early_is_not_waited_for(memory: AgentMemory) -> None:
