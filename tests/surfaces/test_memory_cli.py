@@ -296,6 +296,7 @@ def test_namespaces_are_apart_unless_all_are_asked_for() -> None:
     assert titles("list") == ["at home"]
     assert titles("list", "--namespace", "work") == ["at work"]
     assert titles("list", "--all-namespaces", "--order", "created") == ["at home", "at work"]
+    assert ["namespace" in ok("list", *more) for more in ([], ["--all-namespaces"])] == [False, True]
 
 
 def test_an_agent_without_a_lasting_store_is_told_which_setting_to_change() -> None:

@@ -17,16 +17,15 @@ _LONGEST_VALUE = 300
 
 
 def say_observations(rows: Sequence[Observation]) -> None:
-    """Print a table of observations, with status if any is not active, and sensitivity if any is not public."""
-    _say_columns(rows, "id", "type", "status", "sensitivity", "updated", "title")
+    """Print a table of observations, without the columns in which all have the usual value."""
+    _say_columns(rows, "id", "type", "status", "sensitivity", "namespace", "updated", "title")
 
 
 def say_hits(hits: Sequence[Hit]) -> None:
     """Print a table of hits with their scores."""
     score = [f"{hit.score:.2f}" for hit in hits]
-    _say_columns(
-        [hit.observation for hit in hits], "id", "score", "type", "sensitivity", "created", "title", score=score
-    )
+    rows = [hit.observation for hit in hits]
+    _say_columns(rows, "id", "score", "type", "sensitivity", "namespace", "created", "title", score=score)
 
 
 def say_timeline(rows: Sequence[Observation], anchor: str) -> None:
@@ -43,12 +42,13 @@ def say_numbered(rows: Sequence[Observation]) -> None:
 
 
 def _say_columns(rows: Sequence[Observation], *names: str, **given: list[str]) -> None:
-    """Print a table of these columns, without status if all rows are active, and sensitivity if all are public."""
+    """Print a table of these columns, without those in which all rows are active, public, or of no namespace."""
     cells = {
         "id": short_ids([row.id for row in rows]),
         "type": [row.type for row in rows],
         "status": _unless_all("active", [status_now(row, datetime.now(UTC)) for row in rows]),
         "sensitivity": _unless_all("public", [row.sensitivity for row in rows]),
+        "namespace": _unless_all("", [row.namespace for row in rows]),
         "updated": [age(row.updated_at) for row in rows],
         "created": [age(row.created_at) for row in rows],
         "title": [row.headline for row in rows],
