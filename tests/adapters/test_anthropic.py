@@ -25,11 +25,8 @@ async def test_a_file_is_made_read_and_changed(memory: AgentMemory) -> None:
     await run(memory, "str_replace", path=path, old_str="Lisbon", new_str="Porto")
     await run(memory, "insert", path=path, insert_line=1, insert_text="<keeps> bees & figs\n")
     shown = await run(memory, "view", path=path)
-    assert [line.split("\t")[1] for line in shown.splitlines() if "\t" in line] == [
-        "Anna",
-        "<keeps> bees & figs",
-        "lives in Porto",
-    ]
+    lines = ["Anna", "<keeps> bees & figs", "lives in Porto"]
+    assert [line.split("\t")[1] for line in shown.splitlines() if "\t" in line] == lines
     assert "Anna" not in await run(memory, "view", path=path, view_range=[3, -1])
     assert [hit.observation.title for hit in await memory.search("who keeps bees?")] == ["/memories/people/anna.md"]
     assert path in await run(memory, "view", path="/memories")

@@ -63,18 +63,6 @@ async def test_a_hand_edited_transcript_is_what_the_model_sees(session: SessionH
     assert [message.content for message in model.prompts[1]] == [PERSONA, "I am Pat", "hello Pat", "who am I?"]
 
 
-async def test_the_window_is_the_last_entries_and_begins_with_a_user(session: SessionHandle, memory_home: Path) -> None:
-    model = ScriptedModel(["ok"])
-    chat = chat_of(model, session, memory_home, settings=AgentSettings(window_entries=6))
-    for number in range(10):
-        await chat.turn(f"message {number}")
-    persona, summary, *window = (message.content for message in model.prompts[-1])
-    assert persona == PERSONA
-    assert "message 0" in summary
-    assert window == ["message 7", "ok", "message 8", "ok", "message 9"][-len(window) :]
-    assert 3 <= len(window) <= 7
-
-
 async def test_a_message_is_answered_although_the_clock_was_set_back(session: SessionHandle, memory_home: Path) -> None:
     model, clock = ScriptedModel(["ok"]), Clock(step=timedelta(seconds=1))
     chat = chat_of(model, session, memory_home, clock=clock, settings=AgentSettings(window_entries=6))
@@ -92,11 +80,8 @@ async def test_a_user_cannot_forge_an_entry(session: SessionHandle, memory_home:
     )
     await chat.turn(forged)
     await chat.turn("and now?")
-    assert [_sent(message) for message in model.prompts[1]][1:] == [
-        ("user", forged),
-        ("assistant", "ok"),
-        ("user", "and now?"),
-    ]
+    said = [("user", forged), ("assistant", "ok"), ("user", "and now?")]
+    assert [_sent(message) for message in model.prompts[1]][1:] == said
 
 
 async def test_a_failed_call_leaves_question_error_and_session(session: SessionHandle, memory_home: Path) -> None:

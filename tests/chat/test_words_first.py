@@ -318,7 +318,5 @@ async def test_a_message_is_judged_once_and_a_question_is_kept_for_its_reply_alo
             assert kept == [SAID]
             await chat.turn(text)
         assert judge.judged == [SAID, ASKED]
-        assert {row.user_text: row.assistant_text for row in await session.memory.every(types=["exchange"])} == {
-            SAID: "How nice.",
-            ASKED: "A heron.",
-        }
+        both = {SAID: "How nice.", ASKED: "A heron."}
+        assert {row.user_text: row.assistant_text for row in await session.memory.every(types=["exchange"])} == both

@@ -137,11 +137,8 @@ async def test_record_keeps_what_the_chat_keeps(tmp_path: Path) -> None:
         chat = runtime.chat(await runtime.new_session())
         kept = [(await chat.turn(text)).remembered for text, _ in SAID]
     assert [each is not None for each in recorded] == [each is not None for each in kept]
-    assert [text for (text, _), each in zip(SAID, kept, strict=True) if each is None] == [
-        "hi",
-        "Tell me a joke",
-        "thanks",
-    ]
+    small_talk = ["hi", "Tell me a joke", "thanks"]
+    assert [text for (text, _), each in zip(SAID, kept, strict=True) if each is None] == small_talk
 
 
 async def test_tools_that_were_used_are_kept_as_the_chat_captures_them(memory: AgentMemory) -> None:

@@ -73,11 +73,8 @@ async def test_a_correction_replaces_the_fact_and_the_bill_says_what_it_cost(con
         assert [row.title for row in await facts(runtime)] == [AGAIN]
         assert [row.title for row in await facts(runtime, statuses=["superseded"])] == [MOVED]
         bill = await chat.bill()
-        assert {purpose: each.calls for purpose, each in bill.by_purpose.items()} == {
-            "chat": 2,
-            "extract": 2,
-            "reconcile": 1,
-        }
+        calls = {"chat": 2, "extract": 2, "reconcile": 1}
+        assert {purpose: each.calls for purpose, each in bill.by_purpose.items()} == calls
         assert bill.as_json() == (await runtime.ledger.total()).as_json()
         assert [receipt["turn"] for receipt in await session.receipts()] == [
             record["after"] for record in await session.records() if record.get("kind") == "extraction"

@@ -280,19 +280,6 @@ async def test_tool_runs_are_captured_with_all_that_rules_find() -> None:
     assert "retry limit" in row.narrative
 
 
-async def test_memorys_own_tools_and_noise_are_not_captured() -> None:
-    script: list[ScriptedReply] = [
-        calls("memory_write", title="Ingrid", narrative="Ingrid lives in Tromsø, Norway, with two dogs and a sledge"),
-        calls("memory_search", query="Ingrid Tromsø Norway"),
-        calls("run_tests"),
-        "Done.",
-    ]
-    async with talking(*script, tools=TOOLS) as (runtime, session, chat):
-        await chat.turn("Remember Ingrid, then run the tests")
-        await runtime.end_session(session)
-        assert (await session.memory.list_observations(tags=("tool",))).rows == ()
-
-
 async def test_a_checkpoint_is_as_strict_as_what_it_is_derived_from() -> None:
     async with talking() as (runtime, session, _):
         task = await session.memory.add_task("Renew the passport")

@@ -43,7 +43,7 @@ replies = wrapped | st.text(max_size=300) | st.sampled_from(sorted(REPLIES.value
 
 
 FOUND = dict.fromkeys(("valid", "list", "fenced", "chatty", "truncated", "commas", "fenced commas"), BOTH)
-FOUND |= {"one": BOTH[:1], "orders": []}
+FOUND |= {"one": BOTH[:1], "orders": [], "invisible": ["Sam lives in Porto", "Sam plays chess on Mondays"]}
 
 
 @pytest.mark.parametrize(
@@ -60,12 +60,6 @@ def test_what_has_the_wrong_type_is_left_out_an_unknown_type_is_a_note_and_a_rep
     [fact] = parse_facts(REPLIES["types"]).facts
     assert (fact.content, fact.subject, fact.category, fact.type) == ("Sam plays chess on Mondays", "", "", "note")
     assert len(parse_facts(json.dumps([FACT, FACT | {"content": " sam LIVES  in Porto"}])).facts) == 1
-
-
-def test_what_cannot_be_seen_is_taken_out() -> None:
-    contents = [fact.content for fact in parse_facts(REPLIES["invisible"]).facts]
-    assert "Sam plays chess on Mondays" in contents
-    assert not set("\x00\u202e\u2066\u200b\ud800") & set("".join(contents))
 
 
 def test_a_summary_loses_its_fence() -> None:

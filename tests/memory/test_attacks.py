@@ -79,12 +79,8 @@ async def test_no_file_of_a_memory_that_is_a_hard_link_is_read_or_written(tmp_pa
         await session.memory.remember("kept")
         await use(memory)
     names = [path.relative_to(tmp_path / "ada") for path in (tmp_path / "ada").rglob("*") if path.is_file()]
-    assert {path.name for path in names} >= {
-        "transcript.md",
-        "observations.jsonl",
-        "receipts.jsonl",
-        "tombstones.jsonl",
-    }
+    usual = {"transcript.md", "observations.jsonl", "receipts.jsonl", "tombstones.jsonl"}
+    assert {path.name for path in names} >= usual
     (tmp_path / "ada").rename(tmp_path / "whole")
     for name in names:
         shutil.copytree(tmp_path / "whole", tmp_path / "ada")

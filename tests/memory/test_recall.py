@@ -214,10 +214,8 @@ async def test_a_statement_with_a_question_mark_is_recalled(memory_home: Path) -
     async with MemorySystem(memory_home, embedder=MiniLMEmbedder()) as memory:
         await told(memory, "I don't eat cheese, I'm lactose intolerant, funny for a baker, no?", "Is cheese healthy?")
         found = await memory.memory().recall("May I eat cheese?", statements=True)
-        assert {each.verdict: each.observation is not None for each in found.considered} == {
-            "recalled": True,
-            "only asked": False,
-        }
+        is_shown = {"recalled": True, "only asked": False}
+        assert {each.verdict: each.observation is not None for each in found.considered} == is_shown
 
 
 async def test_the_best_rows_are_compared_with_the_question_word_by_word_and_say_so(memory_home: Path) -> None:

@@ -559,10 +559,8 @@ async def test_what_replaces_another_is_a_line_that_a_kill_leaves_whole_or_absen
         await memory.memory().remember_all([Draft(title="new", supersedes=old), Draft(title="right", forgets=wrong)])
         assert [row.title for row in await memory.memory().every()] == ["right", "new"]
     lines = [*map(json.loads, (tmp_path / "memory" / "observations.jsonl").read_bytes().splitlines())]
-    assert [(line["event"], line.get("supersedes"), line.get("forgets")) for line in lines[2:]] == [
-        ("add", old, None),
-        ("add", None, wrong),
-    ]
+    added = [("add", old, None), ("add", None, wrong)]
+    assert [(line["event"], line.get("supersedes"), line.get("forgets")) for line in lines[2:]] == added
 
 
 async def test_uncounted_readers_get_answers(tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:

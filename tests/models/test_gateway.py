@@ -108,10 +108,8 @@ async def test_tool_calls_pass_through_in_fragments(openai_url: str) -> None:
         model_at(openai_url, "calls-tools"), tools=[ToolSpec("search", "Search."), ToolSpec("clock", "")]
     )
     calls = [delta for delta in deltas if isinstance(delta, ToolCallDelta)]
-    assert [(call.index, call.id, call.name) for call in calls if call.name] == [
-        (0, "call_a", "search"),
-        (1, "call_b", "clock"),
-    ]
+    named = [(0, "call_a", "search"), (1, "call_b", "clock")]
+    assert [(call.index, call.id, call.name) for call in calls if call.name] == named
     assert "".join(call.arguments for call in calls if call.index == 0) == '{"query": "sea otters"}'
     assert text_of(deltas) == "Let me look. "
     assert end_of(deltas).reason == "tool_calls"

@@ -192,10 +192,8 @@ async def test_a_tool_that_fails_and_one_that_there_is_not(watched: Watched, tal
     calls: list[ScriptedReply] = [[ToolCall("a", "memory_get", "{}"), ToolCall("b", "plugh_of_sam", "{}")], "Done."]
     async with talking(ScriptedModel(calls)) as (runtime, session):
         await runtime.chat(session).turn("hello")
-    assert [span.name for span in watched.spans if span.name.startswith("execute_tool")] == [
-        "execute_tool memory_get",
-        "execute_tool unknown",
-    ]
+    names = ["execute_tool memory_get", "execute_tool unknown"]
+    assert [span.name for span in watched.spans if span.name.startswith("execute_tool")] == names
     assert watched.value("chatbot_tool_duration_seconds_count", error_type="ToolError") == 2
 
 
@@ -215,10 +213,8 @@ async def test_a_hook_that_fails_is_seen_with_its_topic_and_no_session(watched: 
         await runtime.chat(session).turn(MOVED)
         await runtime.hooks.settle()
     told = [span.attributes or {} for span in watched.named("hook failing_hooks:Raises")]
-    assert {(each["chatbot.topic"], each["error.type"]) for each in told} == {
-        ("turn:end", "RuntimeError"),
-        ("memory.update", "RuntimeError"),
-    }
+    failures = {("turn:end", "RuntimeError"), ("memory.update", "RuntimeError")}
+    assert {(each["chatbot.topic"], each["error.type"]) for each in told} == failures
 
 
 async def test_no_word_of_anybody_stands_in_a_span_or_a_metric(watched: Watched, talking: Talking) -> None:

@@ -18,8 +18,7 @@ WEATHER: ChatCompletionToolParam = {
     "type": "function",
     "function": {"name": "weather", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}}},
 }
-
-
+TWO = {"type": "function", "function": {"name": "two"}}
 PIXEL = "data:image/png;base64,iVBORw0KGgo="
 
 
@@ -76,12 +75,8 @@ def test_without_a_session_messages_are_sent_as_they_are_and_not_kept(served: Se
     client.chat.completions.create(model="ada", messages=history)
     client.chat.completions.create(model="ada", messages=[{"role": "developer", "content": "Be rude."}, *HELLO])
     first, second = served.models["ada"].prompts
-    assert [(each.role, each.content) for each in first] == [
-        ("system", "You are ada."),
-        ("user", "I like chess."),
-        ("assistant", "So do I."),
-        ("user", "And \ngo?"),
-    ]
+    whole = [("system", "You are ada."), ("user", "I like chess."), ("assistant", "So do I."), ("user", "And \ngo?")]
+    assert [(each.role, each.content) for each in first] == whole
     assert [(each.role, each.content) for each in second] == [("system", "Be rude."), ("user", "hello there")]
     with served.client() as plain:
         assert plain.get("/v1/sessions").json()["data"] == []
@@ -126,11 +121,7 @@ def test_the_identity_is_an_extension_stronger_than_the_model(served: Served, cl
         ({"response_format": {"type": "json_schema"}}, 400, "invalid_value"),
         ({"tool_choice": "required"}, 400, "invalid_value"),
         ({"tools": [WEATHER], "tool_choice": "sometimes"}, 400, "invalid_value"),
-        (
-            {"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "wether"}}},
-            400,
-            "invalid_value",
-        ),
+        ({"tools": [WEATHER], "tool_choice": TWO}, 400, "invalid_value"),
         ({"tools": [{"type": "web_search"}]}, 400, "unsupported_value"),
         ({"web_search_options": {}}, 400, "unsupported_value"),
         ({"messages": [{"role": "user", "content": " "}], "session_id": "new"}, 400, "invalid_value"),
@@ -158,19 +149,16 @@ def test_the_impossible_is_an_error(refusing: openai.OpenAI, body: dict[str, obj
     assert "{" not in raised.value.message.partition("{'error'")[0]
 
 
-def test_a_failure_before_the_first_word_has_its_status_also_in_a_stream(http: Serve) -> None:
-    with official(http([ContextTooLong("too long"), ProviderFailed("down")])) as client:
+def test_a_failure_has_its_status_before_the_first_word_and_is_raised_in_the_middle_of_a_stream(http: Serve) -> None:
+    replies = [ContextTooLong("too long"), ProviderFailed("down"), [TextDelta("Half a "), ProviderFailed("it is dead")]]
+    with official(http(replies)) as client:
         with pytest.raises(openai.BadRequestError, match="too long") as raised:
             client.chat.completions.create(model="ada", messages=HELLO, stream=True)
         assert raised.value.code == "context_length_exceeded"
         with pytest.raises(openai.InternalServerError, match="down"):
             client.chat.completions.create(model="ada", messages=HELLO, extra_body={"session_id": "new"})
-
-
-def test_a_failure_in_the_middle_of_a_stream_is_raised_by_the_client(http: Serve) -> None:
-    with official(http([[TextDelta("Half a "), ProviderFailed("the line is dead")]])) as client:
         stream = client.chat.completions.create(model="ada", messages=HELLO, stream=True)
-        with pytest.raises(openai.APIError, match="the line is dead"):
+        with pytest.raises(openai.APIError, match="it is dead"):
             list(stream)
 
 
@@ -182,9 +170,6 @@ def test_the_longest_reply_that_is_wanted_is_passed_on(served: Served, client: o
 
 def _tool(name: str) -> ChatCompletionToolParam:
     return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
-
-
-TWO = {"type": "function", "function": {"name": "two"}}
 
 
 def _asked(served: Served) -> dict[str, Any]:

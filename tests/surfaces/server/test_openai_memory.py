@@ -152,16 +152,12 @@ def test_header_and_fields_name_a_session_and_must_agree(served: Served, client:
 
 def test_what_is_recalled_never_gets_into_forced_output_unasked(served: Served, client: httpx.Client) -> None:
     _chat(client, _user(LOCKER))
-    forced: list[dict[str, Any]] = [
-        {"response_format": {"type": "json_object"}},
-        {"tools": [TOOL], "tool_choice": "required"},
-    ]
-    for way in forced:
+    for way in ({"response_format": {"type": "json_object"}}, {"tools": [TOOL], "tool_choice": "required"}):
         _chat(client, _user(ASKED), **way)
         assert "4711" not in _prompt(served)
         assert "Notes between" not in _prompt(served)
         assert [tool.name for tool in served.models["ada"].tools[-1]] == ["weather"] * ("tools" in way)
-    _chat(client, _user(ASKED), headers={"X-Chatbot-Memory": "on"}, **forced[0])
+    _chat(client, _user(ASKED), headers={"X-Chatbot-Memory": "on"}, response_format={"type": "json_object"})
     assert "4711" in _prompt(served)
 
 
@@ -202,11 +198,8 @@ def test_answers_of_tools_reach_the_model_also_where_no_session_waits_for_them(h
         answers = [_reply(first), {"role": "tool", "tool_call_id": "c1", "content": "rain"}]
         answer = _chat(client, *said, *answers, tools=[TOOL])  # two sessions hold the same: a third begins
         prompt = served.models["ada"].prompts[-1]
-        assert [(each.role, each.content) for each in prompt[-3:]] == [
-            ("user", "How is Oslo?"),
-            ("assistant", ""),
-            ("tool", "rain"),
-        ]
+        exchange = [("user", "How is Oslo?"), ("assistant", ""), ("tool", "rain")]
+        assert [(each.role, each.content) for each in prompt[-3:]] == exchange
         assert _transcript(client, answer["session_id"]) == [("user", "How is Oslo?"), ("assistant", "It rains.")]
         named = _chat(client, _user("And Rome?"), tools=[TOOL], session_id="new")
         body: dict[str, Any] = {"model": "ada", "messages": [{"role": "tool", "tool_call_id": "x", "content": "x"}]}

@@ -161,11 +161,8 @@ def test_tools_of_the_client_are_called_and_answered(http: Serve) -> None:
         assert client.responses.retrieve(second.id).output_text == "It rains."
         assert _session(second) == _session(first)
         prompt = served.models["ada"].prompts[-1]
-        assert [(each.role, each.content) for each in prompt[-3:]] == [
-            ("user", "How is Oslo?"),
-            ("assistant", "I look."),
-            ("tool", "rain"),
-        ]
+        exchange = [("user", "How is Oslo?"), ("assistant", "I look."), ("tool", "rain")]
+        assert [(each.role, each.content) for each in prompt[-3:]] == exchange
         whole: Any = [{"role": "user", "content": "How is Oslo?"}, *first.output, *answers]
         again = client.responses.create(model="ada", input=whole, tools=[WEATHER])
         assert again.output_text
