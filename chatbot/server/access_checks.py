@@ -13,7 +13,7 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from urllib.parse import quote, urlsplit
 
 from msgspec.structs import replace
@@ -234,6 +234,8 @@ _WITH_FILES = re.compile(r"/v1/(chat/completions|responses|sync|sessions/[^/]+/c
 """Paths to which files may be sent."""
 _FILE = re.compile(rb"data(?::|%3A)[\w.+/%;= -]{0,200}?base64(?:,|%2C)[\w+/=%-]*", re.IGNORECASE)
 """A `data:` URL in JSON or in a form; text that only begins like one counts as text."""
+_MOST_WITH_FILES = 8
+"""How many bodies with files are read at once, as each is held until it is complete."""
 _READ_ON = 4
 """Before it is refused, a request with files is read to its end, up to this many times the limit."""
 _BYTES_PER_TIMEOUT = 1 << 20
@@ -251,6 +253,7 @@ class RequestBodies:
         self._most_bytes = most_bytes
         self._attached_bytes = attached_bytes
         self._timeout_s = timeout_s
+        self._reading = asyncio.Semaphore(_MOST_WITH_FILES)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Read and check the body of one request."""
@@ -276,9 +279,11 @@ class RequestBodies:
                 await self._read_on(receive)
             return self._too_large(takes_files=takes_files)
         body = bytearray()
+        may_be_large = takes_files and not 0 < int(length) <= self._most_bytes  # one in chunks names no length
+        turn: AbstractAsyncContextManager[None] = self._reading if may_be_large else nullcontext()
         timeout_s = self._timeout_s * (1 + int(length) // _BYTES_PER_TIMEOUT)
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(timeout_s), turn:
                 while (message := await receive())["type"] == "http.request":
                     body += message.get("body", b"")
                     if len(body) > most:

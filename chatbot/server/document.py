@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from collections.abc import Iterator
 from typing import Any, Literal, get_args
 
 from fastapi import FastAPI
@@ -106,13 +105,18 @@ def _complete(document: dict[str, Any]) -> dict[str, Any]:
             described.setdefault("description", _DESCRIPTIONS.get(name, f"{name.replace('_', ' ').capitalize()}."))
     document["security"] = [{"token": []}, {}]
     document["tags"] = [{"name": name, "description": text} for name, text in _TAGS.items()]
-    for path, method, operation in _operations(document):
+    operations = [
+        (path, method, each) for path, methods in document["paths"].items() for method, each in methods.items()
+    ]
+    for path, method, operation in operations:
         place = re.sub(r"\W", "_", f"{path}_{method}")
         operation["operationId"] = operation["operationId"].removesuffix(place).strip("_")  # its function, for clients
         if path.startswith(_API) and method in _WRITES:
             operation.setdefault("parameters", []).append({"$ref": f"#/components/parameters/{_KEY}"})
             for status, answer in OF_WRITES.items():
-                operation["responses"].setdefault(str(status), _as_schema(answer))
+                schema = {"$ref": f"#/components/schemas/{answer['model'].__name__}"}
+                described = {"description": answer["description"], "content": {"application/json": {"schema": schema}}}
+                operation["responses"].setdefault(str(status), described)
     for path in OPEN_PATHS & document["paths"].keys():
         document["paths"][path]["get"]["security"] = []
     choices = {get_args(choice): name for name, choice in _NAMED.items()}
@@ -134,16 +138,3 @@ def _with_names(value: Any, names: dict[tuple[str, ...], str]) -> Any:
             each.clear()
             each["$ref"] = f"#/components/schemas/{name}"
     return named
-
-
-def _as_schema(answer: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "description": answer["description"],
-        "content": {"application/json": {"schema": {"$ref": f"#/components/schemas/{answer['model'].__name__}"}}},
-    }
-
-
-def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for path, operations in document["paths"].items():
-        for method, operation in operations.items():
-            yield path, method, operation

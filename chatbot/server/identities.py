@@ -319,7 +319,6 @@ class Identities(AsyncResource):
             closing.callback(self._backend.close)
             closing.push_async_callback(self.storage.aclose)
             closing.push_async_callback(self.runtimes.aclose)
-            closing.callback(self._chats.clear)
             closing.push_async_callback(self.turns.aclose)
             await cancel_all({*self.at_work, *filter(None, [self._tidying])})
 

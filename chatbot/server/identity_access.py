@@ -83,10 +83,6 @@ class Chats:
             await runtime.end_session(chat.session)
         return len(idle)
 
-    def clear(self) -> None:
-        """Drop all conversations; closing the runtimes ends their sessions."""
-        self._chats.clear()
-
 
 class IdentityAccess(Struct, frozen=True):
     """Rights of one caller to one identity. A session that is hidden from the caller is treated as missing."""

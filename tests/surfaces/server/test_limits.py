@@ -79,6 +79,20 @@ def test_files_have_a_bound_of_their_own_that_the_error_names(http: Serve) -> No
         assert "attachments_kb" not in text.json()["error"]["message"]
 
 
+def test_few_bodies_with_files_are_held_at_once(http: Serve) -> None:
+    served = http(config="[server]\nbody_kb = 4\nattachments_kb = 40\nrequest_timeout_s = 1\n")
+    with served.client() as client, ExitStack() as stack:
+        chat = f"/v1/sessions/{client.post('/v1/sessions', json={}).json()['id']}/chat"
+        head = f"POST {chat} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+        started = time.monotonic()
+        for length in ["Content-Length: 30000", "Transfer-Encoding: chunked"] * 4:
+            slow = stack.enter_context(socket.create_connection(served.address, timeout=PATIENCE_S))
+            slow.sendall(f"{head}{length}\r\n\r\n".encode())
+        assert client.post(chat, json={"text": "hello"}).status_code == 200
+        assert client.post(chat, json=_photo(20)).status_code == 200
+        assert time.monotonic() - started >= 1  # it waited for those that never came
+
+
 def test_a_head_of_more_than_32_kib_is_refused_however_it_is_made_up(small: Served) -> None:
     for size in (31 * 1024, 33 * 1024, 63 * 1024, 200 * 1024):
         head = "GET /{} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{}\r\n"
