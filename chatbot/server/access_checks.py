@@ -14,7 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Collection, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from msgspec.structs import replace
 from starlette.datastructures import Headers
@@ -174,10 +174,17 @@ class AccessChecks:
 
 
 def _check_head(scope: Scope) -> None:
-    """Refuse a large head that arrived in one piece: uvicorn limits only incomplete ones. And one with two lengths."""
+    """Refuse a large head that arrived in one piece (uvicorn limits only incomplete ones), and one with two lengths.
+
+    And an address that is not UTF-8: two such keys or users would be decoded to one.
+    """
     parts = (scope["path"].encode(), scope["query_string"], *(part for header in scope["headers"] for part in header))
     if sum(map(len, parts)) > LONGEST_HEAD:
         raise Problem(400, "bad_request", f"the head has more than {LONGEST_HEAD:,} bytes")
+    try:
+        unquote_to_bytes(b"?".join((scope["raw_path"], scope["query_string"]))).decode()
+    except UnicodeDecodeError:
+        raise Problem(400, "bad_request", "the address is not valid UTF-8") from None
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:  # a proxy may use either
         raise _closing_refusal(400, "bad_request", "send Content-Length or Transfer-Encoding, not both")
 

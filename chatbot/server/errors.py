@@ -239,7 +239,7 @@ class Error(BaseModel):
 
 
 _MEANINGS = {
-    400: "The request header is invalid or too large.",
+    400: "The request header or address is invalid or too large.",
     401: "The token is missing or invalid.",
     402: "The call could exceed a limit of the budget, so it was not made.",
     403: "The request is from a page of another site, or a right or the clearance for it is missing.",

@@ -93,6 +93,14 @@ def test_few_bodies_with_files_are_held_at_once(http: Serve) -> None:
         assert time.monotonic() - started >= 1  # it waited for those that never came
 
 
+def test_an_address_that_is_not_utf_8_is_refused_as_two_of_them_would_be_one_name(http: Serve) -> None:
+    with http().client() as client:
+        for address in (b"memories/by-key/caf%E9", b"profile/%ed%a0%80", b"users?user=%ff", b"by-key/%e2?q=%82%ac"):
+            refused = client.get(httpx.URL(str(client.base_url)).copy_with(raw_path=b"/v1/" + address))
+            assert (refused.status_code, refused.json()["error"]["code"]) == (400, "bad_request")
+        assert client.put("/v1/memories/by-key/caf%C3%A9", json={"narrative": "It is open."}).is_success
+
+
 def test_a_head_of_more_than_32_kib_is_refused_however_it_is_made_up(small: Served) -> None:
     for size in (31 * 1024, 33 * 1024, 63 * 1024, 200 * 1024):
         head = "GET /{} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{}\r\n"
