@@ -302,7 +302,7 @@ def _check_writable(row: Observation | Triple, view: View) -> None:
     if not access.may_write(row, view):
         if not access.is_within(row.project, view.project):
             inside = access.project_words(view.project)
-            raise errors.AccessDenied(f"a caller in {inside} may not write in the project {row.project!r}")
+            raise errors.AccessDenied(f"a caller in {inside} may not write in the project {row.project!r}: name none")
         where = f"{row.visibility} and {row.sensitivity}" + (f" in {row.namespace!r}" if row.namespace else "")
         raise errors.AccessDenied(f"a caller of {view.clearance} clearance may not write what is {where}")
 

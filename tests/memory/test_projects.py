@@ -58,7 +58,7 @@ async def test_a_session_recalls_its_project_and_none_and_keeps_what_is_said_the
     kept = await house.memory.remember("Sam likes tea", project="-")
     assert [row.project for row in await none.memory.get([kept.id])] == [""]
     await house.memory.forget(kept.id)
-    with pytest.raises(AccessDenied, match="no project"):
+    with pytest.raises(AccessDenied, match="no project may not write in the project 'boat': name none"):
         await none.memory.remember("The mast is high", project="boat")
     fact = await house.memory.store_fact("boiler", "made by", "Vaillant")
     assert [each.id for each in await house.memory.query_facts()] == [fact.id]
