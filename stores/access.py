@@ -176,7 +176,7 @@ def is_within(project: str, reach: str | None) -> bool:
 def fold(name: str) -> str:
     """Return the form in which names, tags and subjects are compared: no case, no width, single spaces, one i."""
     if not name.isascii():
-        name = unicodedata.normalize("NFKC", name).replace("İ", "i").replace("ı", "i")
+        name = unicodedata.normalize("NFKC", name).casefold().replace("i\u0307", "i").replace("ı", "i")
     return " ".join(name.casefold().split())
 
 

@@ -166,7 +166,8 @@ class _Notes:
         texts = [(label, self.closest.get(row.id, text) if label == "person said" else text) for label, text in texts]
         verdict = judge(row, self.view, texts, order_level=level)
         note = _note(row, verdict)
-        most = min(self.room, 2 * NOTE_TOKENS) if any(is_list(text) for _, text in texts) else size
+        is_chosen = row.id in self.closest or any(is_list(text) for _, text in texts)
+        most = min(self.room, 2 * NOTE_TOKENS) if is_chosen else size
         is_long = verdict.reason == TOO_LONG or (verdict.ok and self.count(f"{note}\n") > most)
         if is_long:
             found = self._excerpt(row, texts, size, level)

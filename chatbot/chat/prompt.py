@@ -316,7 +316,7 @@ _LEFT_OUT = "…"
 _MOST_READ = 200_000
 """Maximum characters of a text that are read."""
 _LONGEST = 200
-"""Characters at which a passage ends with its sentence; one without an end is cut at twice as many."""
+"""Bytes at which a passage ends with its sentence; one without an end is cut at twice as many."""
 _MOST_PASSAGES = 20_000
 """About how many passages texts are split into at most: those of long texts are larger."""
 _LONGEST_TITLE = 200
@@ -367,7 +367,7 @@ def excerpt(
 
 def _split(number: int, text: str, least: int) -> Iterable[Passage]:
     """Yield the passages of a text, each of at least `least` characters but the last."""
-    longest = max(_LONGEST, least)
+    longest = max(_LONGEST * len(text) // max(1, len(text.encode())), least)
     begin = end = 0
     for piece in _PIECE.finditer(text):
         if end > begin + least and (piece.end() - begin > longest or text[end - 1] == "\n"):

@@ -23,6 +23,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import accumulate, pairwise
+from operator import mul
 from typing import TypeVar
 
 from msgspec.structs import replace
@@ -58,11 +59,12 @@ _MOST_ASKED = 64
 _MOST_COMPARED = 250
 """Characters of a text that are compared word by word."""
 _SHORT, _LONG = 120, 2_000
-"""Characters above which, and up to which, the closest sentences of a text are chosen."""
+"""Bytes above which, as a character of Chinese says as much as three letters, and characters up to which the closest
+sentences of a text are chosen."""
 _SHOWN, _ROOM = 2, 450
-"""Sentences of a text that are shown at least, and the characters up to which more are shown."""
+"""Sentences of a text that are shown at least, and the bytes up to which more are shown."""
 _PARTED, _PART, _MOST_PARTS = 400, 2, 16
-"""Characters above which each part of a text gets a vector too, the sentences of a part at least, and most parts."""
+"""Bytes above which each part of a text gets a vector too, the sentences of a part at least, and most parts."""
 _NEIGHBOURS = 0.3
 """Share of the closeness of the sentences before and after that is added to that of a sentence."""
 _POLITE_S = 0.05
@@ -186,21 +188,31 @@ class Meaning(AsyncResource):
     async def closest_sentences(self, asked: Mapping[str, Sequence[Observation]], in_all: int = 0) -> dict[str, str]:
         """Return by id the sentences of a person's words that are closest to a question about its row, with marks.
 
-        Two of each row, or as many as fit its share of `in_all` characters. Without what is short or not compared now.
+        Two of each row, or as many as fit its share of `in_all` bytes. Without what is short or not compared now.
         """
         parts: dict[str, list[str]] = {}
         shown = defaultdict[str, set[int]](set)
         for question, rows in asked.items():
             room = min(in_all // max(len(rows), 1), _ROOM)
             said = {row.id: sentences_of(row.user_text) for row in rows if _is_long(row)}
-            compared = [part[:_MOST_COMPARED] for found in said.values() if len(found) > _SHOWN for part in found]
+            read = {each: [part[:_MOST_COMPARED] for part in found] for each, found in said.items()}
+            compared = [part for found in read.values() if len(found) > _SHOWN for part in found]
             close = await self._compare(question, compared)
             for each, found in said.items():
-                near = [close.get(part[:_MOST_COMPARED], 0.0) for part in found]
+                is_compared = 2 * sum(part in close for part in read[each]) >= len(found)
+                by_vectors = {} if is_compared else await self._nearness(question, read[each])
+                near = [(by_vectors or close).get(part, 0.0) for part in read[each]]
                 shown[each] |= _closest(found, near, room) if any(near) else {*range(len(found))}
             parts |= said
         cut = {each: sorted(chosen) for each, chosen in shown.items() if len(chosen) < len(parts[each])}
         return {each: _marked(parts[each], chosen) for each, chosen in cut.items()}
+
+    async def _nearness(self, question: str, texts: Sequence[str]) -> dict[str, float]:
+        """Return how near texts are to a question by their vectors; none if these would have to be paid for."""
+        asked = [] if self._embedder.sends_away else (await self.questions_of([question]))[0]
+        made = await self._make_each(texts, lambda some: self._bill_call(self._embed(some), len(some))) if asked else {}
+        cosines = ((each, [(text, sum(map(mul, each, other))) for text, other in made.items()]) for each in asked)
+        return best_cosines(cosines, len(made))
 
     async def _compare(self, question: str, texts: Sequence[str]) -> dict[str, float]:
         """Return how close each text is to a question, word by word, without those that cannot be compared so now."""
@@ -429,7 +441,7 @@ def embedded_text(row: Observation) -> str:
 def _parts_of(row: Observation) -> list[str]:
     """Return the parts of a row's long words that are embedded too, as one vector of many facts is close to none."""
     text = row.narrative or ("" if row.title else row.user_text)
-    sentences = sentences_of(text) if _PARTED < len(text) <= _LONG else []
+    sentences = sentences_of(text) if len(text.encode()) > _PARTED and len(text) <= _LONG else []
     size = max(_PART, math.ceil(len(sentences) / _MOST_PARTS))
     return [" ".join(some) for some in chunks(sentences, size)] if len(sentences) > 1 else []
 
@@ -448,14 +460,14 @@ _LEANING = 3.0
 
 def _is_long(row: Observation) -> bool:
     is_whole = row.title or row.narrative or is_list(row.user_text)  # corrected, or worth little in parts
-    return _SHORT < len(row.user_text) <= _LONG and not is_whole
+    return len(row.user_text.encode()) > _SHORT and len(row.user_text) <= _LONG and not is_whole
 
 
 def _closest(sentences: Sequence[str], closeness: Sequence[float], room: int) -> set[int]:
     """Return the numbers of the sentences that are closest together with their neighbours: two, or all that fit."""
     best = with_neighbours(closeness, _NEIGHBOURS)
     closest_first = sorted(range(len(best)), key=lambda each: -best[each])
-    sizes = accumulate(len(sentences[each]) for each in closest_first)
+    sizes = accumulate(len(sentences[each].encode()) for each in closest_first)
     return {*closest_first[: max(_SHOWN, sum(size <= room for size in sizes))]}
 
 

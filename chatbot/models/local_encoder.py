@@ -49,7 +49,7 @@ class _WithMiniLM(JudgingEmbedder):
     @property
     def space(self) -> str:
         """The name, with the mark of what MiniLM was changed by, and the version of what is embedded of a row."""
-        return f"{self.name}-{changes_mark()}-2"
+        return f"{self.name}-{changes_mark()}-3"
 
 
 class MiniLMEmbedder(_WithMiniLM):
