@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 from chatbot.chat.calls import Calls
 from chatbot.chat.receipts import Receipt
 from chatbot.errors import BudgetExceeded, ModelError
-from chatbot.memory.memorability import count_words
+from chatbot.memory.memorability import content
 from chatbot.messages import Message
 from chatbot.stores.errors import StoreError
-from chatbot.stores.text.analysis import is_question, sentences_of
+from chatbot.stores.text.analysis import CJK_RUN, is_question, sentences_of
 from chatbot.stores.text.redaction import redact
 
 if TYPE_CHECKING:
@@ -42,13 +42,14 @@ def title_of(text: str) -> str:
     parts = [" ".join(_MARKS.sub("", part).split()) for part in sentences_of("\n".join(lines))]
     first = next((part for part in parts if any(map(str.isalnum, part))), " ".join(text.split()))
     informative = [part for part in parts if not says_little(part)]
-    preferred = (part for part in informative if is_question(part) or count_words(part) >= _TOPIC_WORDS)
+    preferred = (part for part in informative if not says_little(part, _TOPIC_WORDS))
     return _cut(next(preferred, informative[0] if informative else first))
 
 
-def says_little(text: str) -> bool:
-    """Return whether a text says so little, such as a greeting, that a later one makes a better title."""
-    return count_words(text) <= (0 if is_question(text) else 1)
+def says_little(text: str, least: int = 2) -> bool:
+    """Return whether a text has fewer content words than `least`, a question none: another makes a better title."""
+    words = sum(0.25 if re.match(CJK_RUN, each) else 1 for each in content(text))  # each sign, and each pair, is a term
+    return not words if is_question(text) else words < least
 
 
 def title_in(answer: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from msgspec import Struct
 
 from chatbot.embedding import Judgement
-from chatbot.stores.text.analysis import CJK_RUN, is_question, terms
+from chatbot.stores.text.analysis import is_question, terms
 
 THRESHOLD = 0.30
 _LEAST_NEW = 0.2
@@ -61,11 +61,6 @@ def _is_answer(text: str, question: str) -> bool:
 def content(text: str) -> frozenset[str]:
     """Return the content words of a text, without signs such as emoji."""
     return frozenset(term for term in terms(text) if any(map(str.isalnum, term)))
-
-
-def count_words(text: str) -> float:
-    """Return the number of content words; two characters of a script without spaces count as one."""
-    return sum(0.25 if re.match(CJK_RUN, each) else 1 for each in content(text))  # each, and each pair, is a term
 
 
 def rarity(texts: Sequence[str]) -> list[float]:
