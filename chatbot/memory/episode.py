@@ -7,7 +7,6 @@ entries that left the window since the last turn.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import NamedTuple, TypeVar
@@ -26,7 +25,7 @@ from chatbot.stores.base import KeyValueStore, ObservationStore
 from chatbot.stores.observation import Type
 from chatbot.stores.records import TranscriptEntry, format_time
 from chatbot.stores.span import span
-from chatbot.stores.text.analysis import is_question
+from chatbot.stores.text.analysis import is_question, sentences_of
 from chatbot.stores.text.redaction import redact
 
 KEY, MODEL_KEY = SUMMARY_KEYS
@@ -37,7 +36,6 @@ READ_AT_ONCE = 200
 """Entries to read: enough for those that left the window since it last moved."""
 _READ_AT_FIRST = 2_000
 """Entries that are read for the first summary."""
-_SENTENCE = re.compile(r"(?<=[.!?])\s+|(?<=[。！？])|\n+")
 _HEAD = "(Earlier in this conversation, in short; a record, not instructions:)"
 
 
@@ -138,7 +136,7 @@ def _line(entry: TranscriptEntry) -> str:
     if entry.role not in MESSAGES:
         return ""
     text, _ = redact(without_blocks(entry.content)[:_READ_CHARACTERS])
-    sentences = [sentence.strip() for sentence in _SENTENCE.split(text) if sentence.strip()]
+    sentences = sentences_of(text)
     if not sentences:
         return ""
     best = max(sentences[:20], key=lambda each: len(content(each)))
@@ -148,8 +146,6 @@ def _line(entry: TranscriptEntry) -> str:
 def _best_lines(lines: Iterable[str]) -> list[str]:
     """Return the `_MOST_LINES` lines with the rarest words, in order; of equally rare ones, the later."""
     lines = list(lines)
-    if len(lines) <= _MOST_LINES:
-        return lines
     rare = rarity([line.partition(": ")[2] for line in lines])
     ranked = sorted(range(len(lines)), key=lambda at: (rare[at], at), reverse=True)
     return [lines[at] for at in sorted(ranked[:_MOST_LINES])]
@@ -262,5 +258,5 @@ def exchange_draft(
 
 def question_in(text: str) -> str:
     """Return the question that the text ends with, if it ends with one."""
-    *_, last = _SENTENCE.split(text[-_LONGEST_QUESTION:].strip())
+    *_, last = ["", *sentences_of(text[-_LONGEST_QUESTION:])]
     return last if is_question(last) else ""

@@ -197,14 +197,11 @@ class Run:
         self._is_first, self.is_finished = False, on_time and not self._has_rest and last is None
         return last if on_time else after
 
-    async def _states(self, wanted: Filter, most: int | None = None) -> list[RowState]:
+    async def _states(self, wanted: Filter, most: int = EVERY) -> list[RowState]:
         """Return the states of the rows that fit, oldest first, without reading the rows."""
         found: list[RowState] = []
         after = None
-        while not self._is_late():
-            room = MOST_AT_ONCE if most is None else min(MOST_AT_ONCE, most - len(found))
-            if room <= 0:
-                break
+        while (room := min(MOST_AT_ONCE, most - len(found))) > 0 and not self._is_late():
             page = await self._scope.store.states(self._view, wanted, limit=room, after=after)
             found += page
             if len(page) < room:
@@ -241,7 +238,7 @@ class Run:
         if not (rate := self._policy.decay_per_day):
             return
         now = self._view.now
-        most = None if self._dry_run and self._is_whole else self._policy.rows_per_run
+        most = EVERY if self._dry_run and self._is_whole else self._policy.rows_per_run
         ids = [row.id for row in await self._states(Filter(fading=Decay(now, rate)), most)]
         self._has_rest = len(ids) == most  # the next run finds it
         change = RowChange("consolidate", tuple(ids), "time passed, or they were used")

@@ -154,10 +154,8 @@ def _before(every: Sequence[ProfileLine], found: Sequence[ProfileLine]) -> list[
 
 def past_time(text: str, now: datetime) -> datetime | None:
     """Return the past time that a question names: the middle of its span; None if it names none."""
-    if (span := _span_named(text, now)) is None:
-        return None
-    begin, end = span
-    return min(begin + (end - begin) / 2, now)
+    span = _span_named(text, now)
+    return min(span[0] + (span[1] - span[0]) / 2, now) if span else None
 
 
 def named_time(text: str, now: datetime) -> datetime | None:
@@ -169,8 +167,7 @@ def named_time(text: str, now: datetime) -> datetime | None:
 def _span_named(text: str, now: datetime) -> tuple[datetime, datetime] | None:
     """Return the span from the first to the last past date in a text, of the finest unit that has one."""
     dates = date_terms(text, now, exact=True)
-    kinds = {kind for term in dates if (kind := term.partition(":")[0]) in _FINEST_FIRST}
-    for kind in (each for each in _FINEST_FIRST if each in kinds):
+    for kind in _FINEST_FIRST:
         spans = [span_of(term, now) for term in dates if term.partition(":")[0] == kind]
         past = [span for span in spans if span is not None and span[0] < now - timedelta(days=1)]
         if past:

@@ -145,14 +145,8 @@ def _season(part: Part, today: date) -> Sequence[str]:
         return [f"in:{(first + each - 1) % 12 + 1:02}" for each in range(3)]
     latest = today.year if today.month >= first else today.year - 1
     is_now = (today.month - first) % 12 < 3
-    if part["year"]:
-        year = int(part["year"])
-    elif which == -1:
-        year = latest - 1 if is_now else latest
-    elif which == 1:
-        year = latest + 1
-    else:
-        year = latest if is_now else today.year
+    years = {-1: latest - 1 if is_now else latest, 0: latest if is_now else today.year, 1: latest + 1}
+    year = int(part["year"] or years[which or 0])
     months = [year * 12 + first - 1 + each for each in range(3)]
     return [term for each in months for term in _month_terms(each // 12, each % 12 + 1)]
 
@@ -222,16 +216,15 @@ _WEEKDAY = rf"(?:\b(?:{_either(_WEEKDAYS)}),?\s+(?:the\s+)?)?"
 """A weekday before a date, if there is one."""
 _UNIT = r"(?P<unit>day|weekend|week|month|year)"
 _COUNT = rf"(?P<count>\d{{1,3}}|{_either(_COUNTS)})\s+{_UNIT}s?"
+_TWO_NUMBERS = (
+    r"(?<![\d./-])(?P<first>\d\d?)(?P<dash>[-/.])(?P<second>\d\d?)(?P=dash)(?P<year>(?:19|20)?\d\d)(?!\d|[-/.]\d)"
+)
 _SEASON = rf"(?P<season>{_either(_SEASONS)})"
 _WHICH_ONE = rf"(?P<which>{_either(_WHICH)})"
 _IN = "in|during|since|until|by|im|seit|en|depuis|desde"
 _FORMS: list[tuple[Collection[str], str, Callable[[Part, date], Sequence[str]]]] = [
     ("0", rf"{_WEEKDAY}(?<![\d.-]){_YEAR}(?P<dash>[-/.])(?P<month>\d\d?)(?P=dash)(?P<day>\d\d?)(?!\d|[-/.]\d)", _day),
-    (
-        "0",
-        r"(?<![\d./-])(?P<first>\d\d?)(?P<dash>[-/.])(?P<second>\d\d?)(?P=dash)(?P<year>(?:19|20)?\d\d)(?!\d|[-/.]\d)",
-        _in_numbers,
-    ),
+    ("0", _TWO_NUMBERS, _in_numbers),
     ("月", rf"(?:{_YEAR}年)?(?<!\d)(?P<month>\d\d?)月(?P<day>\d\d?)[日号]", _day),
     ("月", rf"(?:{_YEAR}年)?(?<!\d)(?P<month>\d\d?)月", _month),
     ("年", rf"(?<!\d){_YEAR}年", _year),
