@@ -25,11 +25,10 @@ from msgspec.structs import replace
 
 from chatbot.chat.governor import without_tokens
 from chatbot.errors import ContextTooLong
-from chatbot.memory.scoring import with_neighbours
 from chatbot.messages import Message, ToolSpec, ends_of
 from chatbot.models.model import LARGEST_REPLY_SHARE, Disclosure, Model, estimate, estimate_text
 from chatbot.operations import tool_names
-from chatbot.stores.text.analysis import SENTENCE_SIGNS, terms
+from chatbot.stores.text.analysis import SENTENCE_SIGNS, terms, with_neighbours
 
 _KEPT_AFTER_A_CUT = 0.75
 """A window that has become too long is cut to this share of its room, so that the next turns need not cut again."""

@@ -32,7 +32,6 @@ from chatbot.embedding import Embedder, Judgement, is_finite
 from chatbot.errors import ChatbotError, ModelError, ModelTimeout
 from chatbot.memory.episode import QUESTION
 from chatbot.memory.scope import Scope, utc_now
-from chatbot.memory.scoring import with_neighbours
 from chatbot.messages import Usage, ends_of
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import AsyncResource, ObservationStore
@@ -43,7 +42,7 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Progress, best_cosines
 from chatbot.stores.records import Vector, chunks, unit
 from chatbot.stores.span import span
-from chatbot.stores.text.analysis import is_list, is_question, sentences_of, terms
+from chatbot.stores.text.analysis import is_list, is_question, sentences_of, terms, with_neighbours
 
 logger = logging.getLogger(__name__)
 
@@ -59,12 +58,12 @@ _MOST_ASKED = 64
 _MOST_COMPARED = 250
 """Characters of a text that are compared word by word."""
 _SHORT, _LONG = 120, 2_000
-"""Bytes above which, as a character of Chinese says as much as three letters, and characters up to which the closest
-sentences of a text are chosen."""
+"""Bytes above which, and characters up to which, the closest sentences of a text are chosen."""
 _SHOWN, _ROOM = 2, 450
 """Sentences of a text that are shown at least, and the bytes up to which more are shown."""
 _PARTED, _PART, _MOST_PARTS = 400, 2, 16
-"""Bytes above which each part of a text gets a vector too, the sentences of a part at least, and most parts."""
+"""Bytes above which each part of a text gets a vector too, the sentences of a part at least, and most parts. Bytes of
+UTF-8, because a character of Chinese has three and says about as much as three letters."""
 _NEIGHBOURS = 0.3
 """Share of the closeness of the sentences before and after that is added to that of a sentence."""
 _POLITE_S = 0.05
@@ -195,24 +194,23 @@ class Meaning(AsyncResource):
         for question, rows in asked.items():
             room = min(in_all // max(len(rows), 1), _ROOM)
             said = {row.id: sentences_of(row.user_text) for row in rows if _is_long(row)}
-            read = {each: [part[:_MOST_COMPARED] for part in found] for each, found in said.items()}
-            compared = [part for found in read.values() if len(found) > _SHOWN for part in found]
-            close = await self._compare(question, compared)
             for each, found in said.items():
-                is_compared = 2 * sum(part in close for part in read[each]) >= len(found)
-                by_vectors = {} if is_compared else await self._nearness(question, read[each])
-                near = [(by_vectors or close).get(part, 0.0) for part in read[each]]
+                near = await self._ratings(question, found) if len(found) > _SHOWN else []
                 shown[each] |= _closest(found, near, room) if any(near) else {*range(len(found))}
             parts |= said
         cut = {each: sorted(chosen) for each, chosen in shown.items() if len(chosen) < len(parts[each])}
         return {each: _marked(parts[each], chosen) for each, chosen in cut.items()}
 
-    async def _nearness(self, question: str, texts: Sequence[str]) -> dict[str, float]:
-        """Return how near texts are to a question by their vectors; none if these would have to be paid for."""
-        asked = [] if self._embedder.sends_away else (await self.questions_of([question]))[0]
-        made = await self._make_each(texts, lambda some: self._bill_call(self._embed(some), len(some))) if asked else {}
-        cosines = ((each, [(text, sum(map(mul, each, other))) for text, other in made.items()]) for each in asked)
-        return best_cosines(cosines, len(made))
+    async def _ratings(self, question: str, sentences: Sequence[str]) -> list[float]:
+        """Return how close each sentence is to a question: word by word or, where few can be, by vectors."""
+        read = [each[:_MOST_COMPARED] for each in sentences]
+        close = await self._compare(question, read)
+        if 2 * len(close) < len(read) and not self._embedder.sends_away:
+            [asked] = await self.questions_of([question])
+            made = await self._make_each(read, lambda some: self._bill_call(self._embed(some), len(some)))
+            cosines = ((each, [(text, sum(map(mul, each, other))) for text, other in made.items()]) for each in asked)
+            close = best_cosines(cosines, len(made))
+        return [close.get(each, 0.0) for each in read]
 
     async def _compare(self, question: str, texts: Sequence[str]) -> dict[str, float]:
         """Return how close each text is to a question, word by word, without those that cannot be compared so now."""

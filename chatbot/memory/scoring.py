@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from datetime import datetime
 from itertools import chain
 from operator import mul
@@ -227,12 +227,6 @@ def thresholds(best: float, need: float, rows: int) -> tuple[float, float, float
 def saturate(match: float) -> float:
     """Return a match scaled to between 0 and 1."""
     return match / (match + HALF_MATCH) if match > 0 else 0.0
-
-
-def with_neighbours(ratings: Sequence[float], share: float) -> list[float]:
-    """Return the ratings of parts of a text, each with this share of the ratings before and after it."""
-    around = zip([0.0, *ratings], ratings, [*ratings[1:], 0.0], strict=False)
-    return [own + share * (before + after) for before, own, after in around]
 
 
 def recency(candidate: Match, profile: ScoringProfile, now: datetime) -> float:

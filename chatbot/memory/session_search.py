@@ -277,7 +277,7 @@ def _ranges(line: str, wanted: set[str]) -> Iterator[Range]:
     for word in _WORD.finditer(line):
         if wanted.isdisjoint(terms(word[0])):
             continue
-        signs = [place for place, char in enumerate(word[0], word.start()) if not char.isascii() and char in wanted]
+        signs = [at for at, sign in enumerate(word[0], word.start()) if sign > "\x7f" and wanted & {*terms(sign)}]
         if signs:  # in a script without spaces, the whole sentence is one match
             yield from ((place, place + 1) for place in signs)
         else:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 
@@ -234,3 +234,9 @@ def is_list(text: str) -> bool:
 def is_question(text: str) -> bool:
     """Return whether a text ends with a question mark."""
     return text.rstrip().endswith(("?", "？", "؟"))
+
+
+def with_neighbours(ratings: Sequence[float], share: float) -> list[float]:
+    """Return the ratings of parts of a text, each with this share of the ratings before and after it."""
+    around = zip([0.0, *ratings], ratings, [*ratings[1:], 0.0], strict=False)
+    return [own + share * (before + after) for before, own, after in around]

@@ -75,6 +75,13 @@ def test_a_list_is_shown_whole_up_to_twice_the_tokens_of_a_note() -> None:
         assert (block.text.count("spoons") == lines, not block.excerpts) == (lines == 40, lines == 40)
 
 
+def test_sentences_that_were_chosen_are_not_cut_again() -> None:
+    row, chosen = row_with(("user_text",), ("Some padlock oil. " * 90,), type="exchange"), "Some oil. " * 65
+    closest = {row.id: chosen}
+    block = build_block([(row, 1.0)], nonce=NONCE, view=VIEW, count=estimate_tokens, asked=[QUESTION], closest=closest)
+    assert block.text.count("oil") == 65
+
+
 @pytest.mark.parametrize(("characters", "why"), [(6_000, BUDGET), (2 * LONGEST_JUDGED, TOO_LONG)])
 def test_without_a_question_a_long_row_is_left_out(characters: int, why: str) -> None:
     row = row_with(("narrative",), (long_text(NEEDLE, 0.5, characters),))

@@ -418,6 +418,15 @@ async def test_of_a_long_text_the_sentences_closest_to_a_question_are_shown(
         assert [each.count(".") > 2 and len(each) < 50 for each in alone] == [True] * len(shown)  # there is room
 
 
+@pytest.mark.parametrize(("is_paid", "shown"), [(False, ["xx xx. yyy. …"]), (True, [])])
+async def test_sentences_that_have_no_words_to_compare_are_chosen_by_vectors_that_cost_nothing(
+    store: ObservationStore, shown: list[str], *, is_paid: bool
+) -> None:
+    row = note(0, "", user_text=f"xx xx. yyy. {'今天很冷' * 12}。")  # of few characters, which say much
+    async with Meaning(LetterEmbedder(sends_away=is_paid), store) as meaning:
+        assert [*(await meaning.closest_sentences({"xy": [row]}, 36)).values()] == shown
+
+
 @pytest.mark.parametrize(
     ("text", "away", "texts"),
     [("ab. " * 10, False, 1), ("ab. " * 200, False, 17), ("ab. " * 200, True, 1), (LONG * 4, False, 13)],

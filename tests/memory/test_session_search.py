@@ -177,6 +177,7 @@ def test_the_line_is_cut_around_what_was_asked_for() -> None:
 def test_signs_of_a_script_without_spaces_and_emoji_are_marked() -> None:
     for text, asked, marked in (
         ("今天我骑自行车去湖边", "自行车", ["自行车"]),
+        ("夜はカレーを食べた", "かれー", ["カレー"]),
         ("my 🦜🦜 pet 🇩🇪!", "🦜 🇩🇪", ["🦜🦜", "🇩🇪"]),
     ):
         line, ranges = snippet(text, set(terms(asked)))
