@@ -43,24 +43,30 @@ _TRANSLATED = {
 _NAME = re.compile(r'^id = "([^"]+)"$', re.MULTILINE)
 _KEYWORDS = re.compile(r"^keywords = \[(.*?)\]", re.MULTILINE | re.DOTALL)
 _QUOTED = re.compile(r'"([^"]+)"')
+_REST = re.compile(r"(?:(?<=[\w-])[\w-]+(?:\.[\w-]+)*)?", re.ASCII)
+"""The rest of a token, of which a rule knows only an earlier, shorter form."""
 _SHORT = 3
 """Longest of the keywords that most texts contain, such as `ey`."""
 
+_WITH_LETTERS = (
+    "gsk_|hf_|fw_|r8_|xai-|csk-|jina_|nvapi-|tvly-|fc-|sk_|pk_|re_|secret_|ntn_|napi_|nfp_|rnd_|whsec_|figd_|vcp_|phx_"
+    "|pcsk_|tskey-|NRAK-|ATBB|syt_|cio|EAA"
+)
+_LONG = (
+    "cbt_|tgp_v1_|lsv2_|pa-|dckr_pat_|dckr_oat_|sbp_|sb_secret_|ya29.|1//0|AQ.Ab|GOCSPX-|ATATT3x|ATCTT3x|sntrys_|sk.ey"
+    "|pat-na1-|pat-eu1-"
+)
+KEY_PREFIXES = tuple(f"sk-|pk-|rk-|xox|dapi|ghp_|gho_|glpat-|AIza|AKIA|eyJ|{_WITH_LETTERS}|{_LONG}".split("|"))
+"""Prefixes of keys. In a provider's error the prefix is enough, because the key may be cut off."""
 _KEY_OF_A_PROVIDER = (
     r"(?:sk|pk|rk)-(?=[\w-]{0,150}?(?=[A-Za-z]{0,40}(?:\d|[a-z][A-Z]))[A-Za-z0-9]{12})[\w-]{16,}"
-    r"|(?:gsk_|hf_|fw_|r8_|xai-|csk-|jina_|nvapi-|tvly-|fc-)[A-Za-z0-9](?=[\w-]*?[A-Za-z0-9]{16})[\w-]{19,}"
-    r"|(?:cbt_|tgp_v1_|lsv2_|pa-|dckr_pat_|sbp_|ya29\.)(?=[\w-]*?[A-Za-z0-9]{12})(?=[\w-]*\d)[\w-]{26,}"
+    rf"|(?:{_WITH_LETTERS})(?=[\w-]*?(?=[A-Za-z]{{0,40}}(?:\d|[a-z][A-Z]))[A-Za-z0-9]{{16}})[\w-]{{20,}}"
+    rf"|(?:{_LONG})(?=[\w-]*?[A-Za-z0-9]{{12}})(?=[\w-]*\d)[\w-]{{26,}}(?:=\w{{8}})?"
     r"|xox[cd]-[\w%+/=-]{20,}"
 )
-KEY_PREFIXES = (
-    *("sk-", "pk-", "rk-", "gsk_", "hf_", "fw_", "r8_", "xai-", "csk-", "jina_", "nvapi-", "tvly-", "fc-", "cbt_"),
-    *("tgp_v1_", "lsv2_", "pa-", "dckr_pat_", "sbp_", "ya29.", "xoxb-", "xoxc-", "xoxd-", "xoxp-", "dapi"),
-    *("ghp_", "gho_", "glpat-", "AIza", "AKIA", "eyJ"),
-)
-"""Prefixes of keys. In a provider's error the prefix is enough, because the key may be cut off."""
 _LABEL = (
     r"(?:(?:api|access|auth|bearer|bot|client|secret|private|refresh|session|personal|account|app|deploy|signing|master)"
-    r"[\s_-]*(?:access[\s_-]*)?(?:key|token|secret)|\bmy(?u:(?:\s[\w.'-]+){0,4}?)\s(?:key|token|secret))\b"
+    r"[\s_-]*(?:access[\s_-]*)?(?:key|token|secret)(?:-data)?|\bmy(?u:(?:\s[\w.'-]+){0,4}?)\s(?:key|token|secret))\b"
 )
 _FOR_WHAT = r"(?:\s(?:for|of|on|to|at)(?u:\s[\w.@'-]+){1,5}?)?"
 _PASSWORD = r"(?:pass(?:word|wd|phrase|code|wort)|(?<![a-z])pwd|(?<=_)pass\b)"  # noqa: S105 -- the word, not one
@@ -74,10 +80,12 @@ _NOT_DESCRIBED = (
 _OURS: tuple[Mapping[str, Any], ...] = (
     {"id": "provider-key", "keywords": KEY_PREFIXES, "regex": rf"(?<![\w-])({_KEY_OF_A_PROVIDER})", "entropy": 3},
     {"id": "telegram-bot-token", "keywords": [":aa"], "regex": r"(?<!\d)(?<!\d:)(\d{6,12}:AA[\w-]{33})(?![\w-])"},
+    {"id": "url-password", "keywords": ["://"], "regex": r"(?<=://)[^\s/:@]*:([^\s/]+)(?=@)"},
     {
-        "id": "discord-webhook",
-        "keywords": ["/api/webhooks/"],
-        "regex": r"(?i)discord(?:app)?\.com/api/webhooks/\d+/([\w-]{40,})",
+        "id": "service-key",
+        "keywords": ["pat", "-us", "00d", "/api/webhooks/", "sig=", "nature="],
+        "regex": r"(?<![\w-])(pat\w{14}\.[0-9a-f]{64}|[0-9a-f]{32}-us\d{1,2}|00D\w{12,15}![\w.]{80,})(?![\w-])"
+        r"|(?i:discord(?:app)?\.com/api/webhooks/)\d+/([\w-]{40,})|(?i:[?&](?:[\w-]+-)?sig(?:nature)?=)([\w%+/=-]{20,})",
     },
     {
         "id": "authorization",
@@ -100,16 +108,17 @@ _OURS: tuple[Mapping[str, Any], ...] = (
     },
     {
         "id": "command-password",
-        "keywords": ["mysql", "mariadb", "sshpass", "redis-cli", "--pass"],
+        "keywords": ["mysql", "mariadb", "sshpass", "redis-cli", "--pass", "machine "],
         "regex": rf"""(?<![\w-])(?:mysql|mariadb)[\w-]*+[^|;\n]{{0,200}}?\s-p["']?{_PLACEHOLDER}([^\s"']{{3,}})"""
         rf"""|\bsshpass\s+-p\s*["']?{_PLACEHOLDER}([^\s"']{{3,}})"""
         rf"""|\bredis-cli\b[^|;\n]{{0,200}}?\s-a\s+["']?{_PLACEHOLDER}([^\s"']{{3,}})"""
+        rf"""|\bmachine\s+\S+\s+login\s+\S+\s+password\s+{_PLACEHOLDER}(\S{{3,}})"""
         rf"""|--pass(?:word|wd|phrase)?\s+["']?(?=[^\s"']*\d){_PLACEHOLDER}([^\s"']{{4,}})""",
     },
     {
         "id": "told-key",
         "keywords": ["key", "token", "secret"],
-        "regex": rf"(?i){_LABEL}{_FOR_WHAT}{_MARK}\s*(?:\bis\b|\bwas\b|[:=])(?:\snow)?\s*{_MARK}"
+        "regex": rf"(?i){_LABEL}{_FOR_WHAT}{_MARK}\s*(?:\bis\b|\bwas\b|[:=])(?:\snow)?\s*{_MARK}(?:base64:)?"
         r"(?=[\w.~+/=-]{0,200}\d)(?=[\w.~+=-]{0,200}?[a-z0-9]{12}|[\w+/]{40,200}=)"
         r"((?:[\w~+=]|/(?=[\w+/]{39,200}=))[\w.~+/=-]{15,})(?![(\[])",
         "entropy": 3,
@@ -126,12 +135,8 @@ _OURS: tuple[Mapping[str, Any], ...] = (
         "keywords": ["passw", "passp", "passc", "pwd", "_pass"],
         "regex": rf"(?i){_PASSWORD}\b{_FOR_WHAT}\s(?:is|was|ist)(?:\snow)?\s+"
         rf"""(?:["'`“]([^"'`”\n]{{4,80}})["'`”]"""
-        rf"""|{_NOT_DESCRIBED}(?=\S*(?:\d|\w[!@#$%^&*+=~]\w)|\w{{18}})([^\s"'`,;]{{3,}}[^\s"'`,;.!?)]))""",
-    },
-    {
-        "id": "password",
-        "keywords": ["passw", "passp", "passc", "pwd", "_pass"],
-        "regex": rf"""(?i){_PASSWORD}{_MARK}{_FOR_WHAT}\s*[:=]\s*{_PLACEHOLDER}{_NESTED}{_MARK}\s?{_PLACEHOLDER}"""
+        rf"""|{_NOT_DESCRIBED}(?=\S*(?:\d|\w[!@#$%^&*+=~]\w)|\w{{18}})([^\s"'`,;]{{3,}}[^\s"'`,;.!?)]))"""
+        rf"""|{_PASSWORD}{_MARK}{_FOR_WHAT}\s*[:=]\s*{_PLACEHOLDER}{_NESTED}{_MARK}\s?{_PLACEHOLDER}"""
         r"""(?=[^\s"',;]{0,200}[\d!@#$%^&*?])([^\s"',;]{4,})""",
     },
 )
@@ -166,7 +171,7 @@ class SecretRule:
     def find(self, text: str) -> list[tuple[int, int]]:
         """Return where the secrets of the text begin and end, in order."""
         return [
-            match.span(group)
+            (match.start(group), next(_REST.finditer(text, match.end(group))).end())
             for match in self.pattern.finditer(text)
             if match[group := self._group(match)] and self._is_likely(match[group], match[0])
         ]
@@ -253,7 +258,6 @@ _MASK = "[redacted]"
 _HOLE = "\udfff"
 """Mark in place of a secret while a text is redacted: a lone surrogate, which no storable text contains."""
 _SHORTEST_SECRET = 6
-_URL_PASSWORD = re.compile(r"(?<=://)([^\s/:@]*):([^\s/]+)(?=@)")
 _NAMED = (
     r"(?:(?i:(?<=bearer )|(?<=basic ))(?!\[redacted)[^\s\"',]+"
     r"|(?i:(?<=key=)|(?<=token=)|(?<=api_key:)|(?<=api-key:))\s*(?!\[redacted)[^\s\"',&]+)"
@@ -292,10 +296,6 @@ def _redact(text: str) -> tuple[str, tuple[str, ...]]:
     if len(text) < 8:
         return text, ()
     kinds: list[str] = []
-    if "://" in text:
-        text, count = _URL_PASSWORD.subn(r"\1:[redacted: url-password]", text)
-        if count:
-            kinds.append("url-password")
     plain = text.translate(_PLAIN)
     for rule in candidates(plain.lower()):
         if places := rule.find(plain):

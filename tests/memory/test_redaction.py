@@ -55,6 +55,12 @@ TOKENS = {
     "stripe, without a digit": "sk_live_abcdefghijklmnopqrstuvwx",
     "telegram": f"123456789:AA{made(33, URL_SAFE)}",
     "jwt": f"eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.{made(43, URL_SAFE)}",
+    "gitlab, longer": f"glpat-{made(27)}.01.{made(9)}",
+    "google, of a client": f"GOCSPX-{made(28, URL_SAFE)}",
+    "elevenlabs": f"sk_{made(48, HEX)}",
+    "atlassian": f"ATATT3xFfGF0{made(172, URL_SAFE)}={made(8, HEX)}",
+    "airtable": f"pat{made(14)}.{made(64, HEX)}",
+    "mailchimp": f"{made(32, HEX)}-us14",
     "one of ours": f"cbt_{made(43, URL_SAFE)}",
 }
 SENTENCES = (
@@ -96,6 +102,10 @@ SAID = {
     "aws_secret_access_key = {}": made(40, WORD + "/+"),
     "https://api.telegram.org/bot{}/getMe": f"123456789:AA{made(33, URL_SAFE)}",
     "https://discord.com/api/webhooks/123456789012345678/{}": made(68, URL_SAFE),
+    "https://a.blob.core.windows.net/c?sv=2022-11-02&sig={}&se=2026": f"{made(43)}%3D",
+    "machine example.org login ada password {}": "hunter2x",
+    "client-key-data: {}": f"{made(200, WORD + '/+')}=",
+    "APP_KEY=base64:{}": f"{made(43, WORD + '/+')}=",
     "AccountName=a;AccountKey={};EndpointSuffix=b": f"{made(86, WORD + '/+')}==",
     "//registry.npmjs.org/:_authToken={}": f"npm_{made(36)}",
     "https://example.org/v1?api_key={}&x=1": made(32),
@@ -147,6 +157,8 @@ sk-learn-pipeline-version-two
 class='sk-fading-circle-container'
 task-1234567890abcdef
 hf_transfer
+secret_internationalization_of_pages
+the re_path and pk_of_the_row_12 of https://example.org/?signature=required
 xai-org/grok-1
 mysql -u root -p mydb
 mysql --port=3306 --protocol=tcp
