@@ -32,7 +32,7 @@ from chatbot.memory.memorability import Memorability
 from chatbot.memory.orders import form_in
 from chatbot.memory.scope import new_id
 from chatbot.messages import CallOptions, ReasoningDelta, TextDelta, ToolCall, ToolSpec
-from chatbot.stores.errors import InvalidValue, StoreError
+from chatbot.stores.errors import InvalidValue, StoreError, UnknownOutcome
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.query import check_limit
 from chatbot.stores.records import format_time, reason_of, well_formed
@@ -424,6 +424,8 @@ class Turn:
         """Write the last reply, publish the turn's end, and remember the message if that waited for the reply."""
         self._is_complete = True
         is_answered = self.receipt.finish != "tool_calls"
+        if is_answered and isinstance(self._unremembered, UnknownOutcome):  # if it was written, this finds its row
+            await self._remember()
         row = self.receipt.remembered if is_answered else None
         await self._write_last_reply(row)
         if self._session is None or not is_answered:

@@ -16,10 +16,13 @@ from chatbot.chat.dialogue import ClientRequest
 from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import ProviderFailed
 from chatbot.memory import Draft, MemorySystem
+from chatbot.memory.scope import Scope
 from chatbot.messages import Delta, TextDelta, ToolCall, Usage
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
+from chatbot.stores.errors import UnknownOutcome
 from chatbot.stores.observation import STATUSES, Observation
+from chatbot.stores.row_events import Event
 from tests.command import project
 from tests.effort import by_day
 from tests.patience import PATIENCE_S
@@ -219,6 +222,22 @@ async def test_the_reply_completes_the_row_and_a_retry_adds_no_second_one(runtim
         assert await exchanges(runtime) == [(SAID, "")]
         assert await chat.take_back()
         assert await exchanges(runtime) == []
+
+
+async def test_words_that_were_written_though_it_seemed_unknown_are_completed_too(
+    runtime_of: Callable[..., Runtime], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def written(scope: Scope, events: Sequence[Event]) -> None:
+        monkeypatch.setattr(Scope, "attempt", attempt)
+        await attempt(scope, events)
+        raise UnknownOutcome("the connection broke in a commit")
+
+    async with runtime_of("How nice.") as runtime:
+        chat, attempt = (await begun(runtime))[1], Scope.attempt
+        monkeypatch.setattr(Scope, "attempt", written)
+        receipt = await chat.turn(SAID)
+        [row] = await runtime.memory.memory("chat").every(types=["exchange"])
+        assert (row.id, row.assistant_text, receipt.notices) == (receipt.remembered, "How nice.", [])
 
 
 async def test_what_was_said_and_answered_before_is_one_row(runtime_of: Callable[..., Runtime]) -> None:
