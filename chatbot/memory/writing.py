@@ -173,7 +173,7 @@ class MemoryWrites(ScopedOperations):
         if "derived_from" in fields:
             fields["derived_from"] = [*dict.fromkeys((*old.derived_from, *row.derived_from))]
         unset = {name: None for name in old.metadata if not name.startswith("imported_")}  # an import needs those
-        fields["metadata"] = unset | row.metadata
+        fields["metadata"] = {**unset, **row.metadata}
         changed = await self.update(old.id, **fields)
         return structs.replace(kept, outcome="updated", reason="") if changed.outcome == "updated" else kept
 
