@@ -237,8 +237,7 @@ class Calls:
         def decide(limits: Sequence[Limit]) -> Amount:
             nonlocal most  # each payer may shorten it
             most = reply_within(limits, prompt=prompt_tokens, reply=most, price=price, model=self.model.name)
-            cost = 0.0 if price is None else price.cost(prompt_tokens, most)
-            return Amount(prompt_tokens + most, cost)
+            return Amount(prompt_tokens + most, 0.0 if price is None else price.cost(prompt_tokens, most))
 
         held = await self.hold(purpose, decide)
         return most, held
