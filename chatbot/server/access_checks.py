@@ -41,7 +41,6 @@ _FAILURES_PER_MINUTE = 60
 _LOOK_EVERY_S = 1.0
 """How often a token is checked while an answer is streamed."""
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-_HARMLESS_SITES = frozenset({None, "same-origin", "none"})
 
 
 _MOST_BUCKETS = 10_000
@@ -150,7 +149,7 @@ class AccessChecks:
             allowed = is_own or origin in self._settings.allowed_origins
         else:
             follows_link = headers.get("sec-fetch-mode") == "navigate" and scope.get("method") in {"GET", "HEAD"}
-            allowed = headers.get("sec-fetch-site") in _HARMLESS_SITES or follows_link
+            allowed = headers.get("sec-fetch-site") in {None, "same-origin", "none"} or follows_link
         if not allowed:
             raise Problem(403, "origin_not_allowed", "pages of other sites may not call this server")
 

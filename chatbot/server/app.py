@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -208,6 +209,7 @@ async def _answer_http_error(request: Request, error: Any) -> Response:
     return problem_page(request, problem) if is_page else problem.response()
 
 
+_OWN_WORDS = re.compile("(/(?:by-key|profile|projects)/).+")  # keys and names of projects are words of a user
 _STOPPED = Problem(
     503,
     "outcome_unknown",
@@ -232,8 +234,8 @@ class Envelope:
             return await self._app(scope, receive, send)
         is_head = scope["method"] == "HEAD"
         request_id = f"req_{uuid.uuid4().hex}"
-        REQUEST.set(f" [{request_id} {scope['method']} {scope['raw_path'].decode('latin-1')}]")  # without line breaks
-        is_private = scope["path"].startswith("/v1/")
+        address = _OWN_WORDS.sub(r"\1…", scope["raw_path"].decode("latin-1"))  # without line breaks
+        REQUEST.set(f" [{request_id} {scope['method']} {address}]")
         has_begun = False
         state = scope.setdefault("state", {})
 
@@ -243,7 +245,7 @@ class Envelope:
                 has_begun = True
                 headers = MutableHeaders(scope=message)
                 headers.setdefault("x-request-id", request_id)
-                if is_private:
+                if scope["path"].startswith("/v1/"):
                     headers.setdefault("cache-control", "no-store")
             elif not message.get("more_body"):
                 state.pop(ENCODE_ERROR, None)

@@ -28,6 +28,7 @@ from chatbot.options import Options, Setup
 from chatbot.runtime import Runtime
 from chatbot.server.app import Envelope
 from chatbot.server.callers import Tokens
+from chatbot.server.errors import REQUEST
 from chatbot.server.identities import Identities
 from chatbot.server.serve import address_of, listen_on, require_token, serve, uvicorn_config
 from tests import command
@@ -95,6 +96,17 @@ def test_it_says_at_its_start_who_is_not_remembered_and_the_log_names_time_and_r
     assert "clients that name no session are not remembered" in " ".join(log.split())
     [line] = [each for each in log.splitlines() if request in each]
     assert re.match(r"[-\d]{10}T[:\d]{8}[+-]\d{4} ERROR chatbot\.server\.errors \[req_.*\]: 503 missing_model: ", line)
+
+
+async def test_the_log_names_no_key_and_no_project_of_an_address() -> None:
+    async def say(_: Request) -> Response:
+        return Response(REQUEST.get())
+
+    app = httpx.ASGITransport(Envelope(Starlette(routes=[Route("/{rest:path}", say)])))
+    async with httpx.AsyncClient(transport=app, base_url="http://localhost") as client:
+        for address in ("memories/by-key/", "profile/", "projects/"):
+            assert (await client.get(f"/v1/{address}a/diagnosis%2F1?q=it")).text.endswith(f" GET /v1/{address}…]")
+        assert (await client.get("/v1/sessions/1/chat")).text.endswith(" GET /v1/sessions/1/chat]")
 
 
 async def test_a_request_that_the_end_cuts_off_is_answered_like_a_write_of_unknown_outcome() -> None:
