@@ -116,26 +116,19 @@ async def test_a_document_is_cut_to_fit_a_model_that_counts_more_or_less_than_th
 
 
 async def test_what_no_cut_can_make_fit_is_an_error() -> None:
+    said = [Message("user", "word " * 900, parts=("word", *(Image("data:,") for _ in range(3))))]
     with pytest.raises(ContextTooLong):
-        await build_prompt(
-            ScriptedModel(window=300),
-            "persona " * 60,
-            [Message("user", "word " * 900, parts=("word", *(Image("data:,") for _ in range(3))))],
-            tools=(),
-            reply_tokens=100,
-        )
+        await build_prompt(ScriptedModel(window=300), "persona " * 60, said, tools=(), reply_tokens=100)
 
 
 async def test_earlier_exchanges_are_cut_before_they_are_left_out_and_stay_the_same() -> None:
     model = ScriptedModel(window=WINDOW)
     file = document("notes.md", HAYSTACK)
     before = [file, Message("user", "Where is the bicycle?"), Message("assistant", "In the cellar.")]
+    thanks, answer = Message("user", "Thanks."), Message("assistant", "You are welcome.")
     prompts = [
         await build_prompt(model, "p", [*before, *more], tools=(), reply_tokens=200)
-        for more in (
-            [Message("user", "Thanks.")],
-            [Message("user", "Thanks."), Message("assistant", "You are welcome.")],
-        )
+        for more in ([thanks], [thanks, answer])
     ]
     for prompt in prompts:
         assert NEEDLE.strip() in prompt.messages[1].content

@@ -14,7 +14,6 @@ from chatbot.errors import ConfigError
 from chatbot.hooks.hook import Failures
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
-from chatbot.models.scripted import ScriptedReply
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.tools import Effect, ToolResult
@@ -115,8 +114,6 @@ def heard() -> list[tuple[str, str]]:
 
 async def read_file(path: Annotated[str, "where"]) -> str:
     """Read a file."""
-    if path == "missing":
-        raise FileNotFoundError(path)
     return f"{path} says that the retry limit of the uploader is seven because the proxy drops long requests"
 
 
@@ -257,18 +254,11 @@ async def test_a_measure_that_is_none_is_reported_and_everything_remembered() ->
 
 
 async def test_tool_runs_are_captured_with_all_that_rules_find() -> None:
-    script: list[ScriptedReply] = [
-        calls("read_file", path="src/uploader.py"),
-        "Seven tries.",
-        calls("read_file", path="missing"),
-        "Gone.",
-    ]
-    async with talking(*script, tools=TOOLS) as (runtime, session, chat):
+    async with talking(calls("read_file", path="src/uploader.py"), "Seven.", tools=TOOLS) as (runtime, session, chat):
         await chat.turn("How often does the uploader try again?")
-        await chat.turn("And what is in the missing one?")
         await runtime.end_session(session)
         rows = (await session.memory.list_observations(tags=("tool",))).rows
-    row = next(row for row in rows if "uploader" in row.title)
+    [row] = rows
     assert row.title == "Tool run: read_file · src/uploader.py"
     assert row.type == "technical"
     assert row.facts == ("tool: read_file", "error: false")

@@ -7,15 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.hooks.extraction.facts import (
-    ACTIONS,
-    FACT_TYPES,
-    LONGEST_FACT,
-    MOST_FACTS,
-    decisions_in,
-    parse_facts,
-    parts_of,
-)
+from chatbot.hooks.extraction import facts
+from chatbot.hooks.extraction.facts import decisions_in, parse_facts, parts_of
 from chatbot.hooks.extraction.structured import without_fence
 from chatbot.hooks.summarize import parse_summary
 from tests.servers.extraction_replies import FACT, LOCKER, REPLIES
@@ -29,7 +22,7 @@ values = st.recursive(
 )
 tables = st.dictionaries(
     st.sampled_from(["content", "subject", "category", "type", "visibility", "fact", "action", "memory"]) | st.text(),
-    values | st.sampled_from([*FACT_TYPES, *ACTIONS]),
+    values | st.sampled_from([*facts.FACT_TYPES, *facts.ACTIONS]),
     max_size=6,
 )
 wrapped = st.builds(
@@ -70,10 +63,10 @@ def test_a_summary_loses_its_fence() -> None:
 @given(replies)
 def test_what_is_believed_is_a_fact_within_bounds(reply: str) -> None:
     extracted = parse_facts(reply)
-    assert len(extracted.facts) <= MOST_FACTS
+    assert len(extracted.facts) <= facts.MOST_FACTS
     for fact in extracted.facts:
-        assert 0 < len(fact.content) <= LONGEST_FACT
-        assert fact.type in FACT_TYPES
+        assert 0 < len(fact.content) <= facts.LONGEST_FACT
+        assert fact.type in facts.FACT_TYPES
         for text in (fact.content, fact.subject, fact.category):
             assert isinstance(text, str)
             assert text == " ".join(text.split())
@@ -83,7 +76,7 @@ def test_what_is_believed_is_a_fact_within_bounds(reply: str) -> None:
 answers: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "fact": st.integers(-1, 5) | st.booleans() | st.floats(0, 4) | st.sampled_from(["0", None, [], 10**30]),
-        "action": st.sampled_from([*ACTIONS, "add", "PURGE", "", None, 1, ["UPDATE"], {}]),
+        "action": st.sampled_from([*facts.ACTIONS, "add", "PURGE", "", None, 1, ["UPDATE"], {}]),
         "memory": st.integers(-1, 7) | st.booleans() | st.floats(0, 4) | st.sampled_from(["0", None, {}, [1]]),
     }
 )

@@ -235,12 +235,8 @@ async def test_what_facts_were_taken_from_stays_and_so_do_they(memory: Maintaine
 
 async def test_rules_put_away_and_delete_by_type_and_age_and_say_why(memory: Maintained) -> None:
     note, event, decision = [await memory.keep(f"a {each}", type=each) for each in ("note", "event", "decision")]
-    policy = MaintenanceSettings(
-        rules=(
-            RetentionSettings(types=("event",), archive_after_days=10, delete_after_days=40),
-            RetentionSettings(archive_after_days=30),
-        )
-    )
+    of_events = RetentionSettings(types=("event",), archive_after_days=10, delete_after_days=40)
+    policy = MaintenanceSettings(rules=(of_events, RetentionSettings(archive_after_days=30)))
     assert (await memory.after(10 - 1e-6, policy)).counts()["archive"] == 0
     await memory.after(10 + 1e-6, policy)
     assert [(await memory.row(each)).status for each in (note, event, decision)] == ["active", "archived", "active"]

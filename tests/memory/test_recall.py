@@ -108,11 +108,8 @@ async def test_the_receipt_lists_what_was_said_later_however_little_it_answers(t
 
 async def test_no_excluded_or_too_late_statement_is_recalled(told_of_cats: MemorySystem) -> None:
     question = "How many cats do I have?"
-    [later] = [
-        hit.id
-        for hit in (await told_of_cats.memory().recall(question, limit=4, statements=True)).hits
-        if "later" in hit.parts
-    ]
+    found = await told_of_cats.memory().recall(question, limit=4, statements=True)
+    [later] = [hit.id for hit in found.hits if "later" in hit.parts]
     for options in ({"exclude": {later}}, {"as_of": START - timedelta(days=20)}):
         found = await told_of_cats.memory().recall(question, limit=4, statements=True, **options)
         assert len(found.hits) == 4

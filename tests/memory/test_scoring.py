@@ -10,18 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from chatbot.memory import scoring
 from chatbot.memory.recall import NOT_NEEDED, verdicts_of
-from chatbot.memory.scoring import (
-    DENSE,
-    PROFILES,
-    ROOM,
-    WEIGHT,
-    WORDS,
-    RowScore,
-    ScoringProfile,
-    outstanding_row,
-    score_rows,
-)
+from chatbot.memory.scoring import PROFILES, RowScore, ScoringProfile, outstanding_row, score_rows
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Candidates, Match
 
@@ -29,7 +20,7 @@ NOW = datetime(2026, 3, 4, tzinfo=UTC)
 SEARCH, RECENT, INJECT = PROFILES["search"], PROFILES["recent"], PROFILES["inject"]
 
 
-HALF = 0.5 * ROOM / WORDS
+HALF = 0.5 * scoring.ROOM / scoring.WORDS
 """The BM25 score that is half a match, for a question that weighs nothing."""
 
 
@@ -107,8 +98,8 @@ def test_a_row_among_many_similar_ones_needs_a_greater_cosine() -> None:
     assert [row.match.id for row in ranked(rows, SEARCH, similar=similar)] == ["a", "b", "c"]
     found = ranked(rows, SEARCH, similar=similar, density=density)
     assert [row.match.id for row in found] == ["b", "a", "c"]
-    weighed = [0.58 + 0.3 * DENSE, 0.6 - 0.3 * DENSE, 0.2]
-    assert [row.evidence for row in found] == pytest.approx([WEIGHT * each for each in weighed])
+    weighed = [0.58 + 0.3 * scoring.DENSE, 0.6 - 0.3 * scoring.DENSE, 0.2]
+    assert [row.evidence for row in found] == pytest.approx([scoring.WEIGHT * each for each in weighed])
 
 
 @pytest.mark.parametrize(

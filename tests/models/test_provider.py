@@ -157,12 +157,8 @@ def test_a_model_whose_name_is_an_address_is_sent_no_key(model: str, monkeypatch
 
 def test_a_name_of_one_s_own_stands_for_a_server_and_takes_no_usual_key(monkeypatch: pytest.MonkeyPatch) -> None:
     providers = configured({"mybox": {"kind": "openai", "api_base": "http://box/v1", "headers": {"X-A": "b"}}})
-    assert Provider("mybox/llama", providers).arguments() == {
-        "model": "openai/llama",
-        "api_key": NO_KEY,
-        "api_base": "http://box/v1",
-        "extra_headers": {"X-A": "b"},
-    }
+    given = {"model": "openai/llama", "api_key": NO_KEY, "api_base": "http://box/v1", "extra_headers": {"X-A": "b"}}
+    assert Provider("mybox/llama", providers).arguments() == given
     assert not owners(Provider("mybox/llama", every_provider() | providers).arguments())
     monkeypatch.setenv("OPENAI_API_KEY", "value-of-openai.")
     for settings in ({"kind": "openai"}, {"kind": "openai", "api_base": "https://api.openai.com/v1"}):

@@ -14,18 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from chatbot.chat.governor import (
-    EMPTY,
-    HIDDEN,
-    LONGEST_JUDGED,
-    ORDERS,
-    STALE,
-    TOO_LONG,
-    Verdict,
-    judge,
-    judged_text,
-    without_role_marks,
-)
+from chatbot.chat import governor
+from chatbot.chat.governor import LONGEST_JUDGED, Verdict, judge, judged_text, without_role_marks
 from chatbot.chat.memory_block import build_block
 from chatbot.embed import AgentMemory, open_memory
 from chatbot.memory.orders import ORDER, STRUCTURE, form_in, is_invisible, without_invisible
@@ -51,7 +41,7 @@ def test_the_readers_own_words_are_cleaned_and_never_dropped(source: str) -> Non
         row = row_with(attack.places, attack.texts, source=source)
         for own in (judge(row, VIEW), judge(row, VIEW, order_level=2)):
             assert (own.ok, own.quoted) == (bool(own.texts), ""), attack.name
-            assert own.reason in {"", EMPTY}, attack.name
+            assert own.reason in {"", governor.EMPTY}, attack.name
         assert judge(replace(row, principal="user:eve"), VIEW).reason == attack.rule, attack.name
 
 
@@ -74,7 +64,7 @@ def test_what_the_head_doubts_is_quoted_and_what_it_is_sure_of_is_dropped(others
     assert judge(row, VIEW).quoted == ""
     doubted = judge(row, VIEW, order_level=1)
     assert (doubted.ok, doubted.quoted) == (True, quoted)
-    assert judge(row, VIEW, order_level=2).reason == ORDERS
+    assert judge(row, VIEW, order_level=2).reason == governor.ORDERS
 
 
 def test_the_head_judges_lines_and_what_is_longer_is_a_quotation() -> None:
@@ -91,33 +81,33 @@ def test_the_gate_is_asked_again() -> None:
         for asked in (SENSITIVITIES[:1], SENSITIVITIES):
             view = View(clearance, NOW, frozenset(asked))
             assert judge(row, view).ok == may_see(row, view)
-            assert judge(row, view).reason in {"", HIDDEN}
+            assert judge(row, view).reason in {"", governor.HIDDEN}
 
 
 def test_no_text_opens_the_gate() -> None:
     for attack in IN_ROWS:
         secret = row_with(attack.places, attack.texts, sensitivity="secret")
-        assert judge(secret, VIEW).reason == HIDDEN, attack.name
+        assert judge(secret, VIEW).reason == governor.HIDDEN, attack.name
         elsewhere = replace(secret, sensitivity="public", namespace="other")
-        assert judge(elsewhere, VIEW).reason == HIDDEN, attack.name
+        assert judge(elsewhere, VIEW).reason == governor.HIDDEN, attack.name
 
 
 @pytest.mark.parametrize("status", STATUSES)
 def test_only_what_is_current_is_shown(status: str) -> None:
     row = row_with(("title",), ("Tea",), status=status)
-    assert judge(row, VIEW).reason == ("" if status == "active" else STALE)
-    assert judge(replace(row, status="active", expires_at=NOW), VIEW).reason == STALE
+    assert judge(row, VIEW).reason == ("" if status == "active" else governor.STALE)
+    assert judge(replace(row, status="active", expires_at=NOW), VIEW).reason == governor.STALE
     assert judge(replace(row, status="active", expires_at=NOW + timedelta(seconds=1)), VIEW).ok
 
 
 def test_what_is_not_judged_is_not_shown() -> None:
     assert judge(row_with(("narrative",), ("x" * LONGEST_JUDGED,)), VIEW).ok
-    assert judge(row_with(("narrative",), ("x" * (LONGEST_JUDGED + 1),)), VIEW).reason == TOO_LONG
+    assert judge(row_with(("narrative",), ("x" * (LONGEST_JUDGED + 1),)), VIEW).reason == governor.TOO_LONG
 
 
 @pytest.mark.parametrize("text", ["\u200b\u2060", "system:", "\U000e0041\U000e0042", "\n\n"])
 def test_a_row_of_which_nothing_is_left_is_dropped(text: str) -> None:
-    assert judge(row_with(("narrative",), (text,)), VIEW).reason == EMPTY
+    assert judge(row_with(("narrative",), (text,)), VIEW).reason == governor.EMPTY
 
 
 @given(st.text(max_size=200))

@@ -87,14 +87,9 @@ def _openai(pieces: list[str]) -> list[str]:
 
 
 def _anthropic(pieces: list[str]) -> list[str]:
-    message: dict[str, Any] = {
-        "id": "x",
-        "type": "message",
-        "role": "assistant",
-        "model": "claude-sonnet-4-5",
-        "content": [],
-    }
-    message |= {"stop_reason": None, "stop_sequence": None, "usage": {"input_tokens": 20, "output_tokens": 1}}
+    message: dict[str, Any] = {"id": "x", "type": "message", "role": "assistant", "model": "claude-sonnet-4-5"}
+    message |= {"content": [], "stop_reason": None, "stop_sequence": None}
+    message |= {"usage": {"input_tokens": 20, "output_tokens": 1}}
     events: list[dict[str, Any]] = [
         {"type": "message_start", "message": message},
         {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},

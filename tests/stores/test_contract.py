@@ -201,14 +201,9 @@ def test_an_engine_on_sqlite_passes_the_kit_from_a_project_of_its_own(tmp_path: 
     project = tmp_path / "project"
     shutil.copytree(PROJECT, project, ignore=shutil.ignore_patterns("__pycache__"))
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", "-p", "no:xdist"]
+    environment = os.environ | {"PYTEST_ADDOPTS": ""}
     done = subprocess.run(
-        command,
-        cwd=project,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=4 * PATIENCE_S,
-        env={**os.environ, "PYTEST_ADDOPTS": ""},
+        command, cwd=project, capture_output=True, text=True, check=False, timeout=4 * PATIENCE_S, env=environment
     )
     assert done.returncode == 0, done.stdout[-5_000:]
     assert int(done.stdout.split(" passed")[0].split()[-1]) > 100, done.stdout

@@ -109,14 +109,9 @@ class World:
     def __init__(self, store: ObservationStore, clearance: Clearance, project: str | None) -> None:
         self.store = store
         ids = count(5_000)
-        self.memories = Memory(
-            Scope(
-                store,
-                Caller(clearance=clearance, project=project),
-                Environment(lambda: NOW, lambda: id_of(next(ids))),
-                agent_id="chat",
-            )
-        )
+        environment = Environment(lambda: NOW, lambda: id_of(next(ids)))
+        caller = Caller(clearance=clearance, project=project)
+        self.memories = Memory(Scope(store, caller, environment, agent_id="chat"))
 
 
 async def filled(world: World, specs: Sequence[Spec], only: frozenset[str] | None = None) -> None:

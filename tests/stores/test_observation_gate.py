@@ -297,15 +297,8 @@ def test_every_operation_of_a_store_that_takes_a_view_is_known_here() -> None:
         if not name.startswith("_") and name not in taking_views
     }
     # None of these says anything about a row: what they are told comes from who was shown it.
-    telling_nothing = {
-        "turn_reads",
-        "blocking_commit",
-        "check_open",
-        "reindex",
-        "aclose",
-        "put_vectors",
-        "forget_vectors",
-    }
+    of_vectors = {"put_vectors", "forget_vectors"}
+    telling_nothing = {"turn_reads", "blocking_commit", "check_open", "reindex", "aclose", *of_vectors}
     assert without == telling_nothing | {"examine"}  # which tells of files; see the test below
 
 
@@ -395,11 +388,8 @@ async def store(tmp_path: Path) -> AsyncIterator[ObservationStore]:
 
 
 async def test_the_wording_of_a_row_before_it_was_widened_stays_hidden(store: ObservationStore) -> None:
-    reworded, widened, later = (
-        update(A, title="in treatment"),
-        update(A, title="is away", visibility="shared"),
-        update(A, title="is back", visibility="social"),
-    )
+    reworded, widened = update(A, title="in treatment"), update(A, title="is away", visibility="shared")
+    later = update(A, title="is back", visibility="social")
     await store.commit(
         OWNER, [*adding_all(social(A, "drinks", "private")), reworded, widened, later, update(A, title="well")]
     )

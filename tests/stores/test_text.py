@@ -20,17 +20,7 @@ from whoosh.query.terms import Term
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations.search import document_of
 from chatbot.stores.text.analysis import MAX_TERM, sentences_of, terms
-from chatbot.stores.text.bm25 import (
-    BOOSTS,
-    BS,
-    FIELDS,
-    K1,
-    LENGTHS,
-    MAX_FREQUENCY,
-    Document,
-    frequencies,
-    rank,
-)
+from chatbot.stores.text.bm25 import BOOSTS, BS, FIELDS, K1, LENGTHS, MAX_FREQUENCY, Document, frequencies, rank
 from chatbot.stores.text.dates import date_terms
 from tests.effort import rounds, share
 

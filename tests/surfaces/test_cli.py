@@ -194,11 +194,8 @@ def test_ctrl_c_and_sigterm_keep_what_was_said(number: int, code: int) -> None:
         asking.send_signal(number)
         assert asking.wait(timeout=PATIENCE_S) == code
     entries = from_json("sessions", "show", "tell me")["entries"]
-    assert [(entry["role"], entry["content"]) for entry in entries] == [
-        ("user", "tell me"),
-        ("assistant", "so far so good"),
-        ("error", "stopped before the reply was complete"),
-    ]
+    said = [("user", "tell me"), ("assistant", "so far so good"), ("error", "stopped before the reply was complete")]
+    assert [(entry["role"], entry["content"]) for entry in entries] == said
 
 
 @pytest.mark.parametrize(

@@ -387,16 +387,8 @@ async def _weeks_of_talk(said: str) -> None:
     begin = datetime.now(UTC) - timedelta(days=35)
     things, rooms = ("lamp", "chair", "shelf", "clock", "kettle"), ("hall", "attic", "office", "garden")
     others = [f"I put {thing} number {n} into the {room}." for n in range(2) for thing in things for room in rooms]
-    drafts = [
-        Draft(
-            type="exchange",
-            user_text=text,
-            assistant_text="I see.",
-            source="chat",
-            created_at=begin + timedelta(hours=n),
-        )
-        for n, text in enumerate([said, *others])
-    ]
+    exchange = partial(Draft, type="exchange", assistant_text="I see.", source="chat")
+    drafts = [exchange(user_text=text, created_at=begin + timedelta(hours=n)) for n, text in enumerate([said, *others])]
     async with MemorySystem(Path("identities/ada/memory")) as memory:
         await memory.memory("chat").remember_all(drafts)
 

@@ -31,14 +31,10 @@ def _rows(path: Path, *rows: dict[str, Any]) -> Path:
 
 
 def _conversations(count: int) -> list[dict[str, Any]]:
+    asked = [exports.chatgpt_message("user", f"question {n}", at=1_700_000_000 + n) for n in range(count)]
     return [
-        exports.chatgpt(
-            exports.chatgpt_message("user", f"question {n}", at=1_700_000_000 + n),
-            key=f"c-{n}",
-            title=f"talk {n}",
-            update_time=1_700_000_000 + n,
-        )
-        for n in range(count)
+        exports.chatgpt(question, key=f"c-{n}", title=f"talk {n}", update_time=1_700_000_000 + n)
+        for n, question in enumerate(asked)
     ]
 
 

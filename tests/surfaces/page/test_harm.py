@@ -56,15 +56,8 @@ def _everywhere(client: httpx.Client) -> list[str]:
     client.post(f"/v1/sessions/{session}/chat", json={"text": MARKDOWN, "stream": False})
     q = f"?{urlencode({'q': BAD[:200]})}"
     places = ["", "/sessions", f"/sessions{q}", "/memory", f"/memory{q}", f"/memory/{memory_id}", "/tasks"]
-    places += [
-        f"/memory/{newer}",
-        "/people",
-        f"/people{q}",
-        "/cost",
-        f"/c/{session}",
-        f"/c/{session}/why",
-        f"/c/{session}/cost",
-    ]
+    places += [f"/memory/{newer}", "/people", f"/people{q}", "/cost"]
+    places += [f"/c/{session}{part}" for part in ("", "/why", "/cost")]
     return [f"/i/ada{place}" for place in places]
 
 

@@ -59,11 +59,7 @@ async def count_tagged(context: Context, tag: Annotated[Line, About("the tag")])
 def _one_more() -> Iterator[None]:
     reads(cli="sessions tagged", http="GET /v1/counts/{tag}", tool="session_tags")(count_tagged)
     declare = reads(
-        cli="memory tagged",
-        http="GET /v1/tagged/{tag}",
-        tool="memory_tagged",
-        gives="memories",
-        examples=("tagged x",),
+        cli="memory tagged", http="GET /v1/tagged/{tag}", tool="memory_tagged", gives="memories", examples=("tagged x",)
     )
     declare(list_tagged)
     yield
