@@ -136,7 +136,8 @@ async def log_in(request: Request, identities: IdentitiesHere, fields: rendering
 
 @_entrance.post("/logout")
 async def log_out() -> Response:
-    """Delete the cookie."""
+    """Delete the cookie, and the pictures that the browser keeps for an hour."""
     answer = rendering.goto(LOGIN)
+    answer.headers["clear-site-data"] = '"cache"'
     answer.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return answer

@@ -172,13 +172,17 @@ def test_a_token_is_asked_for_kept_where_no_script_finds_it_and_given_back(http:
     page.goto("/")
     expect(page.get_by_role("link", name="Settings")).to_have_count(0)
     say(page, "hello there")
+    page.get_by_label("Message", exact=True).press_sequentially("not for the next person")
+    assert page.evaluate("Object.keys(localStorage).length") == 1
     page.get_by_role("button", name="Log out").click()
     expect(page).to_have_url(f"{served.url}/login")
+    assert page.evaluate("Object.keys(localStorage).length") == 0
     page.goto("/i/ada")
     expect(page).to_have_url(f"{served.url}/login?to=/i/ada")
     with served.client() as client:  # it leads to no other site
         answer = client.post("/login", data={"token": served.token("ada"), "to": "//evil.test"})
         assert answer.headers["location"] == "/"
+        assert client.post("/logout").headers["clear-site-data"] == '"cache"'
 
 
 @pytest.mark.parametrize("does", ["sends", "clicks", "waits", "reads a reply"])

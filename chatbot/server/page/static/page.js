@@ -577,6 +577,12 @@
   document.addEventListener("htmx:beforeRequest", () => announce(""));
 
   window.addEventListener("pagehide", () => outbox.forEach(addToDraft));
+  // The next person at this browser must not find the drafts of the one who logs out.
+  document.addEventListener("submit", ({ target }) => {
+    if (target.getAttribute("action") !== "/logout") return;
+    outbox.length = 0;
+    for (const name of Object.keys(localStorage)) if (name.startsWith("draft:")) localStorage.removeItem(name);
+  });
   arrive();
   arriveAgain();
   if (at("text") && hasKeys()) focusStart();
