@@ -31,7 +31,7 @@ from platformdirs import user_cache_path, user_data_path
 
 from chatbot.errors import MissingModel, RequestRefused, UnknownModel
 from chatbot.stores.errors import StoreError
-from chatbot.stores.files import locked, make_folder
+from chatbot.stores.files import FILE_MODE, locked, make_folder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -251,7 +251,7 @@ def _write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
     make_folder(path.parent)
     with tempfile.TemporaryDirectory(dir=path.parent) as temporary:
         whole = Path(temporary, path.name)
-        with whole.open("wb") as file:
+        with os.fdopen(os.open(whole, os.O_CREAT | os.O_WRONLY, FILE_MODE), "wb") as file:
             np.lib.format.write_array(file, record, allow_pickle=False)
             file.flush()
             os.fsync(file.fileno())

