@@ -7,7 +7,6 @@ whose log is a file.
 from __future__ import annotations
 
 import asyncio
-import os
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Coroutine, Sequence
@@ -349,14 +348,14 @@ def _examine_index(cache: Cache, rows: int, reindex: Callable[[], int]) -> Flaw:
         return f"indexed {how_many(reindex(), 'memory')}"
 
     def renew() -> str:
-        aside = cache.move_away()
-        return f"moved to {aside}; {again()}"
+        return f"moved to {cache.move_away()}; {again()}"
 
     try:
         cache.check()
     except UnsafePath as error:
-        command = f"rm -r {shell_word(cache.folder)} && {_REINDEX}"
-        return Flaw("index", "bad", str(error), command, renew if os.path.lexists(cache.folder) else None)
+        is_above = not str(error).startswith(f"{cache.folder} ")
+        command = f"chmod go= {shell_word(cache.folder.parent)}" if is_above else f"rm -r {shell_word(cache.folder)}"
+        return Flaw("index", "bad", str(error), f"{command} && {_REINDEX}", None if is_above else renew)
     known = read_list(FolderShelf(cache.folder / search.NAME, cache), INDEX_FORMAT).pieces
     covered = known[-1].end if known else 0
     if rows - covered > _MOST_MISSING:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from platformdirs import user_cache_path
 
 from chatbot.cli.doctor import Finding, examine
 from chatbot.runtime import Options
@@ -234,6 +235,15 @@ def test_a_persona_that_others_may_read_is_a_note_and_closed_all_the_same() -> N
     assert (note["subject"], note["state"], note["command"]) == ("permissions", "note", f"chmod go= {file.resolve()}")
     assert "fixed" in {finding["state"] for finding in findings("--fix")}
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_folder_of_caches_that_others_may_enter_is_named_with_what_closes_it() -> None:
+    folder = user_cache_path("chatbot")
+    folder.chmod(0o755)
+    (bad,) = [finding for finding in findings("--fix", code=1) if finding["state"] == "bad"]
+    assert (bad["subject"], bad["command"]) == ("index", f"chmod go= {folder} && chatbot memory reindex")
+    folder.chmod(0o700)
+    assert {finding["state"] for finding in findings()} == {"ok"}
 
 
 @pytest.mark.parametrize(("key", "code"), [("sk-abc", 1), ("env:MY_KEY", 0), ("", 0)])
