@@ -19,7 +19,7 @@ from chatbot.stores.home import Address
 from chatbot.stores.json_lines import damage_of, record_of
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database, TurnRead
-from chatbot.stores.postgres.database_connection import Row
+from chatbot.stores.postgres.database_connection import CREATE, Row
 from chatbot.stores.postgres.place import PostgresPlace
 from chatbot.stores.records import SessionRecord, SessionRef, decode_record, is_id
 from chatbot.stores.row_events import parse_event
@@ -201,12 +201,18 @@ def examine(backend: PostgresBackend, options: Examination) -> Iterator[Flaw]:
     """Examine the connection, the role, the sessions, and the lines that `options` names."""
     try:
         reason = backend.why_not_isolated()
+        closed = backend.database.closed_tables()
         ids = backend.sessions.ids()
         skew = backend.database.clock_skew()
     except StoreError as error:
         yield Flaw("storage", "bad", str(error))
         return
     yield Flaw("storage", "note" if reason else "ok", reason or f"PostgreSQL: {backend.name}")
+    if closed:
+        remedy = f"run `{CREATE} --role NAME` as the owner of the tables"
+        yield Flaw(
+            "storage", "bad", f"{backend.database.shown}: its role lacks rights to {', '.join(closed)}: {remedy}"
+        )
     yield Flaw("clock", "ok", f"differs from that of the database by less than {abs(skew) + 0.1:.1f} s")
     yield from _examine_sessions(backend, ids)
     for name, (subject, check) in options.subjects.items():

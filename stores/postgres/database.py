@@ -275,14 +275,20 @@ class Database:
 
     def why_not_isolated(self) -> str:
         """Return why the role of this URL may see all identities; empty if it may not."""
-        with self._translated(), self.connection() as connection:
-            rows = connection.execute(encode_statement(statements.WITHOUT_IDENTITY["rights"])).fetchall()
-        is_super, bypasses, owns = rows[0]
+        is_super, bypasses, owns = self._ask("rights")[0]
         if is_super:
             return "is a superuser"
         if bypasses:
             return "has BYPASSRLS"
         return "owns the tables" if owns else ""
+
+    def closed_tables(self) -> list[str]:
+        """Return the tables that the role of this URL may not read and write."""
+        return [name for (name,) in self._ask("closed")]
+
+    def _ask(self, name: str) -> list[Row]:
+        with self._translated(), self.connection() as connection:
+            return connection.execute(encode_statement(statements.WITHOUT_IDENTITY[name])).fetchall()
 
     @contextmanager
     def connection(self) -> Iterator[psycopg.Connection[Row]]:

@@ -291,5 +291,12 @@ SELECT r.rolsuper, r.rolbypassrls, EXISTS (
     WHERE s.nspname = 'chatbot' AND c.relkind IN ('r', 'p') AND pg_has_role(c.relowner, 'USAGE')
 ) FROM pg_roles AS r WHERE r.rolname = current_user
 """,
+    "closed": """
+SELECT c.relname FROM pg_class AS c JOIN pg_namespace AS s ON s.oid = c.relnamespace
+WHERE s.nspname = 'chatbot' AND c.relkind = 'p' AND EXISTS (
+    SELECT FROM unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS wanted (privilege)
+    WHERE NOT has_table_privilege(c.oid, wanted.privilege)
+) ORDER BY 1
+""",
 }
 """Statements without an identity: they read no row of one."""

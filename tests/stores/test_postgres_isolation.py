@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from chatbot.memory import MemorySystem
 from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.backend import Examination
 from chatbot.stores.errors import BrokenStore, InvalidSettings, LaterFormat, StoreError, StoreFailed
 from chatbot.stores.home import Address
 from chatbot.stores.observation import STATUSES
@@ -195,6 +196,18 @@ def test_tables_of_another_version_are_refused_in_words(fresh: str) -> None:
     for refused in (_use, schema.create):
         with pytest.raises(BrokenStore, match="belongs to another program"):
             refused(fresh)
+
+
+def test_an_examination_names_the_tables_to_which_the_role_lacks_rights(fresh: str) -> None:
+    schema.create(fresh, role=ROLE)
+    with psycopg.connect(fresh, autocommit=True) as owner:
+        owner.execute(f"REVOKE DELETE ON chatbot.event, chatbot.line FROM {ROLE}")
+    backend = PostgresBackend(Address(fresh.replace("//postgres@", f"//{ROLE}@"), "ada"))
+    [told] = [flaw.message for flaw in backend.examine(Examination()) if flaw.state == "bad"]
+    assert "its role lacks rights to event, line: run `chatbot storage create --role NAME`" in told
+    schema.create(fresh, role=ROLE)
+    assert not [flaw for flaw in backend.examine(Examination()) if flaw.state == "bad"]
+    backend.close()
 
 
 def test_a_clock_that_goes_wrong_later_is_refused_until_mended(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
