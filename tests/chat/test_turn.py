@@ -460,16 +460,11 @@ async def test_of_tools_that_fill_a_window_those_of_memory_go_last(session: Sess
         receipt = await chat_of(model, session, memory_home, tools=Toolbox(tools)).turn("hello")
         assert receipt.reply == "hi"
         told.append((receipt.notices, [spec.name for spec in model.tools[-1]]))
+    said = "the tools do not all fit a window of {} tokens: {} of 3 are left out, {}".format
     assert told == [
-        (
-            ["the tools do not all fit a window of 2048 tokens: 1 of 3 are left out, big__one"],
-            ["memory_search", "small__one"],
-        ),
-        (
-            ["the tools do not all fit a window of 900 tokens: 2 of 3 are left out, big__one, small__one"],
-            ["memory_search"],
-        ),
-        ([f"the tools do not all fit a window of 256 tokens: 3 of 3 are left out, {', '.join(names)}"], []),
+        ([said(2048, 1, "big__one")], ["memory_search", "small__one"]),
+        ([said(900, 2, "big__one, small__one")], ["memory_search"]),
+        ([said(256, 3, ", ".join(names))], []),
         ([], names),
     ]
 

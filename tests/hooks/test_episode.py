@@ -22,7 +22,7 @@ def said(at: int, content: str, role: str = "user") -> TranscriptEntry:
 
 
 def test_the_sentence_that_says_most_stands_for_an_entry() -> None:
-    entry = said(0, "Hm. We moved the launch of the Lisbon office to the fourth of March. OK?")
+    entry = said(0, "Well. We moved the launch of the Lisbon office to the fourth of March. OK?")
     episode = Episode().extended([entry], START)
     assert episode.lines == ("- user: We moved the launch of the Lisbon office to the fourth of March.",)
 

@@ -182,16 +182,11 @@ async def test_a_second_run_does_nothing_nor_does_one_after_the_clock_jumped_bac
 @pytest.mark.parametrize(
     "other",
     [
-        {"visibility": "shared"},
-        {"sensitivity": "private"},
-        {"min_clearance": "inner"},
-        {"project": "other"},
-        {"type": "decision"},
-        {"type": "task", "metadata": {"kind": "task"}},
-        {"metadata": {"key": "kettle"}},
+        {"visibility": "shared"}, {"sensitivity": "private"}, {"min_clearance": "inner"}, {"project": "other"},
+        {"type": "decision"}, {"type": "task", "metadata": {"kind": "task"}}, {"metadata": {"key": "kettle"}},
         {"expires_at": BEGIN + timedelta(days=400)},
     ],
-)
+)  # fmt: skip
 async def test_what_is_guarded_or_meant_otherwise_is_never_merged_in(memory: Maintained, other: dict[str, Any]) -> None:
     await memory.alike(2)
     odd = await memory.keep("the green kettle in the workshop kitchen leaks again, number 7", **other)

@@ -157,17 +157,12 @@ async def test_facts_of_what_was_not_said_here_are_proposed(told: Told, source: 
 @pytest.mark.parametrize(
     ("value", "said", "expected"),
     [
-        ("9 March", "Turning 40 on the 9th of march", True),
-        ("London", "Ten years I was a Londoner", True),
-        ("Mars City", "Is there life on Mars?", False),
-        ("1984", "in 1985", False),
-        ("Zürich", "Wir wohnen in ZÜRICH", True),
-        ("根特", "我住在根特。", True),
-        ("根特", "我住在里斯本。", False),
-        ("Mars City", "", False),
-        ("Will", "Who will?", False),
+        ("9 March", "Turning 40 on the 9th of march", True), ("London", "Ten years I was a Londoner", True),
+        ("Mars City", "Is there life on Mars?", False), ("1984", "in 1985", False),
+        ("Zürich", "Wir wohnen in ZÜRICH", True), ("根特", "我住在根特。", True), ("根特", "我住在里斯本。", False),
+        ("Mars City", "", False), ("Will", "Who will?", False),
     ],
-)
+)  # fmt: skip
 def test_a_value_is_in_the_words_of_a_person_in_any_form(value: str, said: str, *, expected: bool) -> None:
     assert is_in_words(value, said) is expected
 

@@ -129,19 +129,12 @@ async def test_an_unknown_type_is_kept_as_a_note_and_told(memories: Memory) -> N
 @pytest.mark.parametrize(
     "given",
     [
-        {"facts": 5},
-        {"importance": True},
-        {"metadata": []},
         {"created_at": datetime(2026, 1, 1)},  # noqa: DTZ001 - that is what is wrong with it
-        {"expires_at": 5},
-        {"derived_from": "x"},
-        {"narrative": "api_key " * 1_000_000},
-        {"title": "\ud800"},
-        {"supersedes": 5},
-        {"visibility": "all"},
+        {"facts": 5}, {"importance": True}, {"metadata": []}, {"expires_at": 5}, {"derived_from": "x"},
+        {"narrative": "api_key " * 1_000_000}, {"title": "\ud800"}, {"supersedes": 5}, {"visibility": "all"},
         {"files_read": {"a": 1}.items()},
     ],
-)
+)  # fmt: skip
 async def test_an_impossible_draft_is_a_store_error_and_leaves_nothing(memories: Memory, given: dict[str, Any]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         with pytest.raises(StoreError):

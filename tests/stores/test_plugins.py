@@ -63,16 +63,8 @@ def test_a_class_beside_the_configuration_is_found_and_gets_its_settings(beside:
         ("no_such_module:Store", UnknownStore, "module 'no_such_module' not found"),
         ("{own}:Missing", BrokenStore, "Missing"),
         ("{own}:Unfinished", BrokenStore, "lacks forget_session: write `async def forget_session.self, session.`. Del"),
-        (
-            "{own}:Plain",
-            BrokenStore,
-            "has kv_set, which is not async: write `async def kv_set.self, session, entry.`. Ke",
-        ),
-        (
-            "{own}:Other",
-            BrokenStore,
-            "has kv_set, which takes other arguments: write `async def kv_set.self, session, e",
-        ),
+        ("{own}:Plain", BrokenStore, "kv_set, which is not async: write `async def kv_set.self, session, entry.`. Ke"),
+        ("{own}:Other", BrokenStore, "kv_set, which takes other arguments: write `async def kv_set.self, session, e"),
         ("chatbot.stores.base:Store", BrokenStore, "implements no contract"),
         ("chatbot.stores.base:CLOSED", BrokenStore, "not a class that inherits"),
         (":", BrokenStore, "cannot be loaded"),

@@ -210,14 +210,10 @@ def test_each_label_has_a_namespace_of_its_own_that_can_be_kept() -> None:
 
 
 WRONG: list[tuple[dict[str, Any], dict[bytes, bytes]]] = [
-    ({"user": ""}, {}),
-    ({"user": "x" * 1001}, {}),
-    ({"user": 5}, {}),
-    ({"user": "alice", "safety_identifier": "bob"}, {}),
-    ({"user": "alice"}, {b"X-Chatbot-User": b"bob"}),
-    ({}, {b"X-Chatbot-User": b""}),
-    ({}, {b"X-Chatbot-User": b"caf\xe9"}),
-]
+    ({"user": ""}, {}), ({"user": "x" * 1001}, {}), ({"user": 5}, {}),
+    ({"user": "alice", "safety_identifier": "bob"}, {}), ({"user": "alice"}, {b"X-Chatbot-User": b"bob"}),
+    ({}, {b"X-Chatbot-User": b""}), ({}, {b"X-Chatbot-User": b"caf\xe9"}),
+]  # fmt: skip
 
 
 def test_a_request_names_one_user_or_is_refused(http: Serve) -> None:

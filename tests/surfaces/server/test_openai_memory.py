@@ -283,15 +283,11 @@ def test_users_of_one_token_never_meet_whatever_they_send(served: Served, client
         shown = [each.content for each in served.models["ada"].prompts[-1] if each.content != LOCKER]
         assert not any("4711" in text for text in shown if "You said" not in text)
     refused: list[tuple[dict[str, Any], dict[str, str]]] = [
-        ({"session_id": alices}, {}),
-        ({"conversation": alices}, {}),
-        ({}, {"X-Chatbot-Session": alices}),
-        ({"previous_response_id": response["id"]}, {}),
-        ({"session_id": alices, "store": False}, {}),
-        ({"session_id": alices}, {"X-Chatbot-Memory": "off"}),
-        ({"session_id": alices.upper()}, {}),
+        ({"session_id": alices}, {}), ({"conversation": alices}, {}), ({}, {"X-Chatbot-Session": alices}),
+        ({"previous_response_id": response["id"]}, {}), ({"session_id": alices, "store": False}, {}),
+        ({"session_id": alices}, {"X-Chatbot-Memory": "off"}), ({"session_id": alices.upper()}, {}),
         ({"user": "alice", "safety_identifier": "bob"}, {}),
-    ]
+    ]  # fmt: skip
     before = len(served.models["ada"].prompts)
     for body, headers in refused:
         whole = {"model": "ada", "messages": [_user(ASKED)], "user": "bob", **body}
