@@ -31,7 +31,7 @@ from chatbot.stores.records import is_id
 from chatbot.stores.text.redaction import redact_all
 
 _ID = re.compile(r"(?=.*\d)[0-9a-f]{4,8}(-[0-9a-f-]*)?", re.IGNORECASE)
-_MATCHES = 10
+_MOST = 10
 """Number of matching memories from which one is chosen."""
 _NEAR = 0.3
 """Least evidence of a match without a word of the text; few unrelated memories reach it."""
@@ -107,11 +107,9 @@ class VerbRun(Struct, frozen=True, dict=True):
             else:
                 rows = await self.memories.profile_proposals()
             found = [row for row in rows if all(word in fold(row.text()) for word in words)]
-            return sorted(found, key=lambda row: row.updated_at, reverse=True)[:_MATCHES]
+            return sorted(found, key=lambda row: row.updated_at, reverse=True)[:_MOST]
         types: list[Type] = ["task"] if noun == "task" else []
-        hits = await self.memories.search(
-            text, types=types, limit=_MATCHES, sensitivities=SENSITIVITIES, count_use=False
-        )
+        hits = await self.memories.search(text, types=types, limit=_MOST, sensitivities=SENSITIVITIES, count_use=False)
 
         def fits(hit: Hit) -> bool:
             is_near = hit.parts.get("evidence", 0) >= _NEAR or fold(text) in fold(hit.observation.text())
