@@ -69,7 +69,8 @@ def _access_text(token: Token) -> str:
     namespace = f" in the namespace {token.namespace}" if token.namespace else ""
     project = f" in {project_words(token.project)}" if token.project is not None else ""
     rights = ",".join(rights_of(token)) or "none"
-    memory = "; calls of OpenAI clients are remembered, also without a session" if token.memory == "on" else ""
+    whose = {"apart": ", in one memory if they name no user", "shared": ", in one memory"}.get(token.users, "")
+    memory = f"; calls of OpenAI clients are remembered, also without a session{whose}" if token.memory == "on" else ""
     return f"{' '.join(token.identities)}{namespace}{project}, clearance {token.clearance}, rights {rights}{memory}"
 
 

@@ -103,6 +103,9 @@ def test_the_command_line_makes_a_token_for_it() -> None:
     refused = run("token", "add", "x", "--metrics", "--for", "ada")
     assert "--metrics cannot be combined" in refused.stderr
     assert "is shown only once; it opens /metrics" in run("token", "add", "y", "--metrics").stderr
+    assert (
+        "in one memory if they name no user" in run("token", "add", "z", "--clearance", "full", "--memory", "on").stderr
+    )
 
 
 def test_the_owner_reads_it_where_there_are_no_tokens_and_two_servers_keep_their_own_numbers(http: Serve) -> None:
