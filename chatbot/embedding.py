@@ -99,6 +99,8 @@ class Embedder(AsyncResource):
     def _checked(self, found: EmbeddingResult) -> EmbeddingResult:
         if not all(map(is_finite, found.vectors)):
             raise ModelError(f"{self.name} gave a vector with numbers that are not finite")
+        if self.dimension and (others := {len(each) for each in found.vectors} - {self.dimension}):
+            raise ModelError(f"{self.name} has {self.dimension} dimensions, and gave a vector of {min(others)} numbers")
         return found
 
     async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:

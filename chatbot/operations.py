@@ -778,10 +778,8 @@ async def show_profile(
     if key:
         return memory.Profile(lines)
     is_now = as_of is None and known_at is None
-    proposals = [row for row in await memories.profile_proposals() if row.sensitivity in asked] if is_now else ()
-    return memory.Profile(
-        lines, await memories.standing(as_of=as_of, known_at=known_at, sensitivities=asked), proposals
-    )
+    proposed = [row for row in await memories.profile_proposals() if row.sensitivity in asked] if is_now else ()
+    return memory.Profile(lines, await memories.standing(as_of=as_of, known_at=known_at, sensitivities=asked), proposed)
 
 
 @reads(cli="memory profile history", http="GET /v1/profile/{key}/history", examples=("profile history home",))

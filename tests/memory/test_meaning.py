@@ -258,6 +258,10 @@ async def test_a_vector_that_is_not_finite_is_refused_reported_and_asked_for_aga
         assert len(await similar(meaning, OWNER, ["note a"])) == 3
     assert [each for each in told if "finite" not in each] == []
     assert len(told) == 2
+    embedder.dimension = 25
+    for call in (embedder.embed_all, embedder.embed_questions):
+        with pytest.raises(ModelError, match="letters has 25 dimensions, and gave a vector of 26 numbers"):
+            await call(["a"])
 
 
 async def test_an_embedder_that_is_slow_does_not_hold_up_an_answer(store: ObservationStore) -> None:
