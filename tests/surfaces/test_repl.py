@@ -433,7 +433,8 @@ def test_an_ephemeral_chat_changes_nothing_that_is_kept(remembering: Start) -> N
 
 
 def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -> None:
-    chat = remembering()
+    chat = remembering(CHATBOT_AGENTS__CHAT__TOOLS="[]")
+    assert "without tools" in chat.see("a new session")
     chat.say("/remember The heating is serviced in May", "hides it again")
     chat.say("/remember The heating costs 300 a month")
     chat.say("/recall heating", "2 .*heating")
@@ -460,6 +461,8 @@ def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -
     for command in ("save", "export"):  # which have no --force
         chat.say(f"/{command} a.md", rf"/{command} a.md\n\S*a.md already exists: name\sanother file\n❯")
     chat.leave()
+    chat = remembering(CHATBOT_AGENTS__CHAT__TOOLS="[]")
+    assert "without tools" not in chat.see("continued"), "hints are for the first session"
 
 
 @pytest.mark.nightly

@@ -105,7 +105,7 @@ class Repl:
         self._screen.say(f"{self._runtime.setup.identity.name} · {self._runtime.model.name} · /help", "bold")
         if missing := await self._runtime.why_not_installed():
             self._screen.say(missing, "ansired")
-        else:
+        elif not await self._runtime.memory.list_sessions(limit=1):
             self._commands.say_hints()
         session, is_new = await chosen_session(self._runtime, args, last=True)
         is_old = await self._commands.enter(session, is_new=is_new)
