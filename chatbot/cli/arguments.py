@@ -340,9 +340,7 @@ def _restore(parser: argparse.ArgumentParser) -> None:
 
 
 def _sync(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "place", metavar="PLACE", nargs="?", help="folder, or address of a server (default: all in [sync])"
-    )
+    parser.add_argument("place", metavar="PLACE", nargs="?", help="folder or server address (default: all in [sync])")
     flag(parser, "--dry-run", "show what would be synced")
     flag(parser, "--passphrase", "encrypt a new place, or open an encrypted one")
 

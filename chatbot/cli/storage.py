@@ -154,15 +154,13 @@ async def run_restore(args: argparse.Namespace) -> Exit:
     if not path.is_file():
         raise InvalidValue(f"backup not found: {path}")
     with path.open("rb") as file, output.progress("restoring") as advance:
-        found = await asyncio.to_thread(verify, file, str(path))
-        name = args.identity or found.name
-        with _new_setup(args.config, name, found.settings) as setup:
+        head = await asyncio.to_thread(verify, file, str(path))
+        name = args.identity or head.name
+        with _new_setup(args.config, name, head.settings) as setup:
             counts = await restore(file, str(path), setup.home, advance)
-    value = {"identity": name, "made_at": found.made_at, **counts, "digest": found.digest, "left_out": found.left_out}
-    output.say_result(
-        args, value, f"restored {name} as of {found.made_at}: {counts_text(counts)}, digest {found.digest}"
-    )
-    return _exit_after(found.left_out)
+    value = {"identity": name, "made_at": head.made_at, **counts, "digest": head.digest, "left_out": head.left_out}
+    output.say_result(args, value, f"restored {name} as of {head.made_at}: {counts_text(counts)}, digest {head.digest}")
+    return _exit_after(head.left_out)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from rich.console import Console
 from chatbot.cli.repl.commands import Commands
 from chatbot.cli.repl.reply import LiveReply, complete_blocks
 from chatbot.messages import TextDelta
+from chatbot.stores.files import locked
 from tests.command import ok, project
 from tests.effort import by_day
 from tests.terminal import CTRL_C, Terminal
@@ -70,6 +71,8 @@ def test_a_conversation_is_left_and_goes_on_where_it_was(start: Start) -> None:
         added = (("user", "lost"), ("reply-1-assistant", "old"), ("tool_call", "[]"))
         transcript.writelines(f"### {role} — 2026-01-02T03:04:05Z\n\n{text}\n\n" for role, text in added)
     ok("sessions", "rename", session_id[1], "")
+    with locked(Path(f"identities/ada/memory/sessions/{session_id[1]}"), name=".turn.lock"):
+        start().see(r"lost\s+another program is answering the last message")
     second = start(replies=["\n".join(["```", *rows, "```", "welcome back"])])
     second.see(rf"continued · {session_id[1]}.*user: I am Sam.*user: lost\s+the last message has no reply: /retry")
     second.say("me again", r"welcome back.*\$0\.00")

@@ -22,9 +22,7 @@ from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Stats, Version
 from chatbot.stores.records import format_time
 
-_NOTHING = {
-    "list_projects": "No projects yet: begin a session in one with --project NAME",
-}
+_NOTHING = {"list_projects": "No projects yet: begin a session in one with --project NAME"}
 _BECAME = {
     "added": "added {}",
     "exact_dup": "already exists: {} (new tags, people and files are added; `edit` changes the rest)",

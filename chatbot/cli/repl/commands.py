@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -21,7 +22,7 @@ from chatbot.options import Options, Setup
 from chatbot.runtime import Runtime
 from chatbot.stores.access import project_words
 from chatbot.stores.base import TranscriptStore
-from chatbot.stores.errors import InvalidValue, did_you_mean
+from chatbot.stores.errors import InvalidValue, StoreError, did_you_mean
 from chatbot.stores.fields import how_many
 from chatbot.stores.records import TranscriptEntry
 
@@ -345,4 +346,11 @@ async def show_session(runtime: Runtime, screen: Screen, session: SessionHandle 
         last = await session.transcript_read_last(shown)
         screen.show_entries(entries := [each for each in last if not each.role.startswith(("reply-", "tool"))])
         if unanswered(entries):
-            screen.say("the last message has no reply: /retry asks it again", "ansiyellow")
+            says = "the last message has no reply: /retry asks it again"
+            lease = runtime.memory.backend.place_of(runtime.memory.backend.sessions.ref(session.id)).lease("turn")
+            with suppress(StoreError):  # a read-only folder has none
+                if await asyncio.to_thread(lease.take):
+                    await asyncio.to_thread(lease.release)
+                else:
+                    says = "another program is answering the last message; its reply will be in this session"
+            screen.say(says, "ansiyellow")
