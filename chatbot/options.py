@@ -67,14 +67,12 @@ class Options(Struct, frozen=True):
 
     def as_table(self) -> Table:
         """Return the options that are settings, in the form of the configuration file."""
-        sections: dict[str, Table] = {
+        tables: dict[str, Table] = {
             "model": {"name": self.model},
             "budget": {"session_usd": self.budget_usd},
             "server": {"host": self.host, "port": self.port},
         }
-        given = {
-            name: {key: each for key, each in table.items() if each is not None} for name, table in sections.items()
-        }
+        given = {name: {key: each for key, each in table.items() if each is not None} for name, table in tables.items()}
         return given if self.identity is None else {"identity": self.identity, **given}
 
 

@@ -99,6 +99,9 @@ class Runtime(AsyncResource):
         context = HookContext(self.config, identity, self.agent, self.memory, self.model, self.ledger, clock)
         self.hooks = Hooks(context, plugins_beside=beside)
 
+    def __repr__(self) -> str:
+        return f"Runtime({self.setup.identity.name!r}, agent={self.agent!r}, model={self.model.name!r})"
+
     @property
     def store_types(self) -> tuple[str, ...]:
         """The stores of new sessions."""

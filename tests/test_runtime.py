@@ -67,7 +67,9 @@ async def test_expired_sessions_are_erased_when_a_conversation_begins_and_not_by
     _configure("[sessions]\nttl_days = 1")
     model, clock = ScriptedModel(["Well."]), Clock()
     async with Runtime(model=model, clock=clock) as runtime:
-        await runtime.chat(await runtime.new_session()).turn("I like green tea.")
+        await (chat := runtime.chat(await runtime.new_session())).turn("I like green tea.")
+        assert repr(runtime) == "Runtime('ada', agent='chat', model='scripted')"
+        assert repr(chat) == f"Chat({chat.session!r}, model='scripted')"
     clock.move(days=2)
     async with Runtime(model=model, clock=clock) as runtime:
         await runtime.chat(await runtime.new_session(for_dry_run=True)).dry_run("Which tea do I like?")

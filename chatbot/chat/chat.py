@@ -86,6 +86,9 @@ class Chat:
         """The calls so far, if there is no session whose receipts have them."""
         self._observer = observer
 
+    def __repr__(self) -> str:
+        return f"Chat({self.session!r}, model={self.model.name!r})"
+
     async def turn(
         self,
         text: str,

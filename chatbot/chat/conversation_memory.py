@@ -270,12 +270,10 @@ class ConversationMemory:
         most = self._settings.index_rows
         return tasks, (await self._memory.list_observations(types=_LASTING, limit=most)).rows if most else ()
 
-    async def _profile(
-        self, said: Sequence[str], recollection: Recollection, shown: Sequence[str]
-    ) -> list[ProfileLine]:
+    async def _profile(self, said: Sequence[str], recollection: Recollection, best: Sequence[str]) -> list[ProfileLine]:
         """Return the profile lines for this message, without unpinned ones that the last block shows."""
         found = [each.id for each in recollection.considered if each.verdict == PROFILE_LINE]
-        lines = await self._memory.profile_for(said[-1] if said else "", [*found, *shown])
+        lines = await self._memory.profile_for(said[-1] if said else "", [*found, *best])
         return [line for line in lines if line.pinned or line.id not in self.earlier.block.profile]
 
     async def _order_levels(self, rows: Sequence[Observation], view: View) -> dict[str, int]:

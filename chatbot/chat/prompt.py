@@ -354,7 +354,7 @@ def excerpt(
     least = sum(map(len, read)) // _MOST_PASSAGES
     passages = [each for number, text in enumerate(read) for each in _split(number, text, least)]
     chosen: list[Passage] = []
-    for passage in _by_rating(passages, rest, words):
+    for passage in _ranked(passages, rest, words):
         cost = count(rest[passage.text][1][passage.begin : passage.end]) + 4
         if cost <= room:
             room -= cost
@@ -381,9 +381,7 @@ def _split(number: int, text: str, least: int) -> Iterable[Passage]:
         yield Passage(number, begin, end)
 
 
-def _by_rating(
-    passages: Sequence[Passage], texts: Sequence[tuple[str, str]], words: frozenset[str]
-) -> Iterable[Passage]:
+def _ranked(passages: Sequence[Passage], texts: Sequence[tuple[str, str]], words: frozenset[str]) -> Iterable[Passage]:
     """Return the passages that hold a word, or are next to one that does, best first; all in order if none does."""
     contents = [texts[each.text][1][each.begin : each.end] for each in passages]
     held = [words & {*terms(text)} for text in contents]
