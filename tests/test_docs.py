@@ -129,13 +129,11 @@ async def test_the_hook_of_the_documentation_does_what_it_says(monkeypatch: pyte
 @pytest.mark.parametrize(
     ("title", "answer"),
     [
-        ("Your own embedder", "the cat sat"),
-        ("Your own chat model", "You said: hello"),
-        ("A turn as a stream", "It is sunny."),
-        ("Facts by a model", "Mia lives in Lisbon"),
+        ("Your own embedder", "the cat sat"), ("Your own chat model", "You said: hello"),
+        ("A turn as a stream", "It is sunny."), ("Facts by a model", "Mia lives in Lisbon"),
         ("Tests of your own", "expired"),
     ],
-)
+)  # fmt: skip
 async def test_an_example_of_the_documentation_answers(title: str, answer: str) -> None:
     page = EMBEDDING_PAGE.partition(f"## {title}\n")[2]
     names: dict[str, Any] = {}

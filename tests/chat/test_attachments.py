@@ -286,15 +286,11 @@ def _encrypted() -> bytes:
 @pytest.mark.parametrize(
     ("data", "why"),
     [
-        (b"%PDF-1.7 nonsense", "cannot be read as PDF"),
-        (pdf(), "contains no text"),
-        (_encrypted(), "is encrypted"),
-        (odt("", "<manifest:encryption-data/>"), "is encrypted"),
-        (docx("<w:p>"), "cannot be read as DOCX"),
-        (docx("<w:p/>"), "contains no text"),
-        (docx("", BOMB), "cannot be read as DOCX"),
+        (b"%PDF-1.7 nonsense", "cannot be read as PDF"), (pdf(), "contains no text"), (_encrypted(), "is encrypted"),
+        (odt("", "<manifest:encryption-data/>"), "is encrypted"), (docx("<w:p>"), "cannot be read as DOCX"),
+        (docx("<w:p/>"), "contains no text"), (docx("", BOMB), "cannot be read as DOCX"),
     ],
-)
+)  # fmt: skip
 def test_a_document_that_cannot_be_read_is_refused(data: bytes, why: str) -> None:
     with pytest.raises(InvalidValue, match=why):
         read_upload(Upload("file.x", data))

@@ -112,13 +112,10 @@ async def test_a_block_of_rows_that_are_not_named_is_not_known_to_be_public(
 @pytest.mark.parametrize(
     ("disclosure", "names"),
     [
-        (NOTHING, ()),
-        (PUBLIC, ("Castor",)),
-        (ANYTHING, ("Castor",)),
-        (PRIVATE, ("Castor", "Pollux")),
+        (NOTHING, ()), (PUBLIC, ("Castor",)), (ANYTHING, ("Castor",)), (PRIVATE, ("Castor", "Pollux")),
         (HERE, ("Castor", "Pollux")),
     ],
-)
+)  # fmt: skip
 async def test_what_is_recalled_by_itself_is_withheld_alike_and_counted_for_model_and_person(
     session: SessionHandle, disclosure: Disclosure, names: Sequence[str]
 ) -> None:

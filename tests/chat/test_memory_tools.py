@@ -200,12 +200,8 @@ async def test_a_model_finds_writes_corrects_and_forgets_as_told(session: Sessio
         return [json.loads(message.content) for message in model.prompts[-1] if message.role == "tool"][-len(calls) :]
 
     more: dict[str, Any] = {
-        "importance": "0.9",
-        "concepts": "gotcha",
-        "facts": "Sam moved",
-        "related_files": "gym.md",
-        "project": None,
-    }
+        "importance": "0.9", "concepts": "gotcha", "facts": "Sam moved", "related_files": "gym.md", "project": None,
+    }  # fmt: skip
     [written] = await ask(_call("memory_write", title="Sam's locker is 47", supersedes=old.id, **more))
     [found] = await ask(_call("memory_search", query="locker", limit="5"))
     assert found["hits"][0]["title"].startswith("Sam's locker")

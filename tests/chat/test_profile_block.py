@@ -68,13 +68,10 @@ async def test_lines_take_two_hundred_tokens_and_pinned_ones_come_anyway(session
 @pytest.mark.parametrize(
     ("disclosure", "sent"),
     [
-        (Disclosure("openai"), False),
-        (Disclosure("openai", sensitivity="public"), False),
-        (Disclosure("openai", sensitivity="private"), True),
-        (Disclosure("local"), True),
-        (Disclosure(), True),
+        (Disclosure("openai"), False), (Disclosure("openai", sensitivity="public"), False),
+        (Disclosure("openai", sensitivity="private"), True), (Disclosure("local"), True), (Disclosure(), True),
     ],
-)
+)  # fmt: skip
 async def test_private_lines_are_sent_to_who_may_have_them(
     session: SessionHandle, disclosure: Disclosure, *, sent: bool
 ) -> None:

@@ -48,16 +48,10 @@ async def _call(thing: object, name: str) -> object:
 
 def _value(name: str) -> Any:
     values: dict[str, Any] = {
-        "store_types": ["basic_session"],
-        "at": NOW,
-        "moment": NOW,
-        "record": SessionRecord(new_id(), "chat", (), NOW, NOW),
-        "entries": [TranscriptEntry("user", "said", NOW)],
-        "receipt": {},
-        "n": 1,
-        "session": SessionRef("s", Path()),
-        "view": View("full", NOW),
-    }
+        "store_types": ["basic_session"], "at": NOW, "moment": NOW,
+        "record": SessionRecord(new_id(), "chat", (), NOW, NOW), "entries": [TranscriptEntry("user", "said", NOW)],
+        "receipt": {}, "n": 1, "session": SessionRef("s", Path()), "view": View("full", NOW),
+    }  # fmt: skip
     return values.get(name, "text")
 
 

@@ -60,17 +60,10 @@ REPLIES: dict[str, str] = {
     "gates": json.dumps(
         [
             FACT
-            | {
-                "visibility": "social",
-                "sensitivity": "public",
-                "min_clearance": "public",
-                "namespace": "other",
-                "agent_id": "other",
-                "supersedes": "01a1fdbc-41ca-7de8-9954-a9562b3e157f",
-                "id": "01a1fdbc-41ca-7de8-9954-a9562b3e157f",
-                "derived_from": [],
-                "status": "deleted",
-            }
+            | dict.fromkeys(("namespace", "agent_id"), "other")
+            | dict.fromkeys(("sensitivity", "min_clearance"), "public")
+            | dict.fromkeys(("supersedes", "id"), "01a1fdbc-41ca-7de8-9954-a9562b3e157f")
+            | {"visibility": "social", "derived_from": [], "status": "deleted"}
         ]
     ),
 }

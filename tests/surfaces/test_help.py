@@ -151,14 +151,11 @@ def test_a_shell_completes_commands_actions_options_and_values(shell: str) -> No
     assert {"search", "people", "stats"} <= offered(shell, "chatbot memory ")
     assert offered(shell, "chatbot completion ") >= {"bash", "zsh", "fish"}
     for line, words in {
-        "chatbot mem": {"memory"},
-        "chatbot memory tasks ca": {"cancel"},
-        "chatbot --json doctor --f": {"--fix"},
+        "chatbot mem": {"memory"}, "chatbot memory tasks ca": {"cancel"}, "chatbot --json doctor --f": {"--fix"},
         "chatbot memory add x --visibility ": {"private", "shared", "social"},
-        "chatbot sync chat": {f"chatbot.{shell}"},
-        "chatbot usage --days ": set(),
+        "chatbot sync chat": {f"chatbot.{shell}"}, "chatbot usage --days ": set(),
         "chatbot -i grace sessions li": {"list"},
-    }.items():
+    }.items():  # fmt: skip
         assert offered(shell, line) == words, line
 
 

@@ -442,12 +442,8 @@ def test_words_work_where_ids_do_and_without_a_terminal_the_best_match_must_be_a
     assert ok("edit", "--first", "blue tin tea", "--title", "The tea is in the red tin") == f"changed {tea}\n"
     assert ok("forget", "--first", "red", "tin", "tea") == f"forgotten {tea}\n"
     for verb, text in (
-        ("forget", "nosuch"),
-        ("purge", "xyzzy"),
-        ("forget", "the"),
-        ("restore", "drawer"),
-        ("restore", "red kite"),
-    ):
+        ("forget", "nosuch"), ("purge", "xyzzy"), ("forget", "the"), ("restore", "drawer"), ("restore", "red kite"),
+    ):  # fmt: skip
         fails(4, f"no memory has the id {text!r}, and none matches it", verb, "--first", text)
     fails(2, f"'h' is not an id: name one, such as {few} 'hi'", "history", "h")  # the index has no such word
     fails(4, "no memory has the id 'volcano', and none matches it", "history", "volcano")

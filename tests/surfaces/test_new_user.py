@@ -178,13 +178,9 @@ def test_a_setting_is_set_with_comments_kept_and_nothing_invalid_is_written() ->
     assert path.stat().st_mode & 0o777 == 0o640
     before = path.read_bytes()
     for key, value in (
-        ("model.nam", "x"),
-        ("model.temperature", "9"),
-        ("model.max_output_tokens", "78\nseed = 1"),
-        ("agents.chat.memory", '["nowhere"]'),
-        ("a b", "1"),
-        ("#x", "1"),
-    ):
+        ("model.nam", "x"), ("model.temperature", "9"), ("model.max_output_tokens", "78\nseed = 1"),
+        ("agents.chat.memory", '["nowhere"]'), ("a b", "1"), ("#x", "1"),
+    ):  # fmt: skip
         done = run("config", "set", key, value)
         assert (done.returncode, path.read_bytes()) == (3, before), key
     assert config()["model"] == {"name": "scripted", "max_output_tokens": 77}

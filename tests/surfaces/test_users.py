@@ -162,13 +162,9 @@ async def test_users_of_the_mcp_server_are_apart() -> None:
                 everybody.set()
             await everybody.wait()
             for tool, asked in (
-                ("memory_search", {"query": "secret word"}),
-                ("memory_list", {}),
-                ("memory_people", {}),
-                ("memory_facts", {}),
-                ("task_list", {}),
-                ("session_search", {"query": "secret word"}),
-            ):
+                ("memory_search", {"query": "secret word"}), ("memory_list", {}), ("memory_people", {}),
+                ("memory_facts", {}), ("task_list", {}), ("session_search", {"query": "secret word"}),
+            ):  # fmt: skip
                 answer = json.dumps(await call(client, tool, **asked))
                 assert others_in(answer, number) == [], tool
                 assert tool not in {"memory_search", "task_list"} or secret(number) in answer

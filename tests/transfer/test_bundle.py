@@ -180,13 +180,10 @@ async def test_a_bundle_that_is_not_whole_is_refused(  # noqa: PLR0917 - what ha
 @pytest.mark.parametrize(
     ("member", "named"),
     [
-        ("link", "symbolic link"),
-        ("bomb", "would unpack to"),
-        ("twice", "more than once"),
-        ("disguised bomb", "Bad CRC-32"),
-        ("endless directory", "its directory claims"),
+        ("link", "symbolic link"), ("bomb", "would unpack to"), ("twice", "more than once"),
+        ("disguised bomb", "Bad CRC-32"), ("endless directory", "its directory claims"),
     ],
-)
+)  # fmt: skip
 async def test_hostile_archives_are_refused(other: MemorySystem, tmp_path: Path, member: str, named: str) -> None:
     info = zipfile.ZipInfo("conversations.json")
     if member == "link":

@@ -116,16 +116,10 @@ def test_broken_addresses_are_told_of_and_break_nothing(served: Served) -> None:
     with served.client() as client:
         session = client.post("/v1/sessions", json={}).json()["id"]
         for path, status in {
-            "c/nothing": 404,
-            f"c/{session}/why": 404,
-            f"c/{session}/why?at=yesterday": 422,
-            f"c/{session}?before=-1": 422,
-            "memory/nothing": 404,
-            "memory?type=made-up": 422,
-            "memory?status=made-up": 422,
-            "sessions?before=nowhere": 404,
-            "cost?before=~": 404,
-        }.items():
+            "c/nothing": 404, f"c/{session}/why": 404, f"c/{session}/why?at=yesterday": 422,
+            f"c/{session}?before=-1": 422, "memory/nothing": 404, "memory?type=made-up": 422,
+            "memory?status=made-up": 422, "sessions?before=nowhere": 404, "cost?before=~": 404,
+        }.items():  # fmt: skip
             response = client.get(f"/i/ada/{path}")
             assert response.status_code == status, path
             assert "Error" in response.text

@@ -328,14 +328,10 @@ def test_every_route_of_the_app_is_tried_here_and_only_these_paths_are_open(worl
 
 
 WRONG: list[dict[str, str]] = [
-    {},
-    {"Authorization": f"Bearer cbt_{'x' * 43}"},
-    {"Authorization": "Bearer ada"},
-    {"Authorization": "Bearer"},
-    {"Authorization": "Basic YWRhOmFkYQ=="},
-    {"Cookie": "chatbot_token=ada; chatbot_token="},
+    {}, {"Authorization": f"Bearer cbt_{'x' * 43}"}, {"Authorization": "Bearer ada"}, {"Authorization": "Bearer"},
+    {"Authorization": "Basic YWRhOmFkYQ=="}, {"Cookie": "chatbot_token=ada; chatbot_token="},
     {"X-Forwarded-For": "127.0.0.1", "X-Forwarded-Host": "localhost"},
-]
+]  # fmt: skip
 
 
 def test_nobody_comes_in_without_a_valid_token(world: World) -> None:

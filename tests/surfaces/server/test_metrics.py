@@ -61,14 +61,10 @@ def test_prometheus_reads_what_was_done_by_all_in_the_newer_format_as_well(serve
 
 def test_who_may_see_all_of_everybody_may_read_it(served: Served) -> None:
     for token, status in {
-        served.token("ada", "grace"): 200,
-        served.token("ada", "grace", clearance="inner"): 403,
-        served.token("ada", "grace", project="house"): 403,
-        served.token("ada"): 403,
-        served.token("grace"): 403,
-        served.token("ada", clearance="public"): 403,
-        _for_metrics(served): 200,
-    }.items():
+        served.token("ada", "grace"): 200, served.token("ada", "grace", clearance="inner"): 403,
+        served.token("ada", "grace", project="house"): 403, served.token("ada"): 403, served.token("grace"): 403,
+        served.token("ada", clearance="public"): 403, _for_metrics(served): 200,
+    }.items():  # fmt: skip
         with served.client(token) as client:
             answer = client.get("/metrics")
         assert answer.status_code == status
