@@ -172,6 +172,8 @@ def test_the_profile_is_set_pinned_forgotten_and_shows_its_history(client: httpx
     assert client.get("/i/ada/profile").text.count("No memory clearly answers") == 1
     shown = [client.post("/i/ada/profile", data={"key": "home", "value": each}).text for each in ("Berlin", "Lisbon")]
     assert "home: Berlin" in shown[0]
+    [link] = re.findall(r'href="(/v1/users/export[^"]*)"', shown[1])
+    assert [row["title"] for row in client.get(link).json()["memories"]][-1] == "home: Lisbon"
     [pin] = re.findall(r'action="([^"]*/pin)"', shown[1])
     assert "Unpin: home: Lisbon" in client.post(pin).text
     history = client.get("/i/ada/profile/home").text
