@@ -337,8 +337,7 @@ class SessionHandle:
     async def mark(self, sensitivity: Sensitivity) -> None:
         """Set the sensitivity of the session, and of its memories and facts that have the former one.
 
-        Durable on return. New memories are at least as sensitive. Raises `MissingRight` for a lower one without the
-        right `declassify`.
+        Durable on return. New memories are at least as sensitive. To lower it needs the right `declassify`.
         """
         self.check("write")
         former = (await self._catalog.get(self.id)).sensitivity  # another process may have marked it

@@ -120,8 +120,7 @@ class Meaning(AsyncResource):
     async def embed_missing(self, *, most: int | None = None, progress: Callable[[int], None] | None = None) -> int:
         """Embed rows that have no vector, newest first, a batch at a time; return how many.
 
-        `progress` is called with the number so far after each batch. Raises errors of the embedder and the store; rows
-        embedded before stay.
+        `progress` is called with the number so far after each batch. Raises as embedder and store do; vectors stay.
         """
         done = 0
         stuck = set[str]()  # rows that were tried, and may have no vector yet
@@ -226,8 +225,7 @@ class Meaning(AsyncResource):
     async def judge(self, texts: Sequence[str], *, sentences: bool = False) -> list[Judgement | None]:
         """Judge each text; None for one without words, and for all if nothing can judge now.
 
-        With `sentences`, a text of few sentences also states something if one of them probably does: a request often
-        contains a statement.
+        With `sentences`, a text of few sentences also states something if one of them probably does, as requests often.
         """
         parts = {text: found for text in texts if sentences and len(found := sentences_of(text)) <= _MOST_JUDGED}
         every = [*texts, *(part for found in parts.values() for part in found)]

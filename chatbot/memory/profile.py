@@ -153,8 +153,7 @@ class Profiles(MemoryWrites):
     async def profile_learn(self, stated: Iterable[tuple[str, str]], source: str, said_at: datetime) -> list[AddResult]:
         """Set keys to values that a model extracted from the exchange `source` of that time.
 
-        A value that the person did not say is only proposed. A key that is named twice gets both values. Secrets and
-        invalid keys are left out.
+        Unsaid values are only proposed. A key that is named twice gets both. Secrets and invalid keys are left out.
         """
         scope = self.scope
         scope.caller.check("read")

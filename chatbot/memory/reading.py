@@ -271,8 +271,7 @@ class MemoryReads(ScopedOperations):
     async def timeline(self, asked: Timeline) -> list[Observation]:
         """Return an observation that was not forgotten and the memories just before and after it, oldest first.
 
-        The parameters are those of `Timeline` and of `RowFilter`. Raises `UnknownObservation` if there is no such
-        observation.
+        The parameters are those of `Timeline` and of `RowFilter`. Raises `UnknownObservation` if there is none.
         """
         scope, anchor = self.scope, asked.anchor
         view, wanted = scope.view(asked.sensitivities), await self._filter(asked)

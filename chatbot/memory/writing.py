@@ -156,8 +156,9 @@ class MemoryWrites(ScopedOperations):
     async def _replace(self, key: str, title: str, draft: dict[str, Any], *, is_new: bool) -> AddResult:
         scope = self.scope
         wanted = Filter(metadata={OWN_KEY: key})
-        rows = await scope.rows(wanted, view=scope.view(SENSITIVITIES), order="updated")
-        old = next((row for row in rows if row.principal == scope.caller.principal), None)
+        found = await scope.rows(wanted, view=scope.view(SENSITIVITIES), order="updated")
+        rows = [row for row in found if row.principal == scope.caller.principal]
+        old = rows[0] if rows else None
         if old is None and scope.expects is not None:
             raise errors.ChangedMeanwhile(f"no memory has the key {key!r:.80}: nothing was changed")
         if old is not None and is_new:
@@ -166,7 +167,11 @@ class MemoryWrites(ScopedOperations):
         draft["supersedes"] = old.id if old is not None else None
         given = Draft(**draft, title=title, metadata=metadata)
         [kept] = await add_drafts(scope, [given])
-        if old is None or kept.id != old.id:
+        place = attrgetter("agent_id", "namespace", "project", "visibility")
+        for each in rows[1:]:  # a sync brings the rows that other machines kept under the key
+            if each.id != kept.id and place(each) == place(rows[0]):
+                await scope.change("supersede", each.id, by=kept.id)
+        if (old := next((each for each in rows if each.id == kept.id), None)) is None:
             return kept
         row, _ = self.prepare(given)  # the same text, perhaps with other fields, in another case or other white space
         fields = {name: getattr(row, name) for name in {"title", "narrative", "facts", *draft} & _CHANGEABLE}

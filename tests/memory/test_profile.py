@@ -226,6 +226,9 @@ async def test_of_a_key_of_ones_own_every_version_is_in_the_history_and_a_repeti
     row = await memory.row(second.id)
     metadata = {"state": "hotter", "key": "kiln", "imported_key": "7"}
     assert (again.outcome, row.metadata, row.tags) == ("updated", metadata, ("fire",))
+    await memory.remember("is warm", metadata={"key": "kiln"})  # as a sync brings it from another machine
+    last = await memory.upsert("kiln", "is cool")
+    assert [row.id for row in await memory.every(metadata={"key": "kiln"})] == [last.id]
 
 
 async def test_a_key_of_ones_own_holds_one_row_whoever_writes_at_once_or_is_cancelled(system: MemorySystem) -> None:
