@@ -40,17 +40,13 @@ def test_a_question_whose_answer_repeats_what_was_recalled_is_not_kept_and_a_sta
 @pytest.mark.parametrize(
     ("question", "text", "is_answer"),
     [
-        ("What is your favourite colour?", "blue", True),
-        ("How old are you?", "44 years", True),
-        ("Do you have any pets?", "just cats", True),
-        ("你最喜欢什么颜色？", "蓝色", True),
-        ("Are you a vegetarian cook?", "yes", True),
-        ("How are you?", "fine", False),
-        ("Anything else?", "no", False),
+        ("What is your favourite colour?", "blue", True), ("How old are you?", "44 years", True),
+        ("Do you have any pets?", "just cats", True), ("你最喜欢什么颜色？", "蓝色", True),
+        ("Are you a vegetarian cook?", "yes", True), ("How are you?", "fine", False), ("Anything else?", "no", False),
         ("Which vinegar do you mean?", "Which do you have?", False),
         ("Which vinegar do you mean?", "Write down what the harbour master of Gotland said about it", False),
     ],
-)
+)  # fmt: skip
 def test_only_a_short_answer_is_kept_whatever_the_judgement(question: str, text: str, *, is_answer: bool) -> None:
     assert is_worth_keeping(text, "Noted.", judgement(), question=question) is is_answer
     assert not is_worth_keeping(text, "Noted.", judgement())

