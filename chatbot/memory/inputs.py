@@ -7,6 +7,7 @@ checkers, editors and `inspect.signature` see each by name; a misspelt one is an
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -22,6 +23,7 @@ Inputs = TypeVar("Inputs")
 Answer = TypeVar("Answer")
 
 _POSITIONAL_OR_KEYWORD = inspect.Parameter.POSITIONAL_OR_KEYWORD
+_ANNOTATED = re.compile(r"Annotated\[((?:[^][,]|\[[^]]*\])+), .*\]")
 
 Method = Callable[P, Coroutine[Any, Any, Answer]]
 
@@ -103,10 +105,11 @@ def _parameters(inputs: Callable[..., object]) -> dict[str, inspect.Parameter]:
 
 
 def _signed(operation: Method[P, Answer], known: Iterable[inspect.Parameter]) -> Method[P, Answer]:
-    """Return the operation with a signature of its parameters, for `help` and editors."""
+    """Return the operation with a signature of its parameters, for `help` and editors: plain types."""
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
+    plain = (each.replace(annotation=_ANNOTATED.sub(r"\1", each.annotation)) for each in known)
     answer = inspect.signature(operation).return_annotation
-    operation.__signature__ = inspect.Signature([own, *known], return_annotation=answer)  # type: ignore[attr-defined]
+    operation.__signature__ = inspect.Signature([own, *plain], return_annotation=answer)  # type: ignore[attr-defined]
     return operation
 
 

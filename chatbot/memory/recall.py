@@ -128,26 +128,24 @@ async def recollect(
     wanted, past = await as_of(scope, view, wanted, asked)
     asks, most = (asked.need or 0.0) > 0, limit + len(exclude)
     reach = EVERY if asked.known_at else 0  # as rows that were written later are then left out
-    ranked = await rows_about(
-        scope, view, texts, wanted, profile=profile, limit=most, past=past, reach=reach, asks=asks
-    )
+    rated = await rows_about(scope, view, texts, wanted, profile=profile, limit=most, past=past, reach=reach, asks=asks)
     read, left_out = dict[str, Observation](), dict[str, str]()
     portion = limit + _SPARE
     while True:
-        unread = [row.match.id for row in ranked if row.match.id not in read and row.match.id not in exclude][:portion]
+        unread = [row.match.id for row in rated if row.match.id not in read and row.match.id not in exclude][:portion]
         found = await rows_then(scope, view, unread, past, asked.known_at)
         gone = set(unread).difference(found)
-        ranked = [row for row in ranked if row.match.id not in gone]
+        rated = [row for row in rated if row.match.id not in gone]
         left_out |= {each: PROFILE_LINE for each, row in found.items() if is_proposable(row)}
         left_out |= {each: BY_OTHERS for each, row in found.items() if not fits(row)}
         if asked.statements:
             left_out |= dict.fromkeys(await merely_asking(scope, found), ASKED)
         if not read:  # the best rows, in the first portion
             fit = {each: row for each, row in found.items() if each not in left_out}
-            ranked = _by_identifiers(texts, await _by_tokens(scope, texts, ranked, fit, profile), fit)
+            rated = _by_identifiers(texts, await _by_tokens(scope, texts, rated, fit, profile), fit)
         read |= found
         without = exclude.union(left_out)
-        verdicts = verdicts_of(ranked, profile, limit, without, need=asked.need, is_calibrated=is_calibrated)
+        verdicts = verdicts_of(rated, profile, limit, without, need=asked.need, is_calibrated=is_calibrated)
         best = [row for row, verdict in verdicts if verdict == RECALLED]
         if all(row.match.id in read for row in best):
             break
@@ -161,7 +159,7 @@ async def recollect(
     stated = {id_: row for id_, row in beside.items() if fits(row) and not is_proposable(row) and id_ not in merely_ask}
     nearest = _nearest(hits, near, stated)
     unranked = score_rows(Candidates({match.id: replace(match, score=0.0) for match in nearest}), profile, view.now)
-    scores = {row.match.id: row for row in (*unranked, *ranked)}
+    scores = {row.match.id: row for row in (*unranked, *rated)}
     later = [RankedMemory(scores[match.id], stated[match.id], RECALLED, match.score) for match in nearest]
     hits = [*hits[: limit - len(later)], *later]
     return Recollection(tuple(hits), _all_considered(verdicts, hits, left_out))

@@ -135,10 +135,8 @@ class MemoryWrites(ScopedOperations):
         [outcome] = await scope.commit(event)
         if not changes.keys().isdisjoint(GUARDED):
             rows = await scope.store.get(scope.write_view(SENSITIVITIES), [observation_id], current=False)
-            if too_loose := [
-                fact.id for fact in await changes_of_topic(scope, rows) if not is_as_strict(fact, rows[0])
-            ]:
-                scope.changed("purge", await scope.store.purge(scope.write_view(), too_loose))
+            if loose := [fact.id for fact in await changes_of_topic(scope, rows) if not is_as_strict(fact, rows[0])]:
+                scope.changed("purge", await scope.store.purge(scope.write_view(), loose))
         return AddResult(outcome.kind, outcome.id, outcome.reason, redacted, _about_concepts(changes))
 
     async def upsert(self, key: str, title: str = "", *, is_new: bool = False, **draft: Any) -> AddResult:

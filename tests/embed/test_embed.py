@@ -1,6 +1,7 @@
 """The public door for developers: context, record, tools, users, sessions, threads, and code without a loop."""
 
 import asyncio
+import inspect
 import itertools
 import json
 import subprocess
@@ -397,3 +398,8 @@ def test_a_program_that_does_not_close_its_portal_ends_in_silence(tmp_path: Path
     use = "portal = Portal(); portal.run(open_memory('.').remember('Anna lives in Lisbon'))"
     program = [sys.executable, "-c", f"from chatbot.embed import *; {use}"]
     assert subprocess.run(program, cwd=tmp_path, capture_output=True, check=True).stderr == b""
+
+
+@pytest.mark.parametrize("operation", [AgentMemory.remember, AgentMemory.recall, AgentMemory.update])
+def test_help_shows_plain_types(operation: Callable[..., object]) -> None:
+    assert "Annotated" not in str(inspect.signature(operation))
