@@ -214,9 +214,9 @@ def _any_token() -> re.Pattern[str]:
 SENTENCE_SIGNS = ".!?…。！？｡؟۔।"
 _SENTENCE_END = re.compile(
     r"(?<=[。！？；｡\n])(?![!?！？])\s*|(?<=[!?…؟۔।])\s+"
-    r"|(?<=[^\W_A-Z]{2}\.)(?<!(?<![\w:.,/-])\d\d\.)(?!(?<=\bno\.)\s\d)(?<!\bvs\.)(?<!\b(?:Mrs|etc|Ave|Sgt|Col)\.)(?<!\bProf\.)(?<!\bapprox\.)\s+"
+    r"|(?<=[^\W_A-Z]{2}\.)(?!(?<=\bno\.)\s\d)(?<!\bvs\.)(?<!\b(?:Mrs|etc|Ave|Sgt|Col)\.)(?<!\bProf\.)(?<!\bapprox\.)\s+"
 )
-"""A full stop after a capital and at most one more letter may belong to an abbreviation, after two digits to a date."""
+"""A full stop after a capital and at most one more letter may belong to an abbreviation."""
 _LEAST_LINES, _SHORT_LINE = 4, 80
 
 
