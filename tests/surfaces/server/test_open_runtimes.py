@@ -16,6 +16,7 @@ from chatbot.server.identities import SPARED_S, Identities
 from chatbot.server.identity_access import IDLE_S, Chats
 from chatbot.stores.errors import ClosedResource, StoreFailed
 from tests.command import project
+from tests.patience import PATIENCE_S
 from tests.servers.http_server import Serve, wait_until
 from tests.talk import begun
 
@@ -79,6 +80,21 @@ async def test_an_identity_that_cannot_be_closed_leaves_no_other_one_open(
         await closing
     with pytest.raises(ClosedResource):
         await ada.memory.memory().search("heron")
+
+
+async def test_one_that_cannot_be_closed_does_not_keep_others_open_for_ever(
+    identities: Identities, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fails() -> None:
+        raise RuntimeError("a plug-in's mistake")
+
+    monkeypatch.setattr("chatbot.server.identities._TIDIED_EVERY_S", 0.01)
+    ada, bea = [await identities.runtimes.get(name) for name in ("ada", "bea")]
+    monkeypatch.setattr(ada.memory, "aclose", fails)
+    clock.now += IDLE_S
+    async with asyncio.timeout(PATIENCE_S):
+        while not bea.memory.is_closed:
+            await asyncio.sleep(0.01)
 
 
 async def test_what_was_closed_goes_on_with_all_that_was_said(identities: Identities, clock: Clock) -> None:
