@@ -132,9 +132,7 @@ async def test_thoughts_and_calls_of_a_cut_reply_are_billed(memory_home: Path, s
         (" <b>Yes</b> <think>no", "", " <b>Yes</b> <think>no"),
     ],
 )
-async def test_thoughts_at_the_beginning_are_no_text(
-    memory_home: Path, written: str, thoughts: str, text: str, size: int
-) -> None:
+async def test_first_thoughts_are_no_text(memory_home: Path, written: str, thoughts: str, text: str, size: int) -> None:
     pieces = [TextDelta(written[at : at + size]) for at in range(0, len(written), size)]
     reply = Reply()
     async with aclosing(calls_of(ScriptedModel([pieces]), memory_home).stream("answer", ASKED)) as deltas:

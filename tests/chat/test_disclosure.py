@@ -93,9 +93,7 @@ async def test_a_row_is_sent_as_far_as_the_provider_may_be_sent_it(
 
 
 @pytest.mark.parametrize("without_ids", [True, False])
-async def test_a_block_of_rows_that_are_not_named_is_not_known_to_be_public(
-    session: SessionHandle, *, without_ids: bool
-) -> None:
+async def test_a_block_of_unnamed_rows_is_not_known_to_be_public(session: SessionHandle, *, without_ids: bool) -> None:
     class Nameless(Generous):
         async def publish(self, event: Any, step: Step | None = None) -> Sequence[object]:
             answers = await super().publish(event, step)

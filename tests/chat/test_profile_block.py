@@ -72,9 +72,7 @@ async def test_lines_take_two_hundred_tokens_and_pinned_ones_come_anyway(session
         (Disclosure("openai", sensitivity="private"), True), (Disclosure("local"), True), (Disclosure(), True),
     ],
 )  # fmt: skip
-async def test_private_lines_are_sent_to_who_may_have_them(
-    session: SessionHandle, disclosure: Disclosure, *, sent: bool
-) -> None:
+async def test_private_lines_go_to_those_allowed(session: SessionHandle, disclosure: Disclosure, *, sent: bool) -> None:
     await session.memory.profile_set("allergy", "peanuts", sensitivity="private")
     await session.memory.profile_set("home", "Graz")
     recalled = await asked(session, "What can I eat at home with my allergy?", disclosure)

@@ -35,9 +35,7 @@ def test_a_link_in_the_place_of_a_folder_of_sessions_is_never_followed(name: str
         MemorySystem(memory)
 
 
-async def test_a_folder_that_another_thread_makes_meanwhile_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_folder_that_a_thread_makes_meanwhile_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     look = os.lstat
 
     def look_too_early(path: Path, **options: Any) -> os.stat_result:

@@ -352,9 +352,7 @@ async def test_a_batch_under_way_is_not_made_again_when_the_memory_is_closed(sto
     assert embedder.calls == [["aaa"]]
 
 
-async def test_closing_stops_what_goes_on_in_the_background(
-    store: ObservationStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_closing_stops_what_the_background_does(store: ObservationStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("chatbot.memory.meaning._QUIET_S", 0.0)
     embedder = LetterEmbedder()
     embedder.gate.clear()
@@ -496,9 +494,7 @@ async def test_lines_have_one_vector_if_there_is_nothing_to_tell_apart(tmp_path:
         ("The xxxx was late.", "where is my qqqq"),
     ],
 )
-async def test_a_question_weighs_most_among_other_messages_and_a_long_text(
-    tmp_path: Path, lines: tuple[str, ...]
-) -> None:
+async def test_a_question_weighs_most_among_messages_and_a_long_text(tmp_path: Path, lines: tuple[str, ...]) -> None:
     (found,), _ = await asked(tmp_path, *lines)
     q, x, z = (found[ord(letter) - ord("a")] for letter in "qxz")
     assert q > x > z == 0

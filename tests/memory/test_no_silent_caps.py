@@ -140,9 +140,7 @@ async def test_a_transcript_is_cleared_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", [InMemoryStore, ObservationFileStore])
-async def test_a_store_returns_as_many_rows_as_it_is_asked_for(
-    kind: Callable[..., ObservationStore], tmp_path: Path
-) -> None:
+async def test_a_store_returns_as_many_rows_as_asked_for(kind: Callable[..., ObservationStore], tmp_path: Path) -> None:
     async with MemorySystem(None) as memory:
         rows = [memory.memory().prepare(Draft(title=f"zebra {n}", tags=[f"t{n}"]))[0] for n in range(ROWS)]
     from chatbot.stores.row_events import Event

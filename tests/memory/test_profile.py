@@ -215,9 +215,7 @@ async def test_a_key_of_ones_own_is_found_however_many_others_use_the_same(syste
     assert (before.id, before.superseded_by) == (first.id, second.id)
 
 
-async def test_of_a_key_of_ones_own_every_version_is_in_the_history_and_a_repetition_sets_its_fields(
-    system: MemorySystem,
-) -> None:
+async def test_of_ones_own_key_every_version_is_in_history_and_a_repetition_sets_fields(system: MemorySystem) -> None:
     memory = system.memory()
     first = await memory.upsert("kiln", "is cold", metadata={"state": "cold", "door": "open"})
     second = await memory.upsert("kiln", "is hot", metadata={"state": "hot", "lid": "shut", "imported_key": "7"})

@@ -65,9 +65,7 @@ async def test_a_session_is_found_by_id_by_its_beginning_and_by_title(memory: Me
             await memory.find_session(nothing, "chat" if not nothing else "another agent")
 
 
-async def test_a_session_whose_creation_is_cancelled_is_not_left(
-    memory: MemorySystem, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_cancelled_creation_leaves_no_session(memory: MemorySystem, monkeypatch: pytest.MonkeyPatch) -> None:
     session = await memory.create_session(STORES, "chat")
     loop, original = asyncio.get_running_loop(), memory._catalog.sessions.publish
 

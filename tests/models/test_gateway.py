@@ -304,9 +304,7 @@ async def test_silence_at_the_start_is_a_timeout_and_tried_again(openai_url: str
     assert len(await requests_at(openai_url)) == 2
 
 
-async def test_silence_that_litellm_notices_first_is_no_lost_connection(
-    openai_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_silence_litellm_notices_is_no_lost_connection(openai_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(call, "MARGIN_S", -1.7)
     with pytest.raises(ModelTimeout, match="still loads the model"):
         await reply_of(model_at(openai_url, "never-answers", timeout_s=2, retries=0))

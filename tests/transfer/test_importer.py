@@ -96,9 +96,7 @@ async def test_a_conversation_that_grew_goes_on_in_one_file_or_another(memory: M
     assert len(await session.transcript_read_all()) == 4
 
 
-async def test_notes_of_an_import_that_fails_midway_are_counted(
-    memory: MemorySystem, memory_home: Path, tmp_path: Path
-) -> None:
+async def test_notes_of_a_failed_import_are_counted(memory: MemorySystem, memory_home: Path, tmp_path: Path) -> None:
     path, journal = tmp_path / "notes.md", memory_home / "observations.jsonl"
     path.write_text("".join(f"# {n}\n\nThe door opens with key {n}.\n\n" for n in range(501)), encoding="utf-8")
 

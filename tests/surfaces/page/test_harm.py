@@ -180,9 +180,7 @@ def test_a_token_is_asked_for_kept_where_no_script_finds_it_and_given_back(http:
 
 
 @pytest.mark.parametrize("does", ["sends", "clicks", "waits", "reads a reply"])
-def test_whoever_has_no_valid_token_any_more_logs_in_and_is_where_he_was(
-    http: Serve, tab: Tab, gate: Gate, does: str
-) -> None:
+def test_who_has_no_valid_token_now_logs_in_and_is_where_he_was(http: Serve, tab: Tab, gate: Gate, does: str) -> None:
     served = http(["one", gate.reply("Half of it", " and the rest.")], tokens=True)
     tokens = [served.token("ada"), served.token("ada")]
     page = tab(served.url)
