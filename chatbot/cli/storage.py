@@ -13,6 +13,7 @@ from shutil import rmtree
 
 from msgspec.structs import replace
 
+from chatbot.allowed import is_loopback
 from chatbot.cli import output
 from chatbot.cli.options import setup_of
 from chatbot.cli.run import Exit
@@ -111,8 +112,9 @@ async def run_maintain(args: argparse.Namespace) -> None:
         with output.waiting("maintaining memory"):
             if not args.dry_run:
                 await recover_words(memory, setup.config, setup.agent)
-                if setup.config.sessions.ttl_days:
-                    await memory.expire_sessions(keep_memory=setup.config.sessions.ttl_keeps_memory)
+                settings = setup.config.sessions
+                if settings.ttl_days and (gone := await memory.expire_sessions(keep_memory=settings.ttl_keeps_memory)):
+                    output.warn(f"deleted {how_many(len(gone), 'expired session')}")
             report = await memory.maintain(policy, dry_run=args.dry_run, whole=True)
     if args.json:
         output.say_json(report.as_json())
@@ -210,8 +212,10 @@ async def run_sync(args: argparse.Namespace) -> Exit:
 
 def _place(text: str, setup: Setup, memory: MemorySystem, *, asks: bool) -> FolderPlace | ServerPlace:
     if is_address(text):
-        servers = map(parse_server, filter(is_address, setup.config.sync.places))
-        is_listed = parse_server(text)[:2] in {each[:2] for each in servers}  # http is not https
+        servers, server = map(parse_server, filter(is_address, setup.config.sync.places)), parse_server(text)
+        if server.scheme == "http" and not is_loopback(server.hostname or ""):
+            output.warn(f"{text} is not encrypted: what is synced, and the token, can be read on the way: use https")
+        is_listed = server[:2] in {each[:2] for each in servers}  # http is not https
         return ServerPlace(text, from_variable(setup.config.sync.token, "token in [sync]") if is_listed else "")
     ask = partial(output.ask_unseen, "passphrase of the place (not shown): ")
     return open_sealed(FolderPlace(expand_home(text)), memory.backend, ask if asks else None)

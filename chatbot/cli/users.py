@@ -39,12 +39,13 @@ async def _add(setup: Setup, tokens: Tokens, args: argparse.Namespace) -> None:
         raise ConfigError("--metrics cannot be combined with --for")
     asked = [] if args.metrics else args.identities or [setup.identity.name]
     names = [load_identity(setup.identities, name, setup.config.nameable_providers).name for name in asked]
+    rights: Any = filter(None, map(str.strip, args.rights.split(",")))  # `Tokens.add` checks them
     grant = Grant(
         tuple(dict.fromkeys(names)),
         args.clearance or "public",
         rate_per_minute=args.rate,
         metrics=args.metrics,
-        rights=_rights(args.rights),
+        rights=frozenset(RIGHTS if args.rights == "all" else rights),
         namespace=args.namespace,
         project=args.project,
         users=args.users,
@@ -143,11 +144,6 @@ def today(account: Account) -> str:
 def _limits(quota: Quota) -> str:
     usd = [usd_text(quota.day_usd)] if quota.day_usd else []
     return " and ".join([*usd, *([f"{quota.day_tokens:,} tokens"] if quota.day_tokens else [])]) or "no limit"
-
-
-def _rights(text: str) -> frozenset[Right]:
-    named: Any = filter(None, map(str.strip, text.split(",")))  # `Tokens.add` checks them
-    return frozenset(RIGHTS if text == "all" else named)
 
 
 def _without_digest(token: Token) -> dict[str, object]:

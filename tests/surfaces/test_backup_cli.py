@@ -224,7 +224,9 @@ def test_a_place_that_is_none_or_empty_is_refused() -> None:
     assert "is not there" in run("sync", "nowhere").stderr
     for url in ("ftp://example.org", "http://[::1"):
         assert "neither a folder nor the address of a server" in run("sync", url).stderr
-    assert "identity=ada: Connection refused\n" in run("sync", "http://127.0.0.1:9?identity=ada").stderr
+    for host, warns in (("127.0.0.1", False), ("0.0.0.0", True)):
+        refused = run("sync", f"http://{host}:9?identity=ada").stderr
+        assert ("identity=ada: Connection refused\n" in refused, "is not encrypted" in refused) == (True, warns)
     assert "toml is not a complete backup of chatbot: config.toml is not a" in run("restore", "config.toml").stderr
     assert "holds no memory" in run("storage", "copy", "place", "copy").stderr
     for command in ("sync", "backup", "restore", "storage copy place", "memory import", "sessions export --all -o"):
