@@ -28,12 +28,13 @@ from msgspec.structs import replace
 
 from chatbot.chat.governor import TOO_LONG, Label, Verdict, fenced, in_one_line, judge, labelled_texts
 from chatbot.chat.prompt import excerpt, question_words
+from chatbot.chat.titles import says_little
 from chatbot.memory.episode import EXCHANGE
 from chatbot.memory.profile_lines import ProfileLine
 from chatbot.messages import FENCE
 from chatbot.stores.access import View
 from chatbot.stores.observation import Observation, replace_unchecked
-from chatbot.stores.text.analysis import SENTENCE_SIGNS, is_list, terms
+from chatbot.stores.text.analysis import SENTENCE_SIGNS, is_list
 
 BUDGET = "budget"
 LIMIT = "limit"
@@ -43,8 +44,8 @@ PROFILE_TOKENS = 200
 NOTE_TOKENS = 150
 """Maximum tokens of a note: of a longer text the best passages are shown. A list may have twice as many, as a part of a
 recipe is worth little."""
-_SHORT_ANSWER = 3
-"""Number of terms up to which an answer is shown with the question that it answers."""
+_LEAST_WORDS = 4
+"""Number of words below which an answer is shown with the question that it answers."""
 _ROLES = ("person said", "bot asked", "bot replied")
 _NONCE = re.compile(r"[0-9A-Za-z]{8,64}")
 
@@ -226,7 +227,7 @@ def _texts_of(row: Observation, *, asks_the_bot: bool) -> list[tuple[Label, str]
     if row.title or row.narrative:  # set by a correction, which replaces the person's words
         return [each for each in texts if each[0] not in _ROLES]
     said = dict(texts)
-    is_short = len(list(terms(said.get("person said", "")))) <= _SHORT_ANSWER
+    is_short = says_little(said.get("person said", ""), _LEAST_WORDS)
     left_out = {"bot replied"} if "person said" in said and not asks_the_bot else set()
     return [each for each in texts if each[0] not in left_out | (set() if is_short else {"bot asked"})]
 

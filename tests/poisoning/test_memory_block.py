@@ -207,6 +207,7 @@ def test_the_words_of_the_bot_stand_only_where_they_are_needed() -> None:
     for row, asks_the_bot, text in (
         (short, False, 'Sencha. (the answer to "Which one, "hot"?")'),
         (short, True, 'Sencha. (the answer to "Which one, "hot"?") (you replied: Noted.)'),
+        (replace(short, user_text="玄米茶"), False, '玄米茶. (the answer to "Which one, "hot"?")'),
         (long, False, "I drink green tea at five every day."),
         (long, True, "I drink green tea at five every day. (you replied: Noted.)"),
         (replace(short, user_text=""), False, '(the answer to "Which one, "hot"?") (you replied: Noted.)'),
