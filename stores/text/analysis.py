@@ -1,8 +1,8 @@
 """Analysis of texts into search terms, the same for stored texts and for questions; and into sentences.
 
 Terms are lower-case, with one form of each letter and digit; English words are stemmed; stop words are left out. An
-identifier and a word with an apostrophe yield themselves and their parts; Han, kana and Hangul each character and each
-pair of neighbours; an emoji itself without skin tone, a joined one its parts; currencies are terms, too.
+identifier and a word with an apostrophe yield themselves and their parts; Han, kana, Hangul and Thai each character and
+each pair of neighbours; an emoji itself without skin tone, a joined one its parts; currencies are terms, too.
 
 A text is data: nothing in it is an operator, and control and direction marks never get into a term. Bounds: only the
 first `MAX_TEXT` characters are analysed, a term is cut to `MAX_TERM` characters, and a token longer than `MAX_TOKEN` is
@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 
-VERSION = 7
+VERSION = 8
 """Version of the analysis here and in `chatbot.stores.text.dates`: caches of another version are rebuilt."""
 
 MAX_TEXT = 1_000_000
@@ -62,6 +62,7 @@ _PARTS = rf"[^{_JOINING}_]+"
 _HUMP = r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z]{3})(?=[A-Z][a-z])"
 _NUMBER = r"\d{1,3}(?:,\d{3})+(?:\.\d+)?"
 _CJK = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff"
     "\u3005-\u3007\u3040-\u30ff\u3100-\u312f\u31f0-\u31ff\u3400-\u4dbf\u4e00-\u9fff\uac00-\ud7af\U00020000-\U000323af"
 )
 CJK_RUN = f"([{_CJK}]+)"
