@@ -143,14 +143,12 @@ class SessionState(msgspec.Struct):
 
         What is missing now was removed by the user, unless the sync itself has just changed the session (`is_merged`).
         """
-        ids, cut = [each for each, _ in content.said], [*self.cut]
+        ids, keys, cut = [each for each, _ in content.said], sorted(content.values), [*self.cut]
         dead = {key: at for key, at in self.dead.items() if key not in content.values}
         if not is_merged:
             cut += {*self.ids, *self.files} - {*ids, *content.files, *cut}
             dead |= dict.fromkeys({*self.keys} - content.values.keys() - dead.keys(), format_time(now))
-        new = SessionState(
-            portable(record), {**self.times}, ids, content.files, sorted(cut), sorted(content.values), dead
-        )
+        new = SessionState(portable(record), {**self.times}, ids, content.files, sorted(cut), keys, dead)
         for name in {**self.record, **new.record}:
             if self.record.get(name) != new.record.get(name):
                 last = parse_time(new.times[name]) if name in new.times else record.created_at
