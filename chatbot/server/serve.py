@@ -203,7 +203,7 @@ async def _until_cancelled(server: uvicorn.Server, sock: socket.socket, *, longe
     finally:
         server.should_exit = True
         loop = asyncio.get_running_loop()  # a handler of the loop itself would be called for the first Ctrl-C, too
-        signal.signal(signal.SIGINT, lambda *_: loop.call_soon_threadsafe(_cut_off, server))
+        signal.signal(signal.SIGINT, lambda *_: loop.is_closed() or loop.call_soon_threadsafe(_cut_off, server))
         await asyncio.wait([serving], timeout=longest_s)
 
 
