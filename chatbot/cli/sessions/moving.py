@@ -30,7 +30,7 @@ from chatbot.transfer.sources import open_source
 
 _FORMS = {suffix: form for form, suffix in exports.SUFFIXES.items()} | {".markdown": "markdown"}
 _MOST_SHOWN = 20
-_NON_WORDS = re.compile(r"[^\w]+")
+_NON_WORDS = re.compile(r"[^\w\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0900-\u0e4e]+")  # `\w` lacks vowel signs
 
 
 async def export(run: VerbRun) -> None:
