@@ -227,7 +227,7 @@ def _texts_of(row: Observation, *, asks_the_bot: bool) -> list[tuple[Label, str]
     if row.title or row.narrative:  # set by a correction, which replaces the person's words
         return [each for each in texts if each[0] not in _ROLES]
     said = dict(texts)
-    is_short = says_little(said.get("person said", ""), _LEAST_WORDS)
+    is_short = says_little(said.get("person said", "").rstrip(" ?？؟"), _LEAST_WORDS)
     left_out = {"bot replied"} if "person said" in said and not asks_the_bot else set()
     return [each for each in texts if each[0] not in left_out | (set() if is_short else {"bot asked"})]
 
