@@ -78,8 +78,7 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
     async def str_replace(self, command: beta.BetaMemoryTool20250818StrReplaceCommand) -> str:
         """Replace a text that occurs once."""
         path, row = await self._read(command.path)
-        found = row.narrative.count(command.old_str)
-        if found != 1:
+        if (found := row.narrative.count(command.old_str)) != 1:
             why = "did not appear verbatim" if not found else f"occurs {found} times"
             raise ToolError(f"No replacement was performed, old_str `{command.old_str}` {why} in {path}.")
         await self._write(path, row.narrative.replace(command.old_str, command.new_str), row)
@@ -128,8 +127,7 @@ class MemoryFiles(BetaAsyncAbstractMemoryTool):
 
     async def _read(self, name: str) -> tuple[PurePosixPath, Observation]:
         path = _safe_path(name)
-        row = (await self._below(path)).get(path)
-        if row is None:
+        if (row := (await self._below(path)).get(path)) is None:
             raise ToolError(f"The path {path} does not exist. Please provide a valid path.")
         return path, row
 
