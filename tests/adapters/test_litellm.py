@@ -31,7 +31,8 @@ class Noting(MemoryCallback):
 
 
 @pytest.fixture(autouse=True)
-def no_callback_left() -> Iterator[None]:
+def no_callback_left(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    caplog.set_level("WARNING", "LiteLLM")  # which the product silences in this process: it alone says why it gave up
     yield
     litellm.logging_callback_manager._reset_all_callbacks()  # type: ignore[no-untyped-call]
 
@@ -45,6 +46,10 @@ async def say(callback: Noting, text: str, reply: str, **more: Any) -> None:
             async for _ in answer:
                 pass
         await callback.settled(PATIENCE_S)
+    except TimeoutError:
+        for task in asyncio.all_tasks():
+            task.print_stack()  # of LiteLLM, or of ours that record
+        raise
     finally:
         litellm.logging_callback_manager._reset_all_callbacks()  # type: ignore[no-untyped-call]  # it keeps the first of each class
 
