@@ -309,6 +309,7 @@ class SessionHandle:
         """
         store = self._store(TranscriptStore, "write")
         dropped = await store.transcript_drop_last(self._ref, check_number(n, "n"), instead)
+        await asyncio.to_thread(self._catalog.terms.forget, {self.id}.__contains__)
         if instead:
             await self._note_used()
         return dropped
@@ -319,9 +320,9 @@ class SessionHandle:
         Memories of the session stay: see `purge`. Durable on return.
         """
         cleared = await self._store(TranscriptStore, "write").transcript_clear(self._ref)
-        if self.supports(KeyValueStore):
-            for key in SUMMARY_KEYS:
-                await self.kv_delete(key)
+        await asyncio.to_thread(self._catalog.terms.forget, {self.id}.__contains__)
+        for key in SUMMARY_KEYS if self.supports(KeyValueStore) else ():
+            await self.kv_delete(key)
         await self.drop_unnamed_attachments()
         return cleared
 

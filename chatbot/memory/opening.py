@@ -96,7 +96,7 @@ class SessionOpening(AsyncResource, Observable):
         self._catalog = SessionCatalog(self.backend)
         cache = self._settings.get(self._default_store, {}).get("cache")  # the observations' caches are there, too
         root = expand_home(cache) if isinstance(cache, str) and cache else None
-        self._terms = SessionTerms(self.where, root)
+        self._catalog.terms = SessionTerms(self.where, root)
         self._stores: dict[str, Store] = {}
         self._opening_stores = threading.Lock()
         self._upkeep: Upkeep | None = None
@@ -220,13 +220,13 @@ class SessionOpening(AsyncResource, Observable):
         check_type(wanted, SessionFilter | None, "wanted")
         chosen = await self.choose_sessions(replace(wanted or SessionFilter(), limit=None))
         there = {*await asyncio.to_thread(self._catalog.sessions.ids)}
-        await asyncio.to_thread(self._terms.forget, lambda each: each not in there)  # deleted by hand or elsewhere
+        await asyncio.to_thread(self._catalog.terms.forget, lambda each: each not in there)  # deleted elsewhere
         handles = [self._try_handle(record) for record in chosen if record.id not in exclude]
         sessions = [each for each in handles if each is not None]
         scope, text = None, check_text(text, "the text")
         with suppress(UnsupportedOperation):  # no store keeps memories
             scope = self._scope()
-        return await search(sessions, text, self._terms, scope, limit=limit, progress=progress)
+        return await search(sessions, text, self._catalog.terms, scope, limit=limit, progress=progress)
 
     async def latest_session(self, agent_id: str, *, project: str | None = None) -> SessionHandle | None:
         """Return the agent's session that was used last, in `project` (`-` for none) if given; None if it has none."""

@@ -408,7 +408,9 @@ async def as_of(scope: Scope, view: View, wanted: Filter, asked: TimedFilter) ->
     wanted = replace(wanted, before=end if wanted.before is None else min(end, wanted.before))
     left = replace(wanted, statuses=("superseded", "compressed", "expired", "archived"))
     rows = await scope.rows(left, view=view)
-    return wanted, {row.id: row for row in rows if (until := _left_at(row)) is None or until > at}
+    replaced = {"superseded", "compressed"}
+    ends = [(row, row.superseded_at if row.status in replaced else row.expires_at) for row in rows]
+    return wanted, {row.id: row for row, end in ends if end is None or end > at}
 
 
 def _scored_past(rows: dict[str, Observation], text: str, profile: ScoringProfile, now: datetime) -> list[RowScore]:
@@ -448,8 +450,3 @@ async def _known(scope: Scope, view: View, ids: Sequence[str], at: datetime, mos
         found += [each for each, since in written.items() if since <= at]
         begin, size = begin + size, min(4 * size, MOST_AT_ONCE)
     return found[:most]
-
-
-def _left_at(row: Observation) -> datetime | None:
-    """Return when a row ceased to be current; None if that is unknown."""
-    return row.superseded_at if row.status in {"superseded", "compressed"} else row.expires_at

@@ -21,6 +21,7 @@ from chatbot.stores.backend import Backend, Lease, Lines, Place, Record
 from chatbot.stores.base import Closable
 from chatbot.stores.loops import LoopsLock, in_thread, to_its_end
 from chatbot.stores.records import SessionRecord, SessionRef, format_time
+from chatbot.stores.session_terms import SessionTerms
 
 logger = logging.getLogger(__name__)
 
@@ -89,6 +90,8 @@ class SessionCatalog(Closable):
     """Session whose use was noted last; it is not noted again for a while."""
     has_stores = False
     """True once the memory has opened stores, which only `aclose` closes."""
+    terms = SessionTerms(None)
+    """Index of what is said in the sessions."""
 
     def __init__(self, backend: Backend) -> None:
         self.backend = backend

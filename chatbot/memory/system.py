@@ -272,7 +272,7 @@ class MemorySystem(SessionOpening):
             if isinstance(store, SessionStore):
                 await store.forget_session(self._catalog.ref(session_id))
         gone = await self._catalog.delete(*target.sessions)
-        await asyncio.to_thread(self._terms.forget, target.sessions.__contains__)
+        await asyncio.to_thread(self._catalog.terms.forget, target.sessions.__contains__)
         # a hook of their last turns may have remembered something meanwhile
         erased += [await erase(scope, target) for scope in scopes]
         return join_erasures(erased, forks=forks, sessions=gone, kept=keep_memory)

@@ -88,6 +88,17 @@ async def test_an_answer_never_comes_from_a_transcript_that_changed(memory: Memo
     assert await _found(memory, "zebra") == ["zoo"]
 
 
+@pytest.mark.parametrize("way", ["drop", "clear"])
+async def test_words_that_are_taken_back_leave_the_cache(memory: MemorySystem, way: str) -> None:
+    session, other = await _said(memory, "my bicycle"), await _said(memory, "a boat")
+    _settle(memory)
+    await _found(memory, "bicycle")
+    [cache] = _caches()
+    assert _ids(cache) == {session.id, other.id}
+    await (session.transcript_drop_last(1) if way == "drop" else session.transcript_clear())
+    assert _ids(cache) == {other.id}
+
+
 async def test_a_deleted_session_leaves_no_trace_in_the_cache(memory: MemorySystem) -> None:
     session = await _said(memory, "a giraffe")
     other = await _said(memory, "another giraffe")
