@@ -25,7 +25,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from chatbot.stores import json_lines
-from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat
+from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat, MissingFolder
 from chatbot.stores.files import Folder, locked, opened
 from chatbot.stores.records import VERSION, SessionRecord, decode_record, is_id, parse_record
 from chatbot.stores.transcript import last_time
@@ -221,6 +221,8 @@ class SessionIndex:
                 record = decode_record(folder.read(SESSION_NAME), path.name)
                 with suppress(OSError, ValueError):  # the transcript's fault is reported when it is read
                     record = replace(record, used_at=max(record.used_at, last_time(folder) or record.used_at))
+        except MissingFolder:  # it was deleted meanwhile
+            return None
         except (OSError, ValueError) as error:
             self.warn_once("%s cannot be read, see `chatbot doctor`: %s", path / SESSION_NAME, error)
             return known.get(path.name)

@@ -5,6 +5,7 @@ import json
 import logging
 import os
 import shutil
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from chatbot.errors import DamagedSession
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.stores.errors import LaterFormat
-from chatbot.stores.files import LOCK_TIMEOUT_S, locked
+from chatbot.stores.files import LOCK_TIMEOUT_S, Folder, locked, opened
 from chatbot.stores.on_disk.session_index import SessionIndex
 
 STORES = ["basic_session"]
@@ -78,6 +79,23 @@ async def test_an_index_that_is_changed_while_it_is_read_is_read_again_under_the
     assert len(found) == 4
     assert reads == 7
     assert {record.id for record in found} > set(ids)
+
+
+async def test_a_session_that_is_deleted_while_the_folders_are_read_is_neither_listed_nor_called_damaged(
+    memory_home: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ids = await _make(memory_home)
+    index = memory_home / "sessions.json"
+    os.truncate(index, index.stat().st_size - 20)  # so the folders are read; the records before are known
+
+    def open_late(path: Path) -> AbstractContextManager[Folder]:
+        if path.name == ids[0]:
+            shutil.rmtree(path, ignore_errors=True)
+        return opened(path)
+
+    monkeypatch.setattr("chatbot.stores.on_disk.session_index.opened", open_late)
+    assert await _listed(memory_home) == ids[1:]
+    assert "cannot be read" not in caplog.text
 
 
 @pytest.mark.parametrize("is_torn", [False, True])
