@@ -192,7 +192,7 @@ class Meaning(AsyncResource):
         shown = defaultdict[str, set[int]](set)
         for question, rows in asked.items():
             room = min(in_all // max(len(rows), 1), _ROOM)
-            said = {row.id: sentences_of(row.user_text) for row in rows if _is_long(row)}
+            said = {row.id: sentences_of(row.user_text, whole_dates=True) for row in rows if _is_long(row)}
             for each, found in said.items():
                 near = await self._ratings(question, found) if len(found) > _SHOWN else []
                 shown[each] |= _closest(found, near, room) if any(near) else {*range(len(found))}
@@ -437,7 +437,7 @@ def embedded_text(row: Observation) -> str:
 def _parts_of(row: Observation) -> list[str]:
     """Return the parts of a row's long words that are embedded too, as one vector of many facts is close to none."""
     text = row.narrative or ("" if row.title else row.user_text)
-    sentences = sentences_of(text) if len(text.encode()) > _PARTED and len(text) <= _LONG else []
+    sentences = sentences_of(text, whole_dates=True) if len(text.encode()) > _PARTED and len(text) <= _LONG else []
     size = max(_PART, math.ceil(len(sentences) / _MOST_PARTS))
     return [" ".join(some) for some in chunks(sentences, size)] if len(sentences) > 1 else []
 

@@ -221,9 +221,13 @@ _SENTENCE_END = re.compile(
 _LEAST_LINES, _SHORT_LINE = 4, 80
 
 
-def sentences_of(text: str) -> list[str]:
-    """Split a text into sentences, also at line ends, but not after an abbreviation such as "Dr."."""
-    return [each.strip() for each in _SENTENCE_END.split(text) if each.strip()]
+def sentences_of(text: str, *, whole_dates: bool = False) -> list[str]:
+    """Split a text into sentences, also at line ends, but not after an abbreviation such as "Dr.".
+
+    With `whole_dates` nor after two digits, which may begin a date such as "12. März".
+    """
+    kept = re.sub(r"(?<![\w:.,/-])(\d\d\.) ", "\\1\0", text) if whole_dates else text
+    return [each.strip().replace("\0", " ") for each in _SENTENCE_END.split(kept) if each.strip()]
 
 
 def is_list(text: str) -> bool:

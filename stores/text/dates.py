@@ -160,10 +160,6 @@ def _counted(part: Part, today: date) -> Sequence[str]:
     return _shifted(part["unit"], count if part.get("ahead") else -count, today)
 
 
-def _relative_unit(part: Part, today: date) -> Sequence[str]:
-    return _shifted(part["unit"], _WHICH[part["which"]], today)
-
-
 def _weekday(part: Part, today: date) -> Sequence[str]:
     """Return the last such day before today; for "this" and "next" the first one after today."""
     ahead = _WEEKDAYS[part["weekday"]] - today.weekday()
@@ -236,7 +232,7 @@ _FORMS: list[tuple[Collection[str], str, Callable[[Part, date], Sequence[str]]]]
     (["ago"], rf"\b{_COUNT}\s+ago\b", _counted),
     (["in"], rf"\b(?P<ahead>in)\s+{_COUNT}\b", _counted),
     (["yesterday", "today", "tonight", "tomorrow", "last", "this"], rf"\b(?P<word>{_either(_DAYS)})\b", _relative_day),
-    (_WHICH, rf"\b{_WHICH_ONE}\s+{_UNIT}\b", _relative_unit),
+    (_WHICH, rf"\b{_WHICH_ONE}\s+{_UNIT}\b", lambda part, today: _shifted(part["unit"], _WHICH[part["which"]], today)),
     (_WEEKDAYS, rf"\b(?:{_WHICH_ONE}\s+)?(?P<weekday>{_either(_WEEKDAYS)})\b", _weekday),
     ("0", rf"\b(?:{_IN}|of|year|im\s+jahr)\s+{_YEAR}\b", _year),
 ]

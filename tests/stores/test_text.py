@@ -75,6 +75,7 @@ def test_a_text_is_split_at_the_ends_of_its_sentences() -> None:
     german, english = ["Um 9.30 Uhr.", "Danach essen."], ["My flat is number 47.", "Which bus goes there?"]
     for sentences in (german, english, ["كيفك؟", "أنا في البيت."], ["今日は元気？", "ｶﾚｰが好き｡", "はい。"]):
         assert sentences_of(" ".join(sentences)) == sentences
+    assert sentences_of("Am 12. März. Um 9.30 Uhr.", whole_dates=True) == ["Am 12. März.", "Um 9.30 Uhr."]
 
 
 def test_long_tokens_are_cut_and_long_identifiers_found_by_their_parts() -> None:
