@@ -49,7 +49,8 @@ class FunctionTool(Tool):
 
     async def run(self, arguments: dict[str, Any]) -> str:
         """Check the arguments and call the function. Raises `ToolError` for invalid arguments."""
-        return result_text(await self._function(**self._arguments.check(arguments)), _as_json)
+        answer = await self._function(**self._arguments.check(arguments))
+        return result_text(answer, lambda each: to_builtins(each, enc_hook=to_jsonable_python))
 
 
 class Arguments:
@@ -93,10 +94,6 @@ class Arguments:
         }
 
 
-def _as_json(value: Any) -> Any:
-    return to_builtins(value, enc_hook=to_jsonable_python)
-
-
 def _arguments_of(function: Callable[..., Any]) -> Arguments:
     name, hints = function.__name__, get_type_hints(function, include_extras=True)
     parameters = inspect.signature(function).parameters.values()
@@ -126,9 +123,8 @@ def _parse_docstring(text: str) -> tuple[str, dict[str, str]]:
 def _simplified(schema: dict[str, Any], arguments: Mapping[str, str]) -> dict[str, Any]:
     """Return the schema in a form that all providers accept: no titles, no empty defaults, described arguments."""
     properties = {name: _property(each) for name, each in schema.get("properties", {}).items()}
-    for name, text in arguments.items():
-        if name in properties:
-            properties[name].setdefault("description", text)
+    for name in properties.keys() & arguments:
+        properties[name].setdefault("description", arguments[name])
     return {"type": "object", **schema, "properties": properties, "additionalProperties": False}
 
 

@@ -40,11 +40,6 @@ class Effect(Struct, frozen=True):
     reaches_out: bool = True
     """Accesses the outside world, such as the web, not only data kept here."""
 
-    @property
-    def writes(self) -> bool | None:
-        """Changes something: the opposite of `reads_only`; None if that is not declared."""
-        return None if self.reads_only is None else not self.reads_only
-
 
 class Tool(ABC):
     """Tool that a model can call; `spec` is its description for the model."""
@@ -110,7 +105,10 @@ class Toolbox:
         timeout_s: float = 60.0,
     ) -> None:
         self._tools: dict[str, Tool] = {}
-        self._add(tools)
+        for tool in tools:
+            if tool.spec.name in self._tools:
+                raise ConfigError(f"two tools are called {tool.spec.name!r}: leave one out, or rename it")
+            self._tools[tool.spec.name] = tool
         self._sources = list(sources)
         self._confirm = confirm
         self._timeout_s = timeout_s
@@ -147,12 +145,6 @@ class Toolbox:
             tasks = [group.create_task(self._run_one(call, [] if ended is None else ended)) for call in calls]
         return [task.result() for task in tasks]
 
-    def _add(self, tools: Iterable[Tool]) -> None:
-        for tool in tools:
-            if tool.spec.name in self._tools:
-                raise ConfigError(f"two tools are called {tool.spec.name!r}: leave one out, or rename it")
-            self._tools[tool.spec.name] = tool
-
     async def _run_one(self, call: ToolCall, ended: list[ToolResult]) -> ToolResult:
         known = call.name if call.name in self._tools else "unknown"  # any other name is the model's own text
         with span("tool", tool=known, call=call.id) as work:
@@ -180,7 +172,8 @@ class Toolbox:
             if answer == "denied":
                 raise ToolError(f"the user did not allow this call of {call.name!r}: do not retry it unless asked to")
             content = well_formed(await self._within_limit(tool, arguments))
-            return ToolResult(call, content, asked=answer, writes=tool.effect.writes)
+            reads = tool.effect.reads_only
+            return ToolResult(call, content, asked=answer, writes=None if reads is None else not reads)
         except ChatbotError as error:
             why = str(error)
         except StoreError as error:

@@ -24,6 +24,7 @@ from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import Grant, Tokens
 from chatbot.tools import Tool, Toolbox, ToolResult
 from chatbot.tools.function import FunctionTool
+from chatbot.tools.mcp.connection import LONGEST_LINE
 from chatbot.tools.mcp.server import LONGEST_ANSWER, LONGEST_DESCRIPTION, McpServers
 from tests.command import run
 from tests.patience import PATIENCE_S
@@ -358,37 +359,70 @@ async def test_a_server_on_the_web_is_sent_its_headers_and_found_again_after_it_
             assert "Over the web" in content(await call(toolbox, "right__memory_search", query="web"))
 
 
-async def test_a_server_on_the_web_whose_answer_is_no_result_has_not_ended_and_its_own_schema_stops_nothing(
-    tmp_path: Path,
-) -> None:
-    endless = {"type": "object", "properties": {"n": {"type": "string", "pattern": "^(a+)+$"}}}  # for the SDK
+@asynccontextmanager
+async def on_the_web(respond: Callable[[web.Request, dict[str, Any]], Awaitable[web.StreamResponse]]) -> Any:
+    """The address of a server that gives these responses, made from the results of the usual one."""
 
-    async def answer(request: web.Request) -> web.Response:
+    async def answer(request: web.Request) -> web.StreamResponse:
         asked = await request.json()
         if "id" not in asked:
             return web.Response(status=202)
         result = result_of(asked["method"], asked.get("params") or {}) or {}
-        if "tools" in result:
-            result["tools"][0]["outputSchema"] = endless
-        elif asked["method"] == "tools/call":
-            result |= {"structuredContent": {"n": "a" * 40 + "!"}}
-            if asked["params"]["name"] == "wipe":
-                result["content"] = "no list"
         about = {"io.modelcontextprotocol/serverInfo": {"name": "test", "version": "1"}}
         told = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private", "_meta": about} | result
-        return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "result": told})
+        return await respond(request, {"jsonrpc": "2.0", "id": asked["id"], "result": told})
 
     app = web.Application()
     app.router.add_post("/mcp", answer)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    url = f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
-    async with offered(tmp_path, one=McpServerSettings(url=url, trust="all")) as (toolbox, _):
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/mcp"
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_server_on_the_web_whose_answer_is_no_result_has_not_ended_and_its_own_schema_stops_nothing(
+    tmp_path: Path,
+) -> None:
+    endless = {"type": "object", "properties": {"n": {"type": "string", "pattern": "^(a+)+$"}}}  # for the SDK
+
+    async def respond(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        params = (await request.json()).get("params", {})
+        if "tools" in message["result"]:
+            message["result"]["tools"][0]["outputSchema"] = endless
+        elif "name" in params:
+            message["result"] |= {"structuredContent": {"n": "a" * 40 + "!"}}
+            if params["name"] == "wipe":
+                message["result"]["content"] = "no list"
+        return web.json_response(message)
+
+    async with (
+        on_the_web(respond) as url,
+        offered(tmp_path, one=McpServerSettings(url=url, trust="all")) as (toolbox, _),
+    ):
         for _ in range(3):
             assert "the answer of 'wipe' of 'one' cannot be used" in error(await call(toolbox, "one__wipe"))
         assert content(await call(toolbox, "one__echo", text="a")) == "a"
-    await runner.cleanup()
+
+
+@pytest.mark.parametrize("how", ["long", "compressed"])
+async def test_a_server_on_the_web_cannot_fill_the_memory_with_one_answer(tmp_path: Path, how: str) -> None:
+    async def respond(request: web.Request, message: dict[str, Any]) -> web.StreamResponse:
+        if "name" not in (await request.json()).get("params", {}):
+            return web.json_response(message)
+        padding = b" " * (2 * LONGEST_LINE if how == "long" else 1)
+        response = web.Response(body=padding + json.dumps(message).encode(), content_type="application/json")
+        if how == "compressed":  # a thousandth of what it becomes
+            response.enable_compression(web.ContentCoding.gzip)
+        return response
+
+    async with (
+        on_the_web(respond) as url,
+        offered(tmp_path, one=McpServerSettings(url=url, trust="all")) as (toolbox, _),
+    ):
+        assert "the server 'one' ended during 'echo'" in error(await call(toolbox, "one__echo", text="a"))
 
 
 async def test_what_ignores_signals_and_what_it_started_ends_with_the_chat(tmp_path: Path) -> None:

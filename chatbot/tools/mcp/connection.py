@@ -12,7 +12,7 @@ import logging
 import os
 import signal
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -25,14 +25,13 @@ from mcp.shared.message import SessionMessage
 from mcp.types import jsonrpc_message_adapter
 
 from chatbot.config import McpServerSettings, from_variable
-from chatbot.errors import ConfigError, ToolError
+from chatbot.errors import ToolError
 from chatbot.stores.base import AsyncResource
 
 logger = logging.getLogger(__name__)
 
 LONGEST_LINE = 16 * 1024 * 1024
 """Maximum bytes of a message; a peer that sends a longer one is considered broken, and the streams end."""
-_FLUSH_S = 1.0
 
 
 class LineWriter(Protocol):
@@ -72,7 +71,7 @@ async def message_streams(
         group.start_soon(write)
         yield incoming, outgoing
         outgoing.close()
-        with anyio.move_on_after(_FLUSH_S):
+        with anyio.move_on_after(1.0):
             await all_written.wait()
         group.cancel_scope.cancel()
 
@@ -189,6 +188,20 @@ def _signal_all(group: int, number: int) -> bool:
     return True
 
 
+async def _read_bounded(response: httpx2.Response) -> None:
+    """Read an answer that is no stream of events: the SDK bounds the events, but would read this to any length."""
+    stream, data = response.stream, bytearray()
+    if "content-encoding" in response.headers or not isinstance(stream, httpx2.AsyncByteStream):
+        raise httpx2.DecodingError("the answer is compressed, which was not asked for")
+    if not response.headers.get("content-type", "").startswith("text/event-stream"):
+        async for part in stream:
+            data += part
+            if len(data) > LONGEST_LINE:
+                raise httpx2.ReadError(f"the answer has more than {LONGEST_LINE:,} bytes")
+        await stream.aclose()
+        response.stream = httpx2.ByteStream(bytes(data))
+
+
 _CLOSING_S = 5.0
 
 
@@ -213,8 +226,6 @@ class Connection(AsyncResource):
                 return await asyncio.shield(self._opened)
         except TimeoutError:
             why = f"it did not start within {self._settings.start_timeout_s:g} s"
-        except ConfigError as error:
-            why = str(error)
         except Exception as error:  # noqa: BLE001 - a foreign program and its transport may raise anything
             why = _innermost(error)
         except asyncio.CancelledError:
@@ -254,11 +265,10 @@ class Connection(AsyncResource):
 
     @asynccontextmanager
     async def _stdio(self) -> AsyncIterator[Any]:
-        settings = self._settings
-        env = {name: self._value(value, f"env {name}") for name, value in settings.env.items()}
+        env = {name: self._value(value, f"env {name}") for name, value in self._settings.env.items()}
         folder = self._folder if self._folder.is_dir() else Path.home()
         async with (
-            running([settings.command, *settings.args], env, folder, self._stderr_end) as (reader, writer),
+            running([self._settings.command, *self._settings.args], env, folder, self._stderr_end) as (reader, writer),
             message_streams(reader, writer, on_end=self.broken.set) as streams,
         ):
             yield streams
@@ -267,9 +277,12 @@ class Connection(AsyncResource):
     async def _http(self) -> AsyncIterator[Any]:
         headers = {name: self._value(value, f"header {name}") for name, value in self._settings.headers.items()}
         timeout = httpx2.Timeout(self._settings.start_timeout_s, read=self._settings.timeout_s + 1)
-        async with AsyncExitStack() as stack:
-            client = await stack.enter_async_context(httpx2.AsyncClient(headers=headers, timeout=timeout))
-            yield await stack.enter_async_context(streamable_http_client(self._settings.url, http_client=client))
+        headers = {"Accept-Encoding": "identity", **headers}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [_read_bounded]}) as client,
+            streamable_http_client(self._settings.url, http_client=client) as streams,
+        ):
+            yield streams
 
     def _value(self, text: str, what: str) -> str:
         return from_variable(text, f"the {what} of [mcp.servers.{self._name}]")

@@ -186,13 +186,11 @@ class Server(AsyncResource):
                 result = await client.session.send_request(asked, types.CallToolResult)
         except TimeoutError:
             raise ToolError(f"{tool!r} of {self.name!r} did not answer within {self._settings.timeout_s:g} s") from None
-        except MCPError as error:
-            if error.code != types.CONNECTION_CLOSED:
-                raise ToolError(f"{self.name!r} refused the call: {error.message:.500}") from error
-            raise self._mark_dead(connection, tool) from error
         except ValueError as error:  # it is no result
             raise ToolError(f"the answer of {tool!r} of {self.name!r} cannot be used: {error!s:.300}") from error
         except Exception as error:  # a transport may raise anything
+            if isinstance(error, MCPError) and error.code != types.CONNECTION_CLOSED:
+                raise ToolError(f"{self.name!r} refused the call: {error.message:.500}") from error
             raise self._mark_dead(connection, tool) from error
         self._is_restarted = False
         return result
