@@ -285,7 +285,7 @@ class RequestBodies:
                 await self._read_on(receive)
             return self._too_large(takes_files=takes_files)
         body = bytearray()
-        may_be_large = takes_files and not 0 < int(length) <= self._most_bytes  # one in chunks names no length
+        may_be_large = takes_files and ("transfer-encoding" in headers or int(length) > self._most_bytes)
         turn: AbstractAsyncContextManager[None] = self._reading if may_be_large else nullcontext()
         timeout_s = self._timeout_s * (1 + int(length) // _BYTES_PER_TIMEOUT)
         try:
