@@ -243,21 +243,14 @@ async def test_no_delicate_row_is_read_or_changed(use: Use, session: SessionHand
     await session.memory.store_fact("Kim", "has", "a cold", sensitivity=sensitivity)
     plain = (await use("memory_write", title="plain"))["id"]
     answers = [
-        await use("memory_search", query="diagnosis Kim doctor"),
-        await use("memory_search"),
-        await use("memory_get", ids=[delicate]),
-        await use("memory_timeline", anchor=plain),
-        await use("memory_people", query="kim"),
-        await use("memory_facts", subject="Kim"),
-        await use("task_list"),
-        await use("session_search", query="diagnosis"),
-        await use("memory_timeline", anchor=delicate),
-        await use("memory_history", observation_id=delicate),
-        await use("memory_forget", ids=[plain, delicate]),
-        await use("memory_supersede", old=delicate, new=plain),
-        await use("memory_supersede", old=plain, new=delicate),
+        await use("memory_search", query="diagnosis Kim doctor"), await use("memory_search"),
+        await use("memory_get", ids=[delicate]), await use("memory_timeline", anchor=plain),
+        await use("memory_people", query="kim"), await use("memory_facts", subject="Kim"), await use("task_list"),
+        await use("session_search", query="diagnosis"), await use("memory_timeline", anchor=delicate),
+        await use("memory_history", observation_id=delicate), await use("memory_forget", ids=[plain, delicate]),
+        await use("memory_supersede", old=delicate, new=plain), await use("memory_supersede", old=plain, new=delicate),
         await use("task_update", task=task.id, status="completed"),
-    ]
+    ]  # fmt: skip
     assert [name for name in ("diagnosis", "cold", "doctor", "Kim") if name in json.dumps(answers)] == []
     assert all("error" in answer for answer in answers[8:])
     assert _ids((await use("memory_search"))["hits"]) == [plain]

@@ -255,19 +255,15 @@ async def test_tools_run_at_once_and_results_stay_with_their_calls(session: Sess
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (("add", "{not json"), "not valid JSON"),
-        (("add", "[" * 5_000), "not valid JSON"),
-        (("add", "[1, 2]"), "must be an object"),
-        (("ad", "{}"), "did you mean 'add'"),
-        (("hang", "{}"), "did not finish within"),
-        (ToolError("not today"), '"not today"'),
+        (("add", "{not json"), "not valid JSON"), (("add", "[" * 5_000), "not valid JSON"),
+        (("add", "[1, 2]"), "must be an object"), (("ad", "{}"), "did you mean 'add'"),
+        (("hang", "{}"), "did not finish within"), (ToolError("not today"), '"not today"'),
         (StoreBusy("another process writes"), '"another process writes"'),
         (ZeroDivisionError("by zero"), "'fail' failed: ZeroDivisionError: by zero"),
         (TimeoutError("nobody answers there"), "'fail' failed: TimeoutError: nobody answers there"),
-        (SystemExit(3), "'fail' failed: SystemExit: 3"),
-        (asyncio.CancelledError(), "'fail' cancelled itself"),
+        (SystemExit(3), "'fail' failed: SystemExit: 3"), (asyncio.CancelledError(), "'fail' cancelled itself"),
     ],
-)
+)  # fmt: skip
 async def test_what_goes_wrong_in_a_tool_is_told_to_the_model(
     session: SessionHandle, memory_home: Path, call: tuple[str, str] | BaseException, told: str
 ) -> None:
@@ -403,18 +399,6 @@ async def test_a_budget_in_dollars_needs_a_price(session: SessionHandle, memory_
     chat = chat_of(Priceless(["no"]), session, memory_home, budget=BudgetSettings(session_usd=1))
     with pytest.raises(BudgetExceeded, match="prices"):
         await chat.turn("hello")
-
-
-async def test_taking_back_removes_the_last_exchange_whole(session: SessionHandle, memory_home: Path) -> None:
-    model = ScriptedModel(["one", ONE_AND_ONE, "two"])
-    chat = chat_of(model, session, memory_home, tools=ADD)
-    await chat.turn("first")
-    await chat.turn("second")
-    taken = await chat.take_back()
-    assert [entry.role for entry in taken] == ["user", "tool_call", "tool", "assistant"]
-    assert await _transcript(session) == [("user", "first"), ("assistant", "one")]
-    await chat.take_back()
-    assert await chat.take_back() == []
 
 
 async def test_the_oldest_exchanges_leave_first_and_are_summarised(session: SessionHandle, memory_home: Path) -> None:

@@ -121,19 +121,14 @@ def test_a_key_from_the_environment_is_sent_to_no_address_but_the_provider_s(mon
 @pytest.mark.parametrize(
     ("provider", "address", "is_own"),
     [
-        ("openai", "https://api.openai.com/v1", True),
-        ("openai", "https://eu.api.openai.com/v1", True),
-        ("openai", "http://api.openai.com/v1", False),
-        ("openai", "https://api.openai.com.evil.example/v1", False),
+        ("openai", "https://api.openai.com/v1", True), ("openai", "https://eu.api.openai.com/v1", True),
+        ("openai", "http://api.openai.com/v1", False), ("openai", "https://api.openai.com.evil.example/v1", False),
         ("openai", "https://evil.example/api.openai.com", False),
-        ("openai", "https://api.openai.com@evil.example/v1", False),
-        ("openai", "https://evilapi.openai.com.co", False),
-        ("azure", "https://mine.openai.azure.com", True),
-        ("anthropic", "https://api.openai.com/v1", False),
-        ("helicone", "https://ai-gateway.helicone.ai/v1", True),
-        ("nobody", "https://api.openai.com/v1", False),
+        ("openai", "https://api.openai.com@evil.example/v1", False), ("openai", "https://evilapi.openai.com.co", False),
+        ("azure", "https://mine.openai.azure.com", True), ("anthropic", "https://api.openai.com/v1", False),
+        ("helicone", "https://ai-gateway.helicone.ai/v1", True), ("nobody", "https://api.openai.com/v1", False),
     ],
-)
+)  # fmt: skip
 def test_an_address_is_a_provider_s_own_by_its_whole_host(provider: str, address: str, *, is_own: bool) -> None:
     assert is_own_address(provider, address) is is_own
 
