@@ -54,21 +54,13 @@ _AS_MADE: list[list[list[str]]] = [[[], []], [["chatbot"], []], [["encoders"], [
 _UNTOUCHED: list[tuple[Path, Path]] = []
 """Homes and caches of tests that left them empty, for the next ones."""
 FIRST = (
-    "tests/models/",
-    "tests/hooks/test_after_turn.py",
-    "tests/hooks/test_extraction.py",
-    "tests/surfaces/test_doctor.py",
-    "tests/surfaces/test_maintain_cli.py::test_what_cannot_be_done_is_said",
-    "tests/surfaces/test_new_user.py",
-    "tests/surfaces/test_one_truth.py",
-    "tests/surfaces/test_providers_cli.py",
-    "tests/telemetry/",
-    "tests/surfaces/page/",
-    "tests/surfaces/server/test_document.py",
-    "tests/surfaces/test_import_package.py",
-    "tests/memory/test_crashes.py",
+    "tests/models/", "tests/hooks/test_after_turn.py", "tests/hooks/test_extraction.py",
+    "tests/surfaces/test_doctor.py", "tests/surfaces/test_maintain_cli.py::test_what_cannot_be_done_is_said",
+    "tests/surfaces/test_new_user.py", "tests/surfaces/test_one_truth.py", "tests/surfaces/test_providers_cli.py",
+    "tests/telemetry/", "tests/surfaces/page/", "tests/surfaces/server/test_document.py",
+    "tests/surfaces/test_import_package.py", "tests/memory/test_crashes.py",
     "tests/stores/test_observation_processes.py",
-)
+)  # fmt: skip
 """Files that run first: what needs LiteLLM, that one worker alone imports it, and what takes long, that none idles."""
 _ALL_NIGHTLY = re.compile(r"^pytestmark = \[?pytest\.mark\.nightly\b", re.MULTILINE)
 

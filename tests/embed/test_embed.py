@@ -328,17 +328,12 @@ async def test_an_error_quotes_neither_all_of_a_long_value_nor_what_cannot_be_pr
     ):
         session = await memory.session()
         opened: list[Callable[[str], object]] = [
-            lambda value: open_memory(None, agent=value),
-            lambda value: open_memory(None, identity=value),
-            memory.history,
-            memory.forget,
-            memory.resolve,
-            memory.system.find_session,
+            lambda value: open_memory(None, agent=value), lambda value: open_memory(None, identity=value),
+            memory.history, memory.forget, memory.resolve, memory.system.find_session,
             lambda value: memory.system.create_session([value], "chat"),
             lambda value: session.transcript_append(value, "hello"),
-            lambda value: memory.remember("I ski.", **cast("dict[str, Any]", {value: ""})),
-            runtime.use_model,
-        ]
+            lambda value: memory.remember("I ski.", **cast("dict[str, Any]", {value: ""})), runtime.use_model,
+        ]  # fmt: skip
         for call, value in itertools.product(opened, (long, half)):
             with pytest.raises((ChatbotError, StoreError)) as raised:
                 await cast("Awaitable[object]", call(value))

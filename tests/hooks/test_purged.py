@@ -23,12 +23,9 @@ WORD = "plugh"
 GONE = f"We decided to name the granite harbour barge {WORD}, after the cave"
 STAYS = "My sister Ingrid moved to Tromsø in March"
 SAID = [
-    GONE,
-    STAYS,
-    "The cello teacher is called Mr Abara",
-    "We still need to buy rosin for the cello",
+    GONE, STAYS, "The cello teacher is called Mr Abara", "We still need to buy rosin for the cello",
     "The harbour master keeps three geese behind the crane",
-]
+]  # fmt: skip
 ODD = ["5", '"x"', '{"query":1e400}', '{"query":["a",{}]}']
 """Parts of a receipt in which only a person could write them."""
 configure = partial(talk.configure, agent="window_entries = 4")

@@ -59,12 +59,9 @@ async def test_an_english_text_has_both_parts_and_any_other_the_multilingual_one
 async def test_a_question_in_one_language_finds_rows_in_others() -> None:
     rows = ["Ich wohne in Berlin", "Meine Katze heißt Miso", "我父亲的生日是在5月14日。", "I work at night"]
     wanted = {
-        "Where do I live?": 0,
-        "What is my cat called?": 1,
-        "When is my father's birthday?": 2,
-        "¿A qué horas trabajo?": 3,
-        "我住在哪里？": 0,
-    }
+        "Where do I live?": 0, "What is my cat called?": 1, "When is my father's birthday?": 2,
+        "¿A qué horas trabajo?": 3, "我住在哪里？": 0,
+    }  # fmt: skip
     async with LocalEmbedder() as embedder:
         vectors = (await embedder.embed(rows)).vectors
         for question, right in wanted.items():

@@ -301,17 +301,13 @@ async def test_conditions_choose_the_same_rows_everywhere() -> None:
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ({"stars": {"$greater": 3}}, r"unknown comparison '\$greater'"),
-        ({1: 2}, "metadata: the key 1 is not text"),
-        ({"$nor": []}, r"unknown operator '\$nor'"),
-        ({"$or": {"a": 1}}, r"\$or takes a list of conditions"),
-        ({"$not": [{"a": 1}]}, r"\$not takes conditions"),
-        ({"$and": ["a"]}, r"\$and takes a list"),
-        ({"path": {"$prefix": 3}}, r"\$prefix takes a str"),
-        ({"path": {"$in": "abc"}}, r"\$in takes a list"),
+        ({"stars": {"$greater": 3}}, r"unknown comparison '\$greater'"), ({1: 2}, "metadata: the key 1 is not text"),
+        ({"$nor": []}, r"unknown operator '\$nor'"), ({"$or": {"a": 1}}, r"\$or takes a list of conditions"),
+        ({"$not": [{"a": 1}]}, r"\$not takes conditions"), ({"$and": ["a"]}, r"\$and takes a list"),
+        ({"path": {"$prefix": 3}}, r"\$prefix takes a str"), ({"path": {"$in": "abc"}}, r"\$in takes a list"),
         (json.loads('{"$not":' * 100 + "{}" + "}" * 100), "deep"),
     ],
-)
+)  # fmt: skip
 async def test_a_condition_that_cannot_be_asked_is_refused(wanted: Mapping[str, Any], message: str) -> None:
     async with MemorySystem(None) as system:
         with pytest.raises(InvalidValue, match=message):

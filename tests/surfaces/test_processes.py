@@ -86,12 +86,9 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dic
 
 
 SEED = {
-    "session": "ask --json --new bicycle",
-    "row": "memory add milk-in-aisle-4",
-    "other": "memory add milk-in-aisle-5",
-    "task": "memory tasks add Call",
-    "fact": "memory facts add Ida owns boats",
-}
+    "session": "ask --json --new bicycle", "row": "memory add milk-in-aisle-4", "other": "memory add milk-in-aisle-5",
+    "task": "memory tasks add Call", "fact": "memory facts add Ida owns boats",
+}  # fmt: skip
 
 
 def _id_in(told: str) -> str:
