@@ -54,7 +54,7 @@ from quality import AGENT, bm25s, remembered
 
 from chatbot.chat.calls import Calls
 from chatbot.chat.conversation_memory import ConversationMemory
-from chatbot.chat.ledger import Ledger
+from chatbot.chat.ledger import Ledger, sum_of
 from chatbot.config import AgentSettings, BudgetSettings, ModelSettings
 from chatbot.errors import BudgetExceeded, ModelError
 from chatbot.messages import Message
@@ -266,7 +266,7 @@ async def work(given: argparse.Namespace, model: Model, judge: Model | None) -> 
                 await judged(trial, judge, calls(judge or model), run)
     except (BudgetExceeded, ModelError) as error:
         print(f"stopped: {error}; run the same again to go on", file=sys.stderr)
-    print(f"cost so far: ${(await ledger.total()).cost_usd:.4f}")
+    print(f"cost so far: ${sum_of((await ledger.by_session()).values()).cost_usd:.4f}")
     return run
 
 
@@ -275,7 +275,7 @@ async def _budget(ledger: Ledger, cap_usd: float) -> BudgetSettings:
     if not cap_usd:
         return BudgetSettings()
     [today] = (await ledger.by_day(1, datetime.now(UTC))).values()
-    before = (await ledger.total()).cost_usd - today.cost_usd
+    before = sum_of((await ledger.by_session()).values()).cost_usd - today.cost_usd
     if before >= cap_usd:
         raise SystemExit(f"${before:.2f} was spent on earlier days, which is the cap: raise --cap-usd")
     return BudgetSettings(day_usd=cap_usd - before)

@@ -1,8 +1,8 @@
 """Model calls: each has a purpose, is checked against the budget, and is billed.
 
-Every call of a chat model goes through `Calls`. One that was cancelled or broke off is billed by our own count, one
-that failed before its reply began is not billed. If the process is killed, the call is billed only where a limit is
-set, later and with an unknown cost. No lock is held while a model is asked.
+Every call of a chat model goes through `Calls`. One that was cancelled, broke off or timed out is billed by our own
+count, also if it is tried again; one that the provider refused is not billed. If the process is killed, the call is
+billed only where a limit is set, later and with an unknown cost. No lock is held while a model is asked.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Calls:
         if prompt_tokens is None:
             prompt_tokens = await self.model.count_tokens(messages, tools)
         most, held = await self._reserve(purpose, prompt_tokens, reply_tokens or self._reply_tokens)
-        reply, splitter, began = Reply(), _ThoughtSplitter(), time.monotonic()
+        reply, splitter, began, is_billed = Reply(), _ThoughtSplitter(), time.monotonic(), True
         with observed(self._observer):
             labels = {"model": self.model.name, "server": self.model.server}
             work = span("call", request="chat", purpose=purpose, max_tokens=most, **labels)
@@ -147,6 +147,10 @@ class Calls:
                 raise TypeError(f"stream returned {stream!r:.80}, which is not an async generator")
             async with aclosing(stream) as deltas:
                 async for delta in deltas:
+                    if delta is None:  # a try failed; what is reserved is for the next one
+                        accounts = [replace(each, reservation=None) for each in held]
+                        await to_its_end(self._bill(purpose, prompt_tokens, Reply(), began, accounts))
+                        continue
                     if not reply.has_begun:
                         work.note(first_chunk=time.monotonic() - began)
                     if isinstance(delta, Finished):
@@ -156,14 +160,13 @@ class Calls:
                         yield part
         except BaseException as error:
             work.fail(type(error).__name__, is_fault=isinstance(error, Exception))
-            work.end()
             is_billed = reply.has_begun or isinstance(error, asyncio.CancelledError)
-            await to_its_end(self._bill(purpose, prompt_tokens, reply, began, held) if is_billed else self.settle(held))
             if isinstance(error, Exception) and not isinstance(error, ChatbotError | StoreError):  # of a plug-in
                 raise model_error(self.model.name, error) from error
             raise
-        work.end()
-        await to_its_end(self._bill(purpose, prompt_tokens, reply, began, held))
+        finally:
+            work.end()
+            await to_its_end(self._bill(purpose, prompt_tokens, reply, began, held) if is_billed else self.settle(held))
 
     async def ask(
         self,

@@ -381,10 +381,6 @@ class Ledger:
             self._read_new()
             return {day.date(): sum_of([self._by_day.get(_day(day), Bill())]) for day in wanted}
 
-    async def total(self) -> Bill:
-        """Return the bill of all calls."""
-        return sum_of((await self.by_session()).values())
-
     @in_thread
     def by_session(self) -> Mapping[str, Bill]:
         """Return the bill of each session by its id; spending without a session is under "".

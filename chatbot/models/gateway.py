@@ -53,10 +53,6 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
         window = int(info.get("max_input_tokens") or info.get("max_tokens") or _USUAL_WINDOW)
         return min(window, _USUAL_WINDOW) if self.provider.kind in OLLAMA else window
 
-    async def count_tokens(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
-        """Estimate the tokens: LiteLLM's own counter takes half a second and 100 MB to load."""
-        return estimate(messages, tools)
-
     async def price(self) -> Price | None:
         """Return the price from the settings or LiteLLM's table."""
         own = (self.provider.price.input_usd_per_million, self.provider.price.output_usd_per_million)
@@ -109,7 +105,7 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
         max_output_tokens: int | None = None,
         json_schema: Mapping[str, Any] | None = None,
         options: CallOptions | None = None,
-    ) -> AsyncGenerator[Delta, None]:
+    ) -> AsyncGenerator[Delta | None, None]:
         """Ask for a reply, with retries until the first chunk."""
         self.provider.check_before_call()
         litellm = await self._litellm()
@@ -132,6 +128,8 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
                         yield delta
             except ModelError as error:
                 pause = pause_before(tried, error)
+                if call.may_be_charged and not has_begun:
+                    yield None
                 if has_begun or tried == self._settings.retries or pause > LONGEST_PAUSE_S:
                     raise self.provider.with_advice(error) from None
             else:

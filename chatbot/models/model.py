@@ -128,9 +128,9 @@ class Model(AsyncResource):
     async def context_window(self) -> int:
         """Tokens that prompt and reply may take together."""
 
-    @abstractmethod
     async def count_tokens(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
-        """Count the tokens of a prompt: exact with the model's tokenizer, else a cautious estimate."""
+        """Count the tokens of a prompt: exact with the model's tokenizer, else an estimate."""
+        return estimate(messages, tools)
 
     async def price(self) -> Price | None:
         """Return the price of tokens; None if unknown."""
@@ -164,8 +164,8 @@ class Model(AsyncResource):
         max_output_tokens: int | None = None,
         json_schema: Mapping[str, Any] | None = None,
         options: CallOptions | None = None,
-    ) -> AsyncGenerator[Delta, None]:
-        """Ask for a reply. Yields deltas, and `Finished` last.
+    ) -> AsyncGenerator[Delta | None, None]:
+        """Ask for a reply. Yields deltas, and `Finished` last; None for a failed try that may be charged.
 
         `options` override the settings; those in `unknown_options` are ignored.
         `json_schema`, of type object, constrains the reply as far as `json_mode` says; the reply may still violate it.

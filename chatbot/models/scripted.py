@@ -65,10 +65,6 @@ class ScriptedModel(Model):
         """Return the configured window."""
         return self._window
 
-    async def count_tokens(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:
-        """Estimate the tokens of a prompt."""
-        return estimate(messages, tools)
-
     async def sees_images(self) -> bool:
         """Return the constructor's `sees`."""
         return self._sees

@@ -1,6 +1,7 @@
 """Every model call is within the budget, has its purpose, and is on the bill however it ends."""
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
@@ -12,7 +13,7 @@ import pytest
 from msgspec import convert
 
 from chatbot.chat.calls import Calls, Reply
-from chatbot.chat.ledger import Call, Ledger
+from chatbot.chat.ledger import Call, Ledger, sum_of
 from chatbot.config import BudgetSettings
 from chatbot.errors import BudgetExceeded, ContextTooLong, ModelError, ModelTimeout, ProviderFailed, RequestRefused
 from chatbot.memory import SessionHandle
@@ -29,7 +30,7 @@ def calls_of(model: ScriptedModel, home: Path, **options: Any) -> Calls:
 
 
 async def billed(home: Path) -> dict[str, int]:
-    bill = await Ledger(home).total()
+    bill = sum_of((await Ledger(home).by_session()).values())
     return {purpose: each.calls for purpose, each in bill.by_purpose.items()}
 
 
@@ -109,6 +110,24 @@ async def test_a_call_that_fails_before_its_first_word_costs_nothing_and_a_later
     with pytest.raises(ProviderFailed):
         await text_of(calls)
     assert await billed(memory_home) == {"answer": 1}
+
+
+async def test_a_failed_try_that_may_be_charged_is_billed_beside_the_next_one(memory_home: Path) -> None:
+    class Trying(ScriptedModel):
+        async def stream(self, *asked: Any, **options: Any) -> Any:
+            yield None
+            async for delta in super().stream(*asked, **options):
+                yield delta
+
+    model, budget = Trying(["Castor.", ModelTimeout("no answer")]), BudgetSettings(day_tokens=10_000)
+    calls = calls_of(model, memory_home, budget=budget)
+    assert await text_of(calls) == "Castor."
+    with pytest.raises(ModelTimeout):
+        await text_of(calls)
+    assert [call.usage.estimated for call in calls.made] == [True, False, True]
+    assert calls.made[0].usage.input_tokens == await model.count_tokens(ASKED)
+    assert await billed(memory_home) == {"answer": 3}
+    assert json.loads((memory_home / "reservations.json").read_bytes())["reservations"] == []
 
 
 @pytest.mark.parametrize("said", [ReasoningDelta("Alpacas"), ToolCall("a", "search", '{"query": "alpaca"}')])
@@ -244,7 +263,7 @@ async def test_calls_at_once_never_pass_a_limit_together(limit: str, session: Se
         async for _ in deltas:
             pass
     assert await text_of(calls(second)) == "Pollux."
-    assert (await Ledger(memory_home).total()).tokens <= 120
+    assert sum_of((await Ledger(memory_home).by_session()).values()).tokens <= 120
 
 
 async def test_a_session_limit_counts_the_bill_and_no_receipts(session: SessionHandle, memory_home: Path) -> None:

@@ -35,7 +35,7 @@ async def test_what_is_settled_is_on_the_bill_and_reserved_no_more(tmp_path: Pat
     ledger = Ledger(tmp_path, names_sessions=names_sessions)
     reservation = await ledger.reserve("a", _within_the_day)
     await ledger.settle(reservation, _call())
-    assert (await ledger.total()).cost_usd == CALL_USD
+    assert sum_of((await ledger.by_session()).values()).cost_usd == CALL_USD
     seen: list[float] = []
 
     def look(day: Bill, session: Bill) -> Amount:
@@ -79,7 +79,7 @@ async def test_a_reservation_whose_process_died_lapses_after_an_hour(tmp_path: P
     bill = (await ledger.by_session())["a"]
     assert (bill.calls, bill.calls_of_unknown_cost, bill.cost_usd) == (3, 3, 0)
     await ledger.reserve("a", _within_the_day)
-    assert (await ledger.total()).calls == 3
+    assert sum_of((await ledger.by_session()).values()).calls == 3
 
 
 SPENDER = """
@@ -110,7 +110,7 @@ def test_two_processes_never_pass_the_limit_together(tmp_path: Path) -> None:
     spenders = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=root) for _ in range(2)]
     made = [int(each.communicate(timeout=PATIENCE_S)[0]) for each in spenders]
     assert sum(made) == 3
-    assert asyncio.run(Ledger(tmp_path).total()).cost_usd == pytest.approx(3 * CALL_USD)
+    assert sum_of(asyncio.run(Ledger(tmp_path).by_session()).values()).cost_usd == pytest.approx(3 * CALL_USD)
 
 
 def test_a_cost_is_never_shown_as_nothing() -> None:
@@ -132,7 +132,7 @@ async def test_what_each_session_cost_is_summed_as_it_grows_in_whichever_process
     assert {session: bill.calls for session, bill in bills.items()} == {"a": 2, "b": 1, "": 1}
     assert bills["a"].by_purpose["extract"].cost_usd == 0.25
     total = sum_of(bills.values())
-    assert total == await other.total()
+    assert total == sum_of((await other.by_session()).values())
     bills["a"].calls = 99
     assert (await one.by_session())["a"].calls == 2
 

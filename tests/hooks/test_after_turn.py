@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from chatbot.chat.ledger import sum_of
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import SENSITIVITIES
@@ -61,7 +62,7 @@ async def test_small_talk_asks_no_model(configure: Configure, openai_url: str, s
     async with talking("Hello!") as (runtime, _, chat):
         await chat.turn(said)
         assert await facts(runtime) == []
-        assert list((await runtime.ledger.total()).by_purpose) == ["chat"]
+        assert list(sum_of((await runtime.ledger.by_session()).values()).by_purpose) == ["chat"]
     assert await requests_at(openai_url) == []
 
 
@@ -75,7 +76,7 @@ async def test_a_correction_replaces_the_fact_and_the_bill_says_what_it_cost(con
         bill = await chat.bill()
         calls = {"chat": 2, "extract": 2, "reconcile": 1}
         assert {purpose: each.calls for purpose, each in bill.by_purpose.items()} == calls
-        assert bill.as_json() == (await runtime.ledger.total()).as_json()
+        assert bill.as_json() == sum_of((await runtime.ledger.by_session()).values()).as_json()
         assert [receipt["turn"] for receipt in await session.receipts()] == [
             record["after"] for record in await session.records() if record.get("kind") == "extraction"
         ]
@@ -100,7 +101,7 @@ async def test_leaving_waits_no_longer_than_it_may_and_keeps_no_halves(configure
             await chat.turn(MOVED)
         async with Runtime(Options(), model=ScriptedModel([REPLY])) as later:
             assert await facts(later) == []
-            bill = await later.ledger.total()
+            bill = sum_of((await later.ledger.by_session()).values())
             assert bill.by_purpose["extract"].calls == 1
 
 

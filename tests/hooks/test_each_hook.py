@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from chatbot.chat.ledger import sum_of
 from chatbot.hooks.hook import HOOKS, Failures
 from chatbot.memory.upkeep import NAME
 from chatbot.messages import ToolCall
@@ -66,7 +67,7 @@ async def lived(*, turns: int = 12) -> dict[str, Any]:
             "rows": rows,
             "capabilities": set(runtime.hooks.capabilities),
             "facts": await runtime.memory.memory().query_facts(predicate="boundary_at", limit=100),
-            "purposes": set((await runtime.ledger.total()).by_purpose),
+            "purposes": set(sum_of((await runtime.ledger.by_session()).values()).by_purpose),
             "failures": Failures(runtime.memory.backend).read(),
             "receipts": receipts,
         }

@@ -54,12 +54,12 @@ def local(**settings: object) -> Model:
 
 async def reply_of(model: Model, messages: list[Message], **asked: Any) -> tuple[str, Finished]:
     async with aclosing(model.stream(messages, **asked)) as stream:
-        deltas: list[Delta] = [delta async for delta in stream]
+        deltas = [delta async for delta in stream]
     assert isinstance(deltas[-1], Finished)
     return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta)), deltas[-1]
 
 
-async def first_of(model: Model, messages: list[Message], **asked: Any) -> Delta:
+async def first_of(model: Model, messages: list[Message], **asked: Any) -> Delta | None:
     async with aclosing(model.stream(messages, **asked)) as stream:
         return await anext(stream)
 

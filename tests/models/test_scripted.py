@@ -1,6 +1,7 @@
 """The scripted model says what it was told to; the estimate of tokens, beside a real tokenizer."""
 
 import time
+from collections.abc import Sequence
 
 import pytest
 
@@ -34,7 +35,7 @@ async def reply_of(model: ScriptedModel, messages: list[Message] = HELLO) -> lis
     return [delta async for delta in model.stream(messages)]
 
 
-def text_of(deltas: list[Delta]) -> str:
+def text_of(deltas: Sequence[Delta | None]) -> str:
     return "".join(delta.text for delta in deltas if isinstance(delta, TextDelta))
 
 

@@ -15,6 +15,7 @@ import psycopg
 import pytest
 from msgspec.structs import replace
 
+from chatbot.chat.ledger import sum_of
 from chatbot.hooks.hooks import Bus
 from chatbot.memory import MemorySystem
 from chatbot.memory import handle as session_handle
@@ -250,7 +251,8 @@ async def test_what_goes_along_with_a_write_that_fails_is_kept_and_that_failure_
         said = [entry.content for entry in await session.transcript_read_last(10)][2:]
         remembered = await session.memory.search("honey market")
         kept = {
-            "the cost of this call could not be written": (await runtime.ledger.total()).calls == 2,
+            "the cost of this call could not be written": sum_of((await runtime.ledger.by_session()).values()).calls
+            == 2,
             "this could not be saved": said[1:] == [receipt.reply],
             "this exchange could not be remembered": len(remembered) == 1,
             "the receipt of this turn could not be saved": len(await session.receipts()) == 2,

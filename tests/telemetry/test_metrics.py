@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chatbot.chat.ledger import Call
+from chatbot.chat.ledger import Call, sum_of
 from chatbot.errors import ProviderFailed
 from chatbot.memory.scope import utc_now
 from chatbot.messages import ToolCall, Usage
@@ -39,7 +39,7 @@ async def test_tokens_and_cost_are_those_of_the_bill(watched: Watched, talking: 
         chat = runtime.chat(session)
         for _ in range(4):
             await chat.turn(MOVED)
-        bill = await runtime.ledger.total()
+        bill = sum_of((await runtime.ledger.by_session()).values())
         with observed(watched.telemetry.observer):
             await runtime.ledger.add(Call(utc_now(), "", "extract", "own/model", Usage(7, 3), 0.1))
     labels = {"gen_ai_request_model": "scripted", "chatbot_purpose": "chat"}

@@ -12,6 +12,7 @@ from opentelemetry.semconv._incubating.metrics import gen_ai_metrics
 from opentelemetry.semconv.attributes import error_attributes, server_attributes
 from opentelemetry.trace import SpanKind, StatusCode
 
+from chatbot.chat.ledger import sum_of
 from chatbot.config import ModelSettings
 from chatbot.errors import RateLimited
 from chatbot.messages import Message, TextDelta, ToolCall
@@ -121,7 +122,7 @@ async def test_search_by_meaning_calls_embedder_and_store(watched: Watched, talk
     async with talking(ScriptedModel(), settings) as (runtime, session):
         await session.memory.remember("tea is green")
         await session.memory.search("what is green?")
-        assert (await runtime.ledger.total()).by_purpose.keys() == {"embed"}
+        assert sum_of((await runtime.ledger.by_session()).values()).by_purpose.keys() == {"embed"}
     assert watched.above(watched.named("candidates observations")[0]) == ["memory search"]
     call = watched.named("embeddings embeds")[-1]
     assert call.attributes
