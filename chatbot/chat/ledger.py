@@ -257,7 +257,7 @@ _RUNNING = (
     "those of a program that was killed count for an hour"
 )
 _SHORT_WAIT_S = 5.0
-_LAPSES_AFTER = timedelta(hours=1)
+_HELD_FOR = timedelta(hours=1)
 """How long the reservation of a process that died counts: longer than any call takes."""
 
 
@@ -335,8 +335,8 @@ class Ledger:
         def add(before: bytes | None) -> bytes:
             now = utc_now()
             known = _parse_reservations(self._reservations, before)
-            running = [each for each in known if each.until > now]
-            lapsed.extend(each for each in known if each.until <= now)
+            running = [each for each in known if now < each.until <= now + 2 * _HELD_FOR]  # later: the clock was ahead
+            lapsed.extend(each for each in known if each not in running)
             with self._summing:  # after the reservations: a call settled meanwhile counts twice rather than never
                 self._read_new()
                 day = sum_of([self._by_day.get(today, Bill())])
@@ -354,7 +354,7 @@ class Ledger:
                     raise
                 decide(*spent)  # without the running calls: raises the same error, if they are not the cause
                 raise QuotaExceeded(_RUNNING.format(len(running)), _SHORT_WAIT_S) from error
-            until = now + _LAPSES_AFTER
+            until = now + _HELD_FOR
             new = Reservation(secrets.token_hex(8), session, purpose, until, amount.tokens, amount.cost_usd)
             if not self._names_sessions:
                 self._unnamed[new.id], new = session, replace(new, session="")
@@ -363,7 +363,9 @@ class Ledger:
 
         self._reservations.change(add, durable=False)  # a power cut ends the reserving processes, too
         for each in lapsed:  # the call began, and its process was killed: nobody knows what it cost
-            self.prepare_add(Call(each.until - _LAPSES_AFTER, each.session, each.purpose, "", Usage(), 0.0))()
+            self.prepare_add(
+                Call(min(each.until - _HELD_FOR, utc_now()), each.session, each.purpose, "", Usage(), 0.0)
+            )()
         return reserved[0]
 
     async def settle(self, reservation: Reservation | None, call: Call | None = None) -> None:

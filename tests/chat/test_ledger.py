@@ -64,7 +64,9 @@ async def test_a_clock_that_was_set_back_meanwhile_hides_no_call(tmp_path: Path)
     assert {day: bill.calls for day, bill in bills.items()} == {days[3].date(): 1, now.date(): 2}
 
 
-async def test_a_reservation_whose_process_died_lapses_after_an_hour(tmp_path: Path) -> None:
+@pytest.mark.parametrize("clock", ["2026-01-01", "2126-01-01"])
+async def test_a_reservation_whose_process_died_lapses_after_an_hour(tmp_path: Path, clock: str) -> None:
+    """Also if the clock was ahead when it was made."""
     ledger = Ledger(tmp_path)
     for _ in range(3):
         await ledger.reserve("a", _within_the_day)
@@ -73,7 +75,7 @@ async def test_a_reservation_whose_process_died_lapses_after_an_hour(tmp_path: P
     assert len(written["reservations"]) == 3
     assert file.stat().st_mode & 0o777 == 0o600
     for each in written["reservations"]:
-        each["until"] = "2026-01-01T00:00:00.000000Z"
+        each["until"] = f"{clock}T00:00:00.000000Z"
     file.write_text(json.dumps(written), encoding="utf-8")
     await ledger.reserve("a", _within_the_day, purpose="chat")
     bill = (await ledger.by_session())["a"]
