@@ -164,13 +164,13 @@ class CallOptions(Struct, frozen=True, kw_only=True):
 
     def as_openai(self) -> dict[str, Any]:
         """Return the options that are set."""
-        asked = asdict(self)
-        asked["stop"] = list(self.stop) if self.stop else None
+        asked = asdict(self) | {"stop": list(self.stop) if self.stop else None}
         return {name: value for name, value in asked.items() if value is not None}
 
 
-Tokens = Annotated[int, Meta(ge=0, le=10**12)]
-Amount = Annotated[float, Meta(ge=0, le=1e12)]
+MOST_TOKENS, MOST_USD = 10**12, 1e12
+Tokens = Annotated[int, Meta(ge=0, le=MOST_TOKENS)]
+Amount = Annotated[float, Meta(ge=0, le=MOST_USD)]
 """Dollars or seconds of one call: a negative value would raise a budget, a huge one exceed any."""
 
 

@@ -363,9 +363,8 @@ class Ledger:
 
         self._reservations.change(add, durable=False)  # a power cut ends the reserving processes, too
         for each in lapsed:  # the call began, and its process was killed: nobody knows what it cost
-            self.prepare_add(
-                Call(min(each.until - _HELD_FOR, utc_now()), each.session, each.purpose, "", Usage(), 0.0)
-            )()
+            began = min(each.until - _HELD_FOR, utc_now())
+            self.prepare_add(Call(began, each.session, each.purpose, "", Usage(), 0.0))()
         return reserved[0]
 
     async def settle(self, reservation: Reservation | None, call: Call | None = None) -> None:

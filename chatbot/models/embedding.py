@@ -11,7 +11,7 @@ from typing import Any
 from chatbot.config import EmbeddingSettings, ProviderSettings
 from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.errors import ConfigError, ModelError, ModelTimeout, ProviderFailed, UnknownModel
-from chatbot.messages import Usage
+from chatbot.messages import MOST_TOKENS, Usage
 from chatbot.models.call import LONGEST_PAUSE_S, MARGIN_S, pause_before, translate
 from chatbot.models.litellm_import import LiteLLMClient
 from chatbot.models.local_encoder import MINILM_NAME as MINILM
@@ -119,9 +119,10 @@ class LiteLLMEmbedder(LiteLLMClient, JudgingEmbedder):
 
     def _usage(self, litellm: ModuleType, response: Any, texts: Sequence[str]) -> Usage:
         reported = getattr(response, "usage", None)
-        read = max(int(getattr(reported, "prompt_tokens", None) or 0), 0)
-        tokens = read or sum(map(estimate_text, texts))
-        return Usage(tokens, cost_usd=self._cost(litellm, tokens), estimated=not read)
+        read = int(getattr(reported, "prompt_tokens", None) or 0)
+        is_sound = 0 < read <= MOST_TOKENS
+        tokens = read if is_sound else sum(map(estimate_text, texts))
+        return Usage(tokens, cost_usd=self._cost(litellm, tokens), estimated=not is_sound)
 
     def _cost(self, litellm: Any, tokens: int) -> float | None:
         own = self.provider.price.input_usd_per_million

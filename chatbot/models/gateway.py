@@ -12,7 +12,7 @@ from typing import Any
 
 from chatbot.config import ModelSettings, ProviderSettings
 from chatbot.errors import ModelError, ProviderFailed
-from chatbot.messages import CallOptions, Delta, Finished, Message, TextDelta, ToolSpec, Usage
+from chatbot.messages import MOST_TOKENS, MOST_USD, CallOptions, Delta, Finished, Message, TextDelta, ToolSpec, Usage
 from chatbot.models import litellm_import
 from chatbot.models.addresses import OLLAMA
 from chatbot.models.call import LONGEST_PAUSE_S, ModelRequest, StreamedReply, has_reported_usage, is_whole, pause_before
@@ -184,13 +184,14 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
         reported = reply.usage
         prompt_tokens = getattr(reported, "prompt_tokens", None) or 0
         reply_tokens = getattr(reported, "completion_tokens", None) or 0
-        if not is_reported or prompt_tokens <= 0 or reply_tokens < 0:  # a negative count would lower the bill
+        # A negative count would lower the bill, and a huge one could not be read again.
+        if not is_reported or not 0 < prompt_tokens <= MOST_TOKENS or not 0 <= reply_tokens <= MOST_TOKENS:
             return await self.usage_of(estimate(messages, tools), reply.written)
         details = getattr(reported, "prompt_tokens_details", None)
         return Usage(
             input_tokens=int(prompt_tokens),
             output_tokens=int(reply_tokens),
-            cached_tokens=int(getattr(details, "cached_tokens", None) or 0),
+            cached_tokens=min(int(getattr(details, "cached_tokens", None) or 0), int(prompt_tokens)),
             cost_usd=await self._cost(reported),
         )
 
@@ -199,7 +200,7 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
         if self.provider.price.input_usd_per_million is None:
             billed: Any = getattr(reported, "cost", None)
             with suppress(TypeError, ValueError):
-                if (cost := float(billed)) >= 0:
+                if 0 <= (cost := float(billed)) <= MOST_USD:
                     return cost
             litellm = await litellm_import.litellm()
             with suppress(Exception):  # a model without a known price raises a bare Exception

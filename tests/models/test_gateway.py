@@ -89,7 +89,8 @@ async def test_a_reply_arrives_in_pieces_and_ends_once_with_the_usage_that_is_re
 
 
 @pytest.mark.parametrize(
-    "behaviour", ["says-without-usage", "reports-less-than-nothing", "reports-nonsense", "drops-after-the-end"]
+    "behaviour",
+    ["says-without-usage", "reports-less-than-nothing", "reports-too-much", "reports-nonsense", "drops-after-the-end"],
 )
 async def test_usage_is_estimated_and_says_so_where_the_provider_reports_none(openai_url: str, behaviour: str) -> None:
     providers = providers_at(openai_url, input_usd_per_million=1.0, output_usd_per_million=2.0)

@@ -216,6 +216,7 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "thinks": _streams(_text("Hm. Alpacas?\n</th"), _text("ink>\n\nYes."), _finish(), _usage()),
     "says-without-usage": _streams(*map(_text, WORDS), _finish()),
     "reports-less-than-nothing": _streams(*map(_text, WORDS), _finish(), _usage(prompt_tokens=-120)),
+    "reports-too-much": _streams(*map(_text, WORDS), _finish(), _usage(prompt_tokens=10**15)),
     "reports-nonsense": _streams(*map(_text, WORDS), _finish(), _usage(completion_tokens="many")),
     "drops-after-the-end": _drops(*map(_text, WORDS), _finish()),
     "calls-tools": _streams(
