@@ -36,7 +36,7 @@ from chatbot.memory.writing import TASK
 from chatbot.messages import Message, without_blocks
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import KeyValueStore, TranscriptStore
-from chatbot.stores.errors import MissingFolder
+from chatbot.stores.errors import MissingFolder, UnknownObservation
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import KIND
 from chatbot.stores.records import TranscriptEntry
@@ -158,6 +158,12 @@ class Summarize(Hook):
                 await self._write(session, new, least=self._least)
 
     async def _write(self, session: SessionHandle, new: int, *, least: int) -> None:
+        try:
+            await self._summarize(session, new, least=least)
+        except UnknownObservation:  # a memory was deleted meanwhile: once more, without it
+            await self._summarize(session, new, least=least)
+
+    async def _summarize(self, session: SessionHandle, new: int, *, least: int) -> None:
         """Update the summary, or write the first one, unless there are fewer than `least` turns for it."""
         earlier = await session.memory.session_summaries(session_id=session.id, limit=1, sensitivities=SENSITIVITIES)
         entries = await episode.without_forgotten(session, await session.transcript_read_last(episode.READ_AT_ONCE))

@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +13,8 @@ from chatbot.memory.episode import KEY, MODEL_KEY, summarize_episode, without_fo
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.observation import Observation
+from chatbot.stores.query import EVERY
 from chatbot.stores.records import format_time
 from chatbot.transfer.exports import export_session, render_session
 from tests import talk
@@ -252,6 +255,28 @@ async def test_a_fork_tells_nothing_in_short_of_what_went_away_from_its_source(a
         assert summary.metadata["request"] == STAYS
         assert WORD not in (await fork.kv_get(KEY) or "")
         assert WORD in str(await fork.transcript_read_all())
+
+
+async def test_a_session_is_summed_up_though_a_memory_of_it_is_erased_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    configure("[hooks.summarize]\nevery = 2\nleast = 2\n")
+    read, erased = Memory.session_summaries, list[str]()
+
+    async def erase_and_read(memory: Memory, **wanted: Any) -> list[Observation]:
+        if wanted.get("limit") == EVERY and not erased:  # the sources of the summary have been read
+            erased.append((await memory.every(types=["exchange"]))[-1].id)
+            await memory.purge(*erased)
+        return await read(memory, **wanted)
+
+    monkeypatch.setattr(Memory, "session_summaries", erase_and_read)
+    async with talking("Noted.", "Noted.") as (runtime, session, chat):
+        for text in (GONE, STAYS):
+            await chat.turn(text)
+            await runtime.hooks.settle()
+        [summary] = await session.memory.session_summaries()
+        assert summary.metadata["request"] == STAYS
+    assert (len(erased), caplog.text) == (1, "")
 
 
 async def test_a_fork_whose_source_is_gone_goes_on() -> None:
