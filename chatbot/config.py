@@ -53,6 +53,7 @@ class PriceSettings(Section, frozen=True):
     """`[providers.<name>.prices.<model>]`: prices of a model in USD; `*` is every other model of the provider."""
 
     input_usd_per_million: Amount | None = None
+    cached_input_usd_per_million: Amount | None = None
     output_usd_per_million: Amount | None = None
 
 

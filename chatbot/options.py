@@ -257,9 +257,8 @@ class Setup(Struct, frozen=True):
         )
 
     async def _bill_embedding(self, model: str, usage: Usage, seconds: float) -> None:
-        if model.startswith("local/"):
-            return  # it costs nothing, and a line for each search would cost a write
-        await Ledger(self.home).add(Call(utc_now(), "", "embed", model, usage, seconds))
+        if not model.startswith("local/"):  # that costs nothing, and a line for each search would cost a write
+            await Ledger(self.home).add(Call(utc_now(), "", "embed", model, usage, seconds))
 
 
 def identities_in(settings: Settings, owners: Config) -> Path:

@@ -188,14 +188,11 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
         if not is_reported or not 0 < prompt_tokens <= MOST_TOKENS or not 0 <= reply_tokens <= MOST_TOKENS:
             return await self.usage_of(estimate(messages, tools), reply.written)
         details = getattr(reported, "prompt_tokens_details", None)
-        return Usage(
-            input_tokens=int(prompt_tokens),
-            output_tokens=int(reply_tokens),
-            cached_tokens=min(int(getattr(details, "cached_tokens", None) or 0), int(prompt_tokens)),
-            cost_usd=await self._cost(reported),
-        )
+        cached = min(int(getattr(details, "cached_tokens", None) or 0), int(prompt_tokens))
+        cost = await self._cost(reported, cached)
+        return Usage(int(prompt_tokens), int(reply_tokens), cached, cost)
 
-    async def _cost(self, reported: Any) -> float | None:
+    async def _cost(self, reported: Any, cached: int) -> float | None:
         """Return the cost by the configured price, the provider's report, or LiteLLM's table with caching."""
         if self.provider.price.input_usd_per_million is None:
             billed: Any = getattr(reported, "cost", None)
@@ -207,8 +204,11 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
                 costs = litellm.cost_calculator.cost_per_token(model=self.provider.price_name, usage_object=reported)
                 if (cost := float(sum(costs))) > 0:  # else the price may be unknown
                     return cost
-        price = await self.price()
-        return None if price is None else price.cost(int(reported.prompt_tokens), int(reported.completion_tokens or 0))
+        price, cached_usd = await self.price(), self.provider.price.cached_input_usd_per_million
+        if price is None:
+            return None
+        saved = 0.0 if cached_usd is None else cached * (price.input_usd - cached_usd / 1e6)
+        return price.cost(int(reported.prompt_tokens), int(reported.completion_tokens or 0)) - saved
 
     async def _info(self) -> dict[str, Any]:
         """Look the model up in LiteLLM until it is found, in a thread because LiteLLM queries some local servers."""

@@ -374,6 +374,14 @@ async def test_a_known_model_is_billed_by_the_table_and_caching_saves(openai_url
     assert usage.cost_usd == pytest.approx(20 * 0.15e-6 + 100 * 0.075e-6 + 8 * 0.6e-6)
 
 
+async def test_cached_tokens_cost_what_the_settings_say(openai_url: str) -> None:
+    own = providers_at(
+        openai_url, input_usd_per_million=1.0, cached_input_usd_per_million=0.1, output_usd_per_million=5.0
+    )
+    model = LiteLLMModel(ModelSettings(name="openai/says"), own)
+    assert end_of(await reply_of(model)).usage.cost_usd == pytest.approx(20e-6 + 100 * 0.1e-6 + 8 * 5e-6)
+
+
 async def test_a_model_that_was_not_found_is_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     table = (await litellm_import.litellm()).model_cost
     model = LiteLLMModel(ModelSettings(name="openai/heard-of-later"))
