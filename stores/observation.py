@@ -202,11 +202,15 @@ class Observation(Content[tuple[str, ...]], Row):
         return rank(self.type, self.importance, self.current_strength)
 
     @property
+    def last_said_at(self) -> datetime:
+        """The time when it was made, or last said again."""
+        return max(self.created_at, self.last_mentioned_at or self.created_at)
+
+    @property
     def quiet_since(self) -> datetime:
         """The time when it was last written, used, mentioned, confirmed, superseded or deleted."""
-        touched = (self.last_used_at, self.last_mentioned_at, self.last_confirmed_at)
-        others = (*touched, self.superseded_at, self.deleted_at)
-        return max([self.updated_at, *(at for at in others if at is not None)])
+        later = (self.last_used_at, self.last_mentioned_at, self.last_confirmed_at, self.superseded_at, self.deleted_at)
+        return max([self.updated_at, *(at for at in later if at is not None)])
 
     def text(self) -> str:
         """Return all its texts, each on lines of its own."""
@@ -295,6 +299,7 @@ searched_of = attrgetter(*SEARCHED)
 _spoken = attrgetter(*SPOKEN)
 GUARDED = ("visibility", "sensitivity", "min_clearance")
 TRIPLE_FIELDS = fields_of(Triple)
+_set = object.__setattr__
 _check, _check_triple = checker(FIELDS), checker(TRIPLE_FIELDS)
 _written, _written_triple = writer(FIELDS), writer(TRIPLE_FIELDS)
 WRITTEN_DEFAULTS = {each.name: each.written_default for each in FIELDS.values()}
@@ -446,10 +451,6 @@ def estimate_tokens(text: str) -> int:
     return (len(text.encode()) + 3) // 4
 
 
-def _set(owner: object, name: str, value: object) -> None:
-    object.__setattr__(owner, name, value)
-
-
 class RowState(Struct, frozen=True):
     """State of a row: enough to decide whether it is kept, and who may change that."""
 
@@ -465,8 +466,7 @@ class RowState(Struct, frozen=True):
     @classmethod
     def of(cls, row: Observation) -> RowState:
         """Return the state of a row that was read."""
-        guard = Guard.of(row)
-        return cls(row.id, row.type, guard, row.status, row.superseded_by, row.quiet_since, row.expires_at)
+        return cls(row.id, row.type, Guard.of(row), row.status, row.superseded_by, row.quiet_since, row.expires_at)
 
     @property
     def namespace(self) -> str:

@@ -243,9 +243,9 @@ def _note(row: Observation, verdict: Verdict) -> str:
         parts.append(f"(you replied: {said['bot replied']})")
     text = " ".join(part if part.endswith((*SENTENCE_SIGNS, ")")) else f"{part}." for part in parts)
     if verdict.quoted:
-        return f'- {_day(row.created_at)}, quoted from {verdict.quoted}: "{_quotable(text)}"'
+        return f'- {_days(row)}, quoted from {verdict.quoted}: "{_quotable(text)}"'
     kind = {"task": ", open task", "session_summary": ", summary"}.get(row.type, "")
-    return f"- {_day(row.created_at)}{kind}: {text}"
+    return f"- {_days(row)}{kind}: {text}"
 
 
 def _quotable(text: str) -> str:
@@ -254,13 +254,8 @@ def _quotable(text: str) -> str:
 
 def _oldest_first(notes: Mapping[str, str], rows: Mapping[str, Observation]) -> dict[str, str]:
     """Sort the notes: tasks first, in their order, then by the time at which they were last said."""
-
-    def order(each: str) -> tuple[bool, float]:
-        row = rows[each]
-        last_said_at = max(row.created_at, row.last_mentioned_at or row.created_at)
-        return row.type != "task", 0.0 if row.type == "task" else last_said_at.timestamp()
-
-    return {each: notes[each] for each in sorted(notes, key=order)}
+    tasks = {each: note for each, note in notes.items() if rows[each].type == "task"}
+    return tasks | {each: notes[each] for each in sorted(notes, key=lambda each: rows[each].last_said_at)}
 
 
 def _profile(profile: Sequence[ProfileLine], view: View, room: int, count: Callable[[str], int]) -> dict[str, str]:
@@ -284,6 +279,11 @@ def _line_note(line: ProfileLine, verdict: Verdict) -> str:
     if line.valid_to is not None:
         return f"- {text} (from {_day(line.valid_from)} until {_day(line.valid_to)})"
     return f"- {text} (since {_day(line.valid_from)})"
+
+
+def _days(row: Observation) -> str:
+    first, last = _day(row.created_at), _day(row.last_said_at)
+    return first if first == last else f"{first}, again {last}"
 
 
 def _day(at: datetime) -> str:

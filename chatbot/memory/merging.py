@@ -42,7 +42,7 @@ def digest_groups(rows: Iterable[Observation], *, least: int) -> list[list[Obser
     found: list[list[Observation]] = [[]]
     said: set[str] = set()
     size = _HEAD_TOKENS
-    for row in sorted(rows, key=lambda each: (each.created_at, each.id)):
+    for row in sorted(rows, key=lambda each: (each.last_said_at, each.id)):
         adds = _tokens(row, said)
         is_full = size + adds > MOST_TOKENS or len(found[-1]) == MOST_SOURCES
         if is_full or _longest_list([*found[-1], row]) > _LONGEST_LIST:
@@ -57,7 +57,7 @@ def digest_groups(rows: Iterable[Observation], *, least: int) -> list[list[Obser
 
 
 def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime) -> Observation:
-    """Return the digest of `rows`, oldest first and of one `merge_key`; its title names `what` they are.
+    """Return the digest of `rows`, the one last said at the end, of one `merge_key`; its title names `what` they are.
 
     It has the time and session of the newest, the rank and credibility of the best, and the earliest expiry.
     """
@@ -68,14 +68,14 @@ def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime
     }
     return Observation(
         id=new_id,
-        created_at=last.created_at,
-        updated_at=max(now, last.created_at),
+        created_at=last.last_said_at,
+        updated_at=max(now, last.last_said_at),
         agent_id=first.agent_id,
         principal=first.principal,
         session_id=last.session_id,
         type="compressed_summary",
         title=f"{len(rows)} {what}: {textwrap.shorten(last.headline, _LONGEST_HEADLINE, placeholder='…')}",
-        subtitle=f"from {first.created_at:%Y-%m-%d} to {last.created_at:%Y-%m-%d}",
+        subtitle=f"from {min(row.created_at for row in rows):%Y-%m-%d} to {last.last_said_at:%Y-%m-%d}",
         narrative=_dated_lines((row, (row.title, row.subtitle, row.narrative)) for row in rows),
         user_text=_dated_lines((row, (row.user_text,)) for row in rows),
         assistant_text=_dated_lines((row, (row.assistant_text,)) for row in rows),
@@ -95,17 +95,15 @@ def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime
 
 
 def _dated_lines(parts: Iterable[tuple[Observation, Iterable[str]]]) -> str:
+    """Return each line once, with the day on which it was last said: of two that differ, the later one is true."""
     said: set[str] = set()
-    lines = []
-    for row, texts in parts:
-        new = []
-        for line in _lines(texts):
-            if fold(line) not in said:
-                said.add(fold(line))
-                new.append(line)
+    found = []
+    for row, texts in reversed(list(parts)):
+        new = {key: line for line in _lines(texts) if (key := fold(line)) not in said}
+        said.update(new)
         if new:
-            lines.append(f"{row.created_at:%Y-%m-%d}: " + "\n".join(new))
-    return "\n".join(lines)
+            found.append(f"{row.last_said_at:%Y-%m-%d}: " + "\n".join(new.values()))
+    return "\n".join(reversed(found))
 
 
 def _lines(texts: Iterable[str]) -> list[str]:

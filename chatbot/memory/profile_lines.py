@@ -190,7 +190,7 @@ def _line(row: Observation, valid_to: datetime | None) -> ProfileLine:
         title=row.title,
         valid_from=_valid_from(row),
         valid_to=valid_to,
-        said_at=max(row.created_at, row.last_mentioned_at or row.created_at),
+        said_at=row.last_said_at,
         known_at=_known_at(row),
         pinned=row.metadata.get(PINNED) is True,
         by=str(held.get("by", "")),

@@ -61,7 +61,7 @@ class StandingAnswer(Struct, frozen=True):
     def as_json(self) -> dict[str, Any]:
         """Return the answer as JSON values."""
         rows = [
-            {"id": row.id, "said_at": format_time(row.created_at), "text": self.text_of(row), "source": row.source}
+            {"id": row.id, "said_at": format_time(row.last_said_at), "text": self.text_of(row), "source": row.source}
             for row in self.rows
         ]
         return {"question": self.question, "pinned": self.pinned, "rows": rows, "sentence": self.sentence}
@@ -178,4 +178,4 @@ class StandingQuestions(Profiles):
 def _best(answer: StandingAnswer, stated: Collection[str]) -> list[Observation]:
     """Return the best rows of an answer, newest first; if it is not pinned, only those that are `stated`."""
     best = [row for row in answer.rows if answer.pinned or row.id in stated][:_MOST_ROWS]
-    return sorted(best, key=lambda row: (row.created_at, row.id), reverse=True)
+    return sorted(best, key=lambda row: (row.last_said_at, row.id), reverse=True)

@@ -1,6 +1,7 @@
 """Told in one session, asked in another days later: the right exchange is in the prompt, and the receipt says why."""
 
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -113,6 +114,22 @@ async def test_a_session_begins_with_the_titles_of_what_lasts_where_wanted(memor
         "We chose port 8002",
     }
     assert "8003" not in sent(model)
+
+
+async def test_what_was_said_again_after_something_else_has_its_last_day_and_comes_last(
+    memory: MemorySystem, clock: Clock
+) -> None:
+    for text in ("I live in Ghent.", "I live in Antwerp now.", "I live in Ghent."):
+        session = await memory.create_session(STORES, "chat")
+        await chat_of(ScriptedModel(["Noted."]), session, clock=clock).turn(text)
+        clock.move(days=40)
+    model = ScriptedModel(["In Ghent."])
+    await chat_of(model, await memory.create_session(STORES, "chat"), clock=clock).turn("Where do I live?")
+    first, other, again = (f"{day.day} {day:%b %Y}" for day in (clock() - timedelta(40 * ago) for ago in (3, 2, 1)))
+    notes = f"- {other}: I live in Antwerp now.\n- {first}, again {again}: I live in Ghent.\n"
+    assert notes in sent(model)
+    [*_, question] = [each for each in await memory.memory("chat").standing() if each.rows]
+    assert [row.user_text for row in question.rows] == ["I live in Ghent.", "I live in Antwerp now."]
 
 
 async def test_recalling_counts_as_a_use_and_looking_does_not(memory: MemorySystem, clock: Clock) -> None:

@@ -93,6 +93,20 @@ async def test_what_is_alike_and_old_becomes_one_that_says_it_all(memory: Mainta
     assert (line["event"], line["row"]["id"], set(line["compresses"])) == ("add", summary.id, set(ids))
 
 
+async def test_a_summary_says_what_was_said_again_with_its_last_day(memory: Maintained) -> None:
+    days = []
+    for rent, reply in ((870, "Noted."), (910, "Noted."), (870, "I see."), (910, "I see."), (870, "Noted.")):
+        text = f"Our monthly rent in Ghent for the flat is {rent}."
+        await memory.memories.remember(type="exchange", user_text=text, assistant_text=reply)
+        days.append(f"{memory.now:%Y-%m-%d}")
+        memory.now += timedelta(days=2)
+    assert (await memory.after(8)).counts()["compress"] == 4, "the fifth is a mention of the first"
+    [summary] = (await memory.memories.list_observations()).rows
+    text = "Our monthly rent in Ghent for the flat is"
+    assert summary.user_text == f"{days[3]}: {text} 910.\n{days[4]}: {text} 870."
+    assert f"{summary.last_said_at:%Y-%m-%d}" == days[4]
+
+
 async def test_what_is_meant_to_last_is_found_as_important_as_ever_and_fades_for_caps_alone(memory: Maintained) -> None:
     note, decision = [await memory.keep(f"the blue door is a {each}", type=each) for each in ("note", "decision")]
     await memory.after(400)

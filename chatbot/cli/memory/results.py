@@ -225,7 +225,7 @@ def _say_profile(known: Profile) -> None:
     for answer in answered:
         output.say(f"\n{answer.sentence}".rstrip())
         columns: output.Columns[Observation] = {
-            "said": lambda row: f"{row.created_at:%Y-%m-%d}",
+            "said": lambda row: f"{row.last_said_at:%Y-%m-%d}",
             "id": None,
             "source": lambda row: row.source,
             f"{answer.question}{' (pinned)' if answer.pinned else ''}": answer.text_of,
