@@ -1,5 +1,7 @@
 """Talking on a slow network, in several tabs and far back: what is sent is seen at once, and nothing is lost."""
 
+import re
+
 import httpx
 import pytest
 from playwright.sync_api import Page, Route, expect
@@ -320,6 +322,14 @@ def test_the_keys_of_the_list_do_what_it_says(page: Page) -> None:
     expect(page.locator(".rename [name=title]")).to_have_value("Renamed in place")
     page.reload()
     expect(page.locator("#main a[data-rename]")).to_have_text("Renamed in place")
+    page.get_by_role("button", name="Shortcuts").click()
+    page.get_by_label("Use shortcuts of a single letter").uncheck()
+    page.keyboard.press("Escape")
+    page.goto("/i/ada/tasks")
+    page.keyboard.press("n")  # a person who dictates says words, which are letters
+    page.keyboard.press("?")
+    expect(page).to_have_url(re.compile("/tasks$"))
+    expect(page.get_by_role("heading", name="Keyboard shortcuts")).to_be_hidden()
 
 
 def test_a_message_sent_in_one_browser_appears_in_another_during_its_reply(http: Serve, tab: Tab, gate: Gate) -> None:

@@ -29,6 +29,7 @@
     for (const each of document.querySelectorAll("time[datetime]")) each.title = new Date(each.dateTime).toLocaleString();
     follows = true;
     restoreDraft();
+    at("single-keys").checked = localStorage.getItem("single-keys") !== "off";
     const here = location.hash ? at(location.hash.slice(1)) : null;
     if (here?.matches("details")) { here.open = true; here.querySelector("input, textarea")?.focus(); }
     history.scrollRestoration = here || at("log") ? "manual" : "auto";
@@ -418,6 +419,7 @@
     }
   }, true);
 
+  // Shortcuts of a single character: a person who dictates types them by chance, and can turn them off.
   const SHORTCUTS = {
     "?": () => at("shortcuts")?.togglePopover(),
     "/": () => at("text")?.focus(),
@@ -449,7 +451,7 @@
     } else if (event.key === "Enter" && !event.shiftKey && !isComposing(event) && event.target.matches("textarea[data-enter]") && hasKeys()) {
       event.preventDefault();
       event.target.form.requestSubmit();
-    } else if (!isTyping && !event.ctrlKey && !event.metaKey && !event.altKey && SHORTCUTS[event.key]) {
+    } else if (!isTyping && !event.ctrlKey && !event.metaKey && !event.altKey && SHORTCUTS[event.key] && at("single-keys").checked) {
       event.preventDefault();
       SHORTCUTS[event.key]();
     }
@@ -459,6 +461,7 @@
     if (event.target.id === "text") keepDraft();
     const choices = event.target.closest("#choices");
     if (choices) choices.dataset.changed = "yes";
+    if (event.target.id === "single-keys") localStorage.setItem("single-keys", event.target.checked ? "on" : "off");
     if (event.target.matches("input[data-all]")) {
       for (const box of document.querySelectorAll("input[name^='id:']")) box.checked = event.target.checked;
     }
