@@ -33,6 +33,7 @@ def test_a_message_is_sent_recalled_from_and_corrected_in_one_short_journey(http
     row = page.locator(".noted-rows li", has_text="4711")
     row.get_by_role("button", name="Never recall").click()
     expect(row).to_contain_text("hidden and no longer recalled")
+    expect(row.get_by_role("button", name="Undo")).to_be_focused()
     row.get_by_role("button", name="Undo").click()
     row.get_by_role("link", name="Correct").click()
     page.locator("#f-title").fill("It has another number")
@@ -119,6 +120,7 @@ def test_a_message_that_could_not_be_sent_stays_and_is_sent_again_once(page: Pag
     page.get_by_role("button", name="Send again").click()
     expect(page.locator(".failed")).to_have_count(0)
     expect(answers(page)).to_have_text(["You said: first", "You said: second"])
+    expect(page.get_by_label("Message", exact=True)).to_be_focused()
     page.reload()
     expect(page.locator(".question")).to_have_text(["first", "second"])
     page.get_by_label("Message", exact=True).fill("long " * 2_000_000)  # more than a draft may be

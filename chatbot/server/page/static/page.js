@@ -272,9 +272,10 @@
       keepDraft();
       outbox.push(item);
       sendNext();
+      if (hasKeys()) at("text").focus();
     });
     note.replaceChildren(`Not sent. ${reason} `, again);
-    state("The message was not sent.");
+    state(`The message was not sent. ${reason}`);
   }
 
   // New messages from another tab, another device or the terminal. A visible page asks for them every few seconds, less
@@ -440,6 +441,7 @@
       const menu = event.target.closest?.("details[open]");
       for (const form of menu?.querySelectorAll("form") ?? []) form.reset();
       if (menu) { menu.open = false; menu.querySelector("summary").focus(); }
+      else if (at("announcement").textContent) announce("");
       else if (event.target.closest?.("#edit")) document.querySelector("#edit a").click();
       else if (at("live") && !document.querySelector(":popover-open")) at("stop")?.click();
     } else if (event.key === "F2" && event.target.dataset?.rename) {
@@ -517,6 +519,22 @@
     const start = isSearching ? "#q" : hasKeys() ? "#edited, .chat #text" : "#edited";
     (document.querySelector(start) ?? at("main"))?.focus({ preventScroll: true });
   }
+
+  // When a part of a page is replaced, the control that had the focus there passes it on to the one in its place: the same
+  // one, one of its kind, or the new part itself. Otherwise keyboards and screen readers would begin at the top again.
+  let focused = null;
+  document.addEventListener("focusin", ({ target }) => { focused = target; });
+  document.addEventListener("focusout", ({ target }) => queueMicrotask(() => { if (focused === target && target.isConnected) focused = null; }));
+  new MutationObserver((records) => {
+    if (!focused || focused.isConnected || document.activeElement !== document.body) return;
+    const place = records.find((each) => [...each.removedNodes].some((node) => node.contains(focused)))?.target;
+    if (!place?.isConnected || place === document.body) return;
+    const added = records.flatMap((each) => each.target === place ? [...each.addedNodes] : []).filter((node) => node.isConnected && node.nodeType === Node.ELEMENT_NODE);
+    const controls = added.flatMap((each) => [...each.querySelectorAll(focused.tagName)]).filter((each) => each.checkVisibility());
+    const next = controls.find((each) => each.textContent === focused.textContent) ?? controls[0] ?? added[0] ?? place;
+    if (next.tabIndex < 0) next.tabIndex = -1;
+    next.focus({ preventScroll: true });
+  }).observe(document.body, { childList: true, subtree: true });
 
   document.addEventListener("htmx:sseOpen", (event) => {
     announce("");
