@@ -258,7 +258,7 @@ class Setup(Struct, frozen=True):
 
     async def _bill_embedding(self, model: str, usage: Usage, seconds: float) -> None:
         if not model.startswith("local/"):  # that costs nothing, and a line for each search would cost a write
-            await Ledger(self.home).add(Call(utc_now(), "", "embed", model, usage, seconds))
+            await Ledger(self.home).settle(None, Call(utc_now(), "", "embed", model, usage, seconds))
 
 
 def identities_in(settings: Settings, owners: Config) -> Path:

@@ -99,6 +99,7 @@ class Calls:
         self.model = model
         self.clock = clock
         self.made: list[Call] = []
+        self.shortened_to = 0  # tokens that the last reply could have, where a limit left fewer than were asked for
         self._ledger = ledger
         self._budget = budget
         self._reply_tokens = reply_tokens
@@ -243,6 +244,7 @@ class Calls:
             return Amount(prompt_tokens + most, 0.0 if price is None else price.cost(prompt_tokens, most))
 
         held = await self.hold(purpose, decide)
+        self.shortened_to = most if most < min(reply_tokens, room) else 0
         return most, held
 
     async def hold(self, purpose: Purpose, decide: Callable[[Sequence[Limit]], Amount]) -> list[_Hold]:

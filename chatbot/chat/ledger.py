@@ -308,12 +308,8 @@ class Ledger:
         self._mark: Mark | None = None
         self._summing = Lock()
 
-    async def add(self, call: Call) -> None:
-        """Write a call. Durable on return. Telemetry counts it even if it cannot be written."""
-        await asyncio.to_thread(self.prepare_add(call))
-
     def prepare_add(self, call: Call) -> Callable[[], None]:
-        """Count the call for telemetry, and return the blocking function that writes it."""
+        """Count the call for telemetry, also if it cannot be written, and return the blocking function that does."""
         if self._counts:
             count("billed", model=call.model, purpose=call.purpose, usage=call.usage)
         if not self._names_sessions:
@@ -368,9 +364,9 @@ class Ledger:
         return reserved[0]
 
     async def settle(self, reservation: Reservation | None, call: Call | None = None) -> None:
-        """Write the cost of a call, and end its reservation if it has one; `call` is None if it was not made."""
+        """Write a call, and end its reservation if it has one; `call` is None if it was not made. Durable on return."""
         if call is not None:
-            await self.add(call)
+            await asyncio.to_thread(self.prepare_add(call))
         if reservation is not None:
             await asyncio.to_thread(self._release, reservation)
 

@@ -363,6 +363,8 @@ class Turn:
         self.receipt.reply = text = reply.text if reply.text.strip() else ""
         reason = reply.finished.reason if reply.finished else "stop"
         self.receipt.finish = "stop" if reason == "tool_calls" else reason
+        if reason == "length" and (most := self._calls.shortened_to):
+            self._notice(f"the reply was cut after {most:,} tokens: a limit of tokens or cost allows no more")
         tool_calls = [self._tools.unwrapped(call) for call in reply.tool_calls()]
         lines = [(dialogue.ASSISTANT, text)] if text else []
         clients = self._client.own_calls(tool_calls)
@@ -377,7 +379,7 @@ class Turn:
         elif not lines:
             self.receipt.finish = "empty"
             what = "only thoughts and no reply" if reply.reasoning.strip() else "an empty reply"
-            more = ": raise max_output_tokens in [model]" if reason == "length" else ""
+            more = ": raise max_output_tokens in [model]" if reason == "length" and not self._calls.shortened_to else ""
             self._notice(f"the model returned {what}{more}")
             lines.append((dialogue.ERROR, f"the model returned {what}"))
         if tool_calls:

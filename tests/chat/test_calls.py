@@ -268,7 +268,7 @@ async def test_calls_at_once_never_pass_a_limit_together(limit: str, session: Se
 
 async def test_a_session_limit_counts_the_bill_and_no_receipts(session: SessionHandle, memory_home: Path) -> None:
     killed = Call(datetime.now(UTC), session.id, "chat", "scripted", Usage(100, 20), 0.1)
-    await Ledger(memory_home).add(killed)
+    await Ledger(memory_home).settle(None, killed)
     budget = BudgetSettings(session_tokens=130)
     with pytest.raises(BudgetExceeded, match=r"session_tokens = 130 tokens \(120 used\)"):
         await text_of(calls_of(ScriptedModel(["no"]), memory_home, budget=budget, session=session))

@@ -49,7 +49,7 @@ async def test_what_is_settled_is_on_the_bill_and_reserved_no_more(tmp_path: Pat
 
 async def test_another_day_begins_with_nothing_spent(tmp_path: Path) -> None:
     ledger = Ledger(tmp_path)
-    await ledger.add(_call(DAY_USD))
+    await ledger.settle(None, _call(DAY_USD))
     with pytest.raises(BudgetExceeded):
         await ledger.reserve("a", _within_the_day)
     await ledger.reserve("a", _within_the_day, at=datetime.now(UTC) + timedelta(days=1))
@@ -59,7 +59,7 @@ async def test_a_clock_that_was_set_back_meanwhile_hides_no_call(tmp_path: Path)
     now = datetime.now(UTC)
     days = [now, now - timedelta(days=3), now, now - timedelta(days=1)]
     for at in days:
-        await Ledger(tmp_path).add(replace(_call(), at=at))
+        await Ledger(tmp_path).settle(None, replace(_call(), at=at))
     bills = await Ledger(tmp_path).by_day(2, now)
     assert {day: bill.calls for day, bill in bills.items()} == {days[3].date(): 1, now.date(): 2}
 
@@ -123,13 +123,13 @@ def test_a_cost_is_never_shown_as_nothing() -> None:
 async def test_what_each_session_cost_is_summed_as_it_grows_in_whichever_process(tmp_path: Path) -> None:
     one, other = Ledger(tmp_path / "memory"), Ledger(tmp_path / "memory")
     assert await one.by_session() == {}
-    await other.add(_call(0.25, "a"))
+    await other.settle(None, _call(0.25, "a"))
     assert (await one.by_session())["a"].calls == 1
     with (tmp_path / "memory" / "usage.jsonl").open("ab") as end:
         end.write(b'not json\n{"at": "torn')
     assert (await one.by_session())["a"].calls == 1
     for each in (_call(0.25, "a", "extract"), _call(0.25, "b"), _call(0.25, "")):
-        await other.add(each)
+        await other.settle(None, each)
     bills = await one.by_session()
     assert {session: bill.calls for session, bill in bills.items()} == {"a": 2, "b": 1, "": 1}
     assert bills["a"].by_purpose["extract"].cost_usd == 0.25

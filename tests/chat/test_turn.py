@@ -381,9 +381,11 @@ async def test_an_error_of_the_listener_is_named_in_the_transcript(session: Sess
 
 
 async def test_a_budget_in_dollars_shortens_replies_then_refuses(session: SessionHandle, memory_home: Path) -> None:
-    model = ScriptedModel(["a reply"], price=Price(0.0, 0.01))
+    cut = [TextDelta("a rep"), Finished("length", Usage(9, 50, cost_usd=0.1), "scripted")]
+    model = ScriptedModel([cut, "a reply"], price=Price(0.0, 0.01))
     chat = chat_of(model, session, memory_home, budget=BudgetSettings(session_usd=0.5))
-    await chat.turn("hello")
+    says = "the reply was cut after 50 tokens: a limit of tokens or cost allows no more"
+    assert (await chat.turn("hello")).notices == [says]
     assert model.limits[0] == 50
     with pytest.raises(BudgetExceeded, match=r"session_usd .*another session"):  # noqa: PT012 - one of these turns
         for _ in range(30):

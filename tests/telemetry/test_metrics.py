@@ -41,7 +41,7 @@ async def test_tokens_and_cost_are_those_of_the_bill(watched: Watched, talking: 
             await chat.turn(MOVED)
         bill = sum_of((await runtime.ledger.by_session()).values())
         with observed(watched.telemetry.observer):
-            await runtime.ledger.add(Call(utc_now(), "", "extract", "own/model", Usage(7, 3), 0.1))
+            await runtime.ledger.settle(None, Call(utc_now(), "", "extract", "own/model", Usage(7, 3), 0.1))
     labels = {"gen_ai_request_model": "scripted", "chatbot_purpose": "chat"}
     told = {**labels, "gen_ai_operation_name": "chat"}
     assert watched.value("gen_ai_client_token_usage_sum", gen_ai_token_type="input", **told) == bill.input_tokens
@@ -124,7 +124,7 @@ async def test_the_docs_show_every_metric_that_there_is(watched: Watched, talkin
     async with talking(ScriptedModel(replies)) as (runtime, session):
         await runtime.chat(session).turn(MOVED)
         with observed(watched.telemetry.observer):
-            await runtime.ledger.add(Call(utc_now(), "", "extract", "own/model", Usage(7, 3), 0.1))
+            await runtime.ledger.settle(None, Call(utc_now(), "", "extract", "own/model", Usage(7, 3), 0.1))
             count("storage_retries", cause="DeadlockDetected")
         await runtime.memory.maintain(runtime.config.maintenance)
         text = await asyncio.to_thread(watched.text)
