@@ -381,7 +381,7 @@ async def test_an_error_of_the_listener_is_named_in_the_transcript(session: Sess
 
 
 async def test_a_budget_in_dollars_shortens_replies_then_refuses(session: SessionHandle, memory_home: Path) -> None:
-    cut = [TextDelta("a rep"), Finished("length", Usage(9, 50, cost_usd=0.1), "scripted")]
+    cut: list[Delta] = [TextDelta("a rep"), Finished("length", Usage(9, 50, cost_usd=0.1), "scripted")]
     model = ScriptedModel([cut, "a reply"], price=Price(0.0, 0.01))
     chat = chat_of(model, session, memory_home, budget=BudgetSettings(session_usd=0.5))
     says = "the reply was cut after 50 tokens: a limit of tokens or cost allows no more"
