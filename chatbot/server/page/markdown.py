@@ -25,7 +25,6 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markdown_it.utils import OptionsDict
 from markupsafe import Markup
-from pygments import lex
 from pygments.lexers import get_lexer_by_name
 from pygments.token import Comment, Generic, Keyword, Literal, Name, Operator, String, _TokenType, is_token_subtype
 
@@ -343,9 +342,9 @@ def highlight(text: str, language: str) -> str:
     language = language.lower()
     if language not in LANGUAGES or len(text) > _LONGEST_COLOURED:
         return escapeHtml(text)
-    lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
+    lexed = get_lexer_by_name(language).get_tokens_unprocessed(text)  # `lex` would drop a byte order mark
     until = time.thread_time() + _COLOURING_S
-    tokens = [*takewhile(lambda _: time.thread_time() < until, lex(text, lexer))]
+    tokens = [(kind, value) for _, kind, value in takewhile(lambda _: time.thread_time() < until, lexed)]
     rest = text[sum(len(value) for _, value in tokens) :]
     runs = groupby([*tokens, (_TokenType(), rest)], key=lambda token: _class_of(token[0]))
     shown = ((name, escapeHtml("".join(value for _, value in run))) for name, run in runs)
