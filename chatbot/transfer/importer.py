@@ -174,7 +174,9 @@ class Importer:
         origin = f"{self._report.kind}:{item.key}"
         known = self._origins.get(origin)
         said = await self._transcript_of(known) if known else ()
-        if known and (len(said) >= len(item.entries) or not all(map(_is_same, said, item.entries))):
+        if known and not all(map(_is_same, said, item.entries)):
+            self._report.skip(item.key, "its session continued differently here")
+        elif known and len(said) >= len(item.entries):
             self._report.already += 1
         elif not known and self._is_barred([("origin", origin)]):
             self._report.skip(item.key, DELETED)
@@ -437,7 +439,7 @@ class Importer:
     def _marks(self, memories: Memory, item: MemoryItem) -> Iterator[PurgeMark]:
         """Yield the marks that a purge of this item would have left (see `chatbot.memory.erasure`)."""
         yield "id", item.key
-        with suppress(StoreError):  # `_add` reports it
+        with suppress(StoreError):  # `_remember` reports it
             yield from marks_of(memories.prepare(self._with_origin(item))[0])
 
     def _with_origin(self, item: MemoryItem) -> Draft:

@@ -92,7 +92,7 @@ async def test_a_conversation_that_grew_goes_on_in_one_file_or_another(memory: M
     await session.transcript_append("user", "said here")
     said.append(exports.chatgpt_message("user", "said there"))
     report = await imported(memory, _file(tmp_path / "c.json", [exports.chatgpt(*said)]))
-    assert (report.sessions, report.already) == ([], 1)
+    assert (report.sessions, [each.why for each in report.skipped]) == ([], ["its session continued differently here"])
     assert len(await session.transcript_read_all()) == 4
 
 
