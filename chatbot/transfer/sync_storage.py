@@ -470,5 +470,5 @@ def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: boo
             return 0
         writer.append([*found.values()][len(ours) :])
         left = iter(ordered)
-        writer.rewrite(lambda record: next(left, record))  # line by line in the new order
+        writer.rewrite(lambda _: next(left, None))  # line by line in the new order, each once
         return len(found) - known

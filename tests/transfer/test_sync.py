@@ -436,6 +436,8 @@ async def test_a_call_is_billed_once(tmp_path: Path) -> None:
     await world.begin()
     for machine in world.machines * 2:
         await world.talk(machine)
+    bill = world.machines[0].folder / "usage.jsonl"
+    bill.write_text("".join(bill.read_text().splitlines(keepends=True)[:1] * 30) + bill.read_text())  # merged by hand
     await world.settle()
     bills = [(machine.folder / "usage.jsonl").read_text().splitlines() for machine in world.machines]
     assert len(bills[0]) == len(bills[1]) == world.calls
