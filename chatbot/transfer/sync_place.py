@@ -322,32 +322,32 @@ def open_sealed(place: FolderPlace, backend: Backend, passphrase: Callable[[], s
     """Return the folder; one that encrypts if it holds a key, or if a passphrase is given to make one.
 
     The passphrase is asked for once: this machine then keeps the key in a document that is never copied. Raises
-    `ConfigError` if it is required and missing, or wrong, or if the folder already has files that are not encrypted.
+    `ConfigError` if it is required and missing, or wrong, if the folder already has files that are not encrypted, or if
+    its key was deleted: nobody else could read what is written then.
     """
     document = backend.document(SECRETS)
     try:
         secrets = msgspec.json.decode(document.read() or b"{}", type=dict[str, str])
     except (ValueError, RecursionError) as error:
         raise DamagedFile(f"{document.name} cannot be read: {error}. Delete it, and pass --passphrase again") from error
-    if place.key in secrets:
-        return _SealedFolder(place.folder, secrets[place.key])
-    names = place.names()
-    if passphrase is None and KEY not in names:
-        return place
+    secret, names = secrets.get(place.key), place.names()
     if passphrase is None:
-        raise ConfigError(f"{place.key} is encrypted: pass --passphrase")
+        if secret and KEY not in names:
+            raise ConfigError(f"{KEY} is missing in {place.key}: put it back, or pass --passphrase to write it again")
+        if KEY in names and not secret:
+            raise ConfigError(f"{place.key} is encrypted: pass --passphrase")
+        return _SealedFolder(place.folder, secret) if secret else place
     if KEY in names:
         secret = _unseal_key(place, passphrase)
-    elif NAME not in names:
-        secret = _seal_new_key(place, passphrase)
+    elif secret or NAME not in names:
+        secret = _seal_key(place, secret or str(_age().x25519.Identity.generate()), passphrase)
     else:
         raise ConfigError(f"{place.key} holds files that are not encrypted: use an empty folder")
     document.change(lambda _: json.dumps(secrets | {place.key: secret}).encode())
     return _SealedFolder(place.folder, secret)
 
 
-def _seal_new_key(place: FolderPlace, passphrase: Callable[[], str]) -> str:
-    secret = str(_age().x25519.Identity.generate())
+def _seal_key(place: FolderPlace, secret: str, passphrase: Callable[[], str]) -> str:
     if not (asked := passphrase()):
         raise ConfigError("the passphrase is empty: nothing was written")
     place.write(KEY, _age().passphrase.encrypt(secret.encode(), asked))

@@ -771,7 +771,11 @@ async def test_a_place_with_a_passphrase_shows_nothing_and_asks_once(tmp_path: P
     await synced("here", lambda: "correct horse")
     with pytest.raises(ConfigError, match="is encrypted: pass --passphrase"):
         await synced("there", None)
-    await synced("there", lambda: "correct horse")
+    (folder / KEY).unlink()
+    with pytest.raises(ConfigError, match=r"key.age is missing in .*: put it back, or pass --passphrase"):
+        await synced("here", None)
+    await synced("here", lambda: "battery staple")
+    await synced("there", lambda: "battery staple")
     await synced("there", None)
     assert (await there.rows()).keys() == {row_id}
     assert all(path.read_bytes().startswith(b"age-encryption.org/") for path in folder.glob("*/*.gz"))
