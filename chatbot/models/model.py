@@ -205,8 +205,8 @@ _WEIGHTS = {
 _KINDS = (
     r"(?s)(?P<dense>(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{8,})|(?P<capitals>[A-Z]{2,}(?![a-z]))"
     r"|(?P<word>[A-Za-z]+)|(?P<digits>[0-9]+)|(?P<space> +)|(?P<mark>[\x00-\x7f])"
-    r"|(?P<alphabet>[\x80-\u052f\u0590-\u08ff]+)|(?P<hangul>[\uac00-\ud7a3]+)|(?P<ideograph>[\u3000-\u9fff\uff00-\uffef]+)"
-    r"|(?P<symbol>[\u0530-\u058f\u10a0-\u139f\u2010-\u2bff\ufe00-\ufe0f\U0001f000-\U0001ffff]+)|(?P<other>.)"
+    r"|(?P<alphabet>[\x80-\u036f\u0400-\u052f\u0600-\u08ff]+)|(?P<hangul>[\uac00-\ud7a3]+)|(?P<ideograph>[\u3000-\u9fff\uff00-\uffef]+)"
+    r"|(?P<symbol>[\u0530-\u058f\u0a00-\u0b7f\u0c00-\u0dff\u0e80-\u17ff\u2010-\u2bff\ufe00-\ufe0f\U0001f000-\U0001ffff]+)|(?P<other>.)"
 )
 
 
