@@ -620,7 +620,7 @@ async def list_tasks(
 ) -> ListPage[memory.Task]:
     """List tasks.
 
-    By priority, then by due date.
+    By priority, then by due date, then the last added first.
     """
     found = await context.memories.tasks(
         statuses=statuses, surface=surface, project=project, scope=scope, sensitivities=("public", *sensitivities)

@@ -282,14 +282,14 @@ class Tasks(MemoryWrites):
         scope: TaskScope | None = None,
         sensitivities: Sensitivities = PUBLIC,
     ) -> list[Task]:
-        """Return the tasks of these statuses, by priority, then by due date, then oldest first."""
+        """Return the tasks of these statuses, by priority, then by due date, then the last added first."""
         wanted = [statuses] if isinstance(statuses, str) else list(statuses)
         for status in wanted:
             _check({"status": status} | ({} if scope is None else {"scope": scope}))
         others = [{"status": each} for each in _WORDS["status"] if each not in wanted]
         chosen = Filter(metadata={KIND: TASK, "$not": {"$or": others}}, project=project)  # also with no status
         rows = await self.scope.rows(chosen, view=self.scope.view(sensitivities))
-        found = [task_of(row) for row in sorted(rows, key=lambda row: (row.created_at, row.id))]
+        found = [task_of(row) for row in sorted(rows, key=lambda row: (row.last_said_at, row.id), reverse=True)]
         found = [each for each in found if each.status in wanted and scope in {None, each.scope}]
         found = [each for each in found if surface in {None, each.surface}]
         return sorted(found, key=lambda task: (_WORDS["priority"].index(task.priority), task.due or "9999"))

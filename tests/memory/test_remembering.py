@@ -449,7 +449,7 @@ async def test_tasks_are_sorted_ticked_off_and_surface(memories: Memory) -> None
     await memories.add_task("low, too", priority="low")
     edited = await memories.update(low.id, metadata={"status": None, "scope": "mine"}, concepts=["gotcha", "mistery"])
     assert edited.warning.startswith("unknown concepts, kept as they are: mistery; ")
-    assert [task.title for task in await memories.tasks(scope="collaborative")][-2:] == ["low", "low, too"]
+    assert [task.title for task in await memories.tasks(scope="collaborative")][-2:] == ["low, too", "low"]
     note = await memories.remember("no task")
     for wrong in (UNKNOWN, note.id):
         with pytest.raises(UnknownObservation):
