@@ -104,10 +104,8 @@ def test_rows_of_others_with_metadata_of_items_are_no_items(memory: AgentMemory,
     for number, other in enumerate(others):
         portal.run(memory.remember(f"foreign {number}", metadata=item | other))
     portal.run(memory.remember("by hand", narrative="not JSON", metadata=item))
-    assert {item.key: item.value for item in store.search(("a",))} == {
-        "k": {"v": 1, "text": "foreign"},
-        "y": {"text": "not JSON"},
-    }
+    held = {"k": {"v": 1, "text": "foreign"}, "y": {"text": "not JSON"}}
+    assert {item.key: item.value for item in store.search(("a",))} == held
     assert store.list_namespaces() == [("a",)]
     assert [item.key for item in store.search((), query="foreign", filter={"v": {"$gt": 0}})] == ["k"]
 

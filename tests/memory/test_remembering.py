@@ -166,34 +166,22 @@ async def test_an_update_sets_what_is_named_and_nothing_else(memories: Memory) -
 
 
 SECRET_DRAFTS: dict[str, dict[str, Any]] = {
-    "title": {"title": f"key {TOKEN}"},
-    "subtitle": {"subtitle": TOKEN},
-    "narrative": {"narrative": f"a\n{TOKEN}\nb"},
-    "facts": {"facts": [f"the key is {TOKEN}"]},
-    "facts that are a set": {"facts": {f"the key is {TOKEN}"}},
-    "facts that are made one by one": {"facts": (each for each in [TOKEN])},
-    "tags": {"tags": [TOKEN]},
-    "tags that are a set": {"tags": frozenset({TOKEN})},
-    "concepts": {"concepts": (TOKEN,)},
-    "people": {"people": [TOKEN]},
-    "subject": {"subject": TOKEN},
-    "category": {"category": TOKEN},
-    "project": {"project": TOKEN},
-    "source": {"source": TOKEN},
-    "files": {"files_read": [f"/a/{TOKEN}"], "files_modified": [f"/b/{TOKEN}"]},
-    "user text": {"user_text": TOKEN},
-    "assistant text": {"assistant_text": TOKEN},
-    "metadata": {"metadata": {"a": [{"b": (TOKEN,)}]}},
-    "a key of the metadata": {"metadata": {TOKEN: 1}},
-    "a url": {"narrative": "postgres://ada:hunter2secret@host/db"},
+    "title": {"title": f"key {TOKEN}"}, "subtitle": {"subtitle": TOKEN}, "narrative": {"narrative": f"a\n{TOKEN}\nb"},
+    "facts": {"facts": [f"the key is {TOKEN}"]}, "facts that are a set": {"facts": {f"the key is {TOKEN}"}},
+    "facts that are made one by one": {"facts": (each for each in [TOKEN])}, "tags": {"tags": [TOKEN]},
+    "tags that are a set": {"tags": frozenset({TOKEN})}, "concepts": {"concepts": (TOKEN,)},
+    "people": {"people": [TOKEN]}, "subject": {"subject": TOKEN}, "category": {"category": TOKEN},
+    "project": {"project": TOKEN}, "source": {"source": TOKEN},
+    "files": {"files_read": [f"/a/{TOKEN}"], "files_modified": [f"/b/{TOKEN}"]}, "user text": {"user_text": TOKEN},
+    "assistant text": {"assistant_text": TOKEN}, "metadata": {"metadata": {"a": [{"b": (TOKEN,)}]}},
+    "a key of the metadata": {"metadata": {TOKEN: 1}}, "a url": {"narrative": "postgres://ada:hunter2secret@host/db"},
     "a password": {"narrative": "password: hunter2secret"},
     "a password, nested": {"narrative": '{"password": {"v": "hunter2secret"}}'},
     "a password by its key": {"metadata": {"password": "hunter2secret"}},
     "a password below its key": {"metadata": {"login": {"password": {"v": ["hunter2secret"]}}}},
     "among invisible characters": {"title": f"{TOKEN[:10]}\u200e{TOKEN[10:20]}\x00{TOKEN[20:]}"},
-    "among more of them": {"tags": [f"{TOKEN[:10]}\u202e{TOKEN[10:]}"]},
-    "a type": {"type": TOKEN},
-}
+    "among more of them": {"tags": [f"{TOKEN[:10]}\u202e{TOKEN[10:]}"]}, "a type": {"type": TOKEN},
+}  # fmt: skip
 
 
 async def test_no_secret_reaches_the_disk_and_the_caller_is_told(tmp_path: Path, clock: Clock) -> None:

@@ -25,21 +25,17 @@ from chatbot.stores.text.dates import date_terms
 from tests.effort import rounds, share
 
 CASES = {
-    "What did the runners run?": ["runner", "run"],
-    "Who was it, and why?": [],
-    "I'd say they're not, aren't we?": [],
+    "What did the runners run?": ["runner", "run"], "Who was it, and why?": [], "I'd say they're not, aren't we?": [],
     "Anna's O’Brien": ["anna", "obrien", "brien"],
     "İREM'in l’hôpital d'Anne": ["iremin", "irem", "lhopit", "hopit", "dann", "ann"],
-    "Where are the STORES?": ["store"],
-    "sqlite.go": ["sqlite.go", "sqlite", "go"],
+    "Where are the STORES?": ["store"], "sqlite.go": ["sqlite.go", "sqlite", "go"],
     "NewSQLiteStore": ["newsqlitestor", "new", "sqlite", "store"],
     "parseHTTPResponse": ["parsehttprespons", "pars", "http", "respons"],
     "snake_case kebab-case": ["snake_case", "snake", "case", "kebab-case", "kebab", "case"],
     "__init__.py": ["init__.py", "init", "py"],
     "stores/files.py": ["stores/files.py", "files.py", "store", "file", "py"],
     "C:\\Users\\bob": ["c", "users\\bob", "user", "bob"],
-    "1,000 3.14 2026-11-21": ["1000", "3.14", "3", "14", "2026-11-21", "2026", "11", "21"],
-    "1,2,3": ["1", "2", "3"],
+    "1,000 3.14 2026-11-21": ["1000", "3.14", "3", "14", "2026-11-21", "2026", "11", "21"], "1,2,3": ["1", "2", "3"],
     "C++ and C#, utf8": ["c++", "c#", "utf8"],
     "Café naïve Ångström straße": ["cafe", "naiv", "angstrom", "strass"],
     "ＦＵＬＬ ﬁle": ["full", "file"],
@@ -63,7 +59,7 @@ CASES = {
     "→ ■ │ • …": [],
     "": [],
     "She’ll shell it, I'd id him, I'll be ill": ["shell", "id", "ill"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", CASES)

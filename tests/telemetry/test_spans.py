@@ -66,10 +66,8 @@ async def test_all_that_a_turn_does_is_within_it_also_afterwards(watched: Watche
     assert within["memory search"] == ["execute_tool memory_search", TURN]
     assert within["memory keep_words"] == [TURN]
     assert within["memory keep_reply"] == [TURN]
-    assert {tuple(watched.above(span)) for span in spans if span.name == "commit observations"} >= {
-        ("memory keep_words", TURN),
-        (TURN,),
-    }
+    commits = {("memory keep_words", TURN), (TURN,)}
+    assert {tuple(watched.above(span)) for span in spans if span.name == "commit observations"} >= commits
     purposes = {span.attributes["chatbot.purpose"]: watched.above(span) for span in watched.named("chat scripted")
                 if span.attributes}  # fmt: skip
     assert purposes == {"chat": [TURN], "extract": ["hook extraction", TURN]}

@@ -286,10 +286,8 @@ def test_what_well_known_servers_say_passes() -> None:
 
 
 async def test_what_a_hostile_server_says_is_stripped_and_bounded(tmp_path: Path) -> None:
-    async with offered(tmp_path, one=settings("--hostile", unjudged=("evil", "poisoned_schema"))) as (
-        toolbox,
-        complaints,
-    ):
+    hostile = settings("--hostile", unjudged=("evil", "poisoned_schema"))
+    async with offered(tmp_path, one=hostile) as (toolbox, complaints):
         specs = {spec.name: spec for spec in toolbox.specs}
         evil = specs["one__evil"]
         assert len(evil.description) == LONGEST_DESCRIPTION
