@@ -120,9 +120,8 @@ class LiteLLMEmbedder(LiteLLMClient, JudgingEmbedder):
     def _usage(self, litellm: ModuleType, response: Any, texts: Sequence[str]) -> Usage:
         reported = getattr(response, "usage", None)
         read = int(getattr(reported, "prompt_tokens", None) or 0)
-        is_sound = 0 < read <= MOST_TOKENS
-        tokens = read if is_sound else sum(map(estimate_text, texts))
-        return Usage(tokens, cost_usd=self._cost(litellm, tokens), estimated=not is_sound)
+        tokens = read if 0 < read <= MOST_TOKENS else sum(map(estimate_text, texts))
+        return Usage(tokens, cost_usd=self._cost(litellm, tokens), estimated=tokens != read)
 
     def _cost(self, litellm: Any, tokens: int) -> float | None:
         own = self.provider.price.input_usd_per_million

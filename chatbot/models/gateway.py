@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from typing import Any
 
-from chatbot.config import ModelSettings, ProviderSettings
+from chatbot.config import ModelSettings, PriceSettings, ProviderSettings
 from chatbot.errors import ModelError, ProviderFailed
 from chatbot.messages import MOST_TOKENS, MOST_USD, CallOptions, Delta, Finished, Message, TextDelta, ToolSpec, Usage
 from chatbot.models import litellm_import
@@ -54,13 +54,14 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
         return min(window, _USUAL_WINDOW) if self.provider.kind in OLLAMA else window
 
     async def price(self) -> Price | None:
-        """Return the price from the settings or LiteLLM's table."""
+        """Return the price from the settings, or for each part that they lack from LiteLLM's table."""
         own = (self.provider.price.input_usd_per_million, self.provider.price.output_usd_per_million)
         if own[0] is not None and own[1] is not None:
             return Price(own[0] / 1e6, own[1] / 1e6)
         info, table = await self._info(), (await litellm_import.litellm()).model_cost
         listed = table.get(info.get("key"), info)  # LiteLLM reports 0 for a price that its table lacks
-        known = (listed.get("input_cost_per_token"), listed.get("output_cost_per_token"))
+        parts = zip(("input", "output"), own, strict=True)
+        known = [listed.get(f"{part}_cost_per_token") if usd is None else usd / 1e6 for part, usd in parts]
         return None if known[0] is None or known[1] is None else Price(float(known[0]), float(known[1]))
 
     async def sees_images(self) -> bool:
@@ -194,7 +195,7 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
 
     async def _cost(self, reported: Any, cached: int) -> float | None:
         """Return the cost by the configured price, the provider's report, or LiteLLM's table with caching."""
-        if self.provider.price.input_usd_per_million is None:
+        if self.provider.price == PriceSettings():
             billed: Any = getattr(reported, "cost", None)
             with suppress(TypeError, ValueError):
                 if 0 <= (cost := float(billed)) <= MOST_USD:

@@ -351,7 +351,9 @@ async def test_closing_one_model_leaves_the_connections_of_the_other(openai_url:
     ("settings", "prices", "window", "price"),
     [
         ({"name": "openai/gpt-4o-mini"}, {}, 128_000, Price(0.15e-6, 0.6e-6)),
+        ({"name": "openai/gpt-4o-mini"}, {"output_usd_per_million": 4}, 128_000, Price(0.15e-6, 4e-6)),
         ({"name": "openai/never-heard-of"}, {}, 8192, None),
+        ({"name": "openai/never-heard-of"}, {"input_usd_per_million": 3}, 8192, None),
         ({"name": "dashscope/qwen3-max"}, {}, 258_048, None),
         ({"name": "fireworks_ai/accounts/fireworks/routers/auto"}, {}, 8192, None),
         (
@@ -372,6 +374,11 @@ async def test_window_and_price_come_from_the_settings_or_the_table_of_litellm(
 async def test_a_known_model_is_billed_by_the_table_and_caching_saves(openai_url: str) -> None:
     usage = end_of(await reply_of(model_at(openai_url, "gpt-4o-mini"))).usage
     assert usage.cost_usd == pytest.approx(20 * 0.15e-6 + 100 * 0.075e-6 + 8 * 0.6e-6)
+
+
+async def test_an_own_price_of_output_alone_is_billed(openai_url: str) -> None:
+    model = LiteLLMModel(ModelSettings(name="openai/gpt-4o-mini"), providers_at(openai_url, output_usd_per_million=4))
+    assert end_of(await reply_of(model)).usage.cost_usd == pytest.approx(120 * 0.15e-6 + 8 * 4e-6)
 
 
 async def test_cached_tokens_cost_what_the_settings_say(openai_url: str) -> None:
