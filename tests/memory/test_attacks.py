@@ -59,13 +59,10 @@ async def test_no_file_of_a_memory_that_is_a_hard_link_is_read_or_written(tmp_pa
             session = await memory.latest_session("chat")
             assert session is not None
             for operation, *arguments in (
-                (session.transcript_append, "user", SECRET),
-                (session.transcript_read_all,),
-                (session.kv_set, "a", SECRET),
-                (session.receipt_append, {"at": "2026-01-01T00:00:00Z"}),
-                (session.memory.remember, SECRET),
-                (session.rename, SECRET),
-            ):
+                (session.transcript_append, "user", SECRET), (session.transcript_read_all,),
+                (session.kv_set, "a", SECRET), (session.receipt_append, {"at": "2026-01-01T00:00:00Z"}),
+                (session.memory.remember, SECRET), (session.rename, SECRET),
+            ):  # fmt: skip
                 with suppress(ChatbotError, StoreError):
                     await cast("Callable[..., Awaitable[object]]", operation)(*arguments)
         with suppress(ChatbotError, StoreError):

@@ -295,15 +295,12 @@ ASKED = [
     ("Was the boiler ever repaired?", "The boiler was repaired by the Meyer company."),
     ("What happened on February 6?", "We flew to Lisbon last Friday."),
     ("Where was I on 2026-02-06?", "We flew to Lisbon last Friday."),
-    ("What did I buy yesterday?", "I bought a cello."),
-    ("What did I do yesterday?", "I bought a cello."),
-    ("谁养羊驼?", "我妹妹养了两只羊驼。"),
-    ("2月21日我在哪里?", "昨天我去了东京塔。"),
-    ("东京", "昨天我去了东京塔。"),
+    ("What did I buy yesterday?", "I bought a cello."), ("What did I do yesterday?", "I bought a cello."),
+    ("谁养羊驼?", "我妹妹养了两只羊驼。"), ("2月21日我在哪里?", "昨天我去了东京塔。"), ("东京", "昨天我去了东京塔。"),
     ("What does NewSQLiteStore do?", "sqlite.go calls NewSQLiteStore twice."),
     ("Which file is called sqlite.go?", "sqlite.go calls NewSQLiteStore twice."),
     ("How was it to rename a git branch?", "How do I rename a branch?"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("profile", ["inject", "search"])

@@ -306,18 +306,14 @@ async def test_nobody_but_the_owner_leaves_a_namespace() -> None:
         inner = team.cleared_for(namespace="team/sub")
         assert inner.caller.principal == ACTOR
         ways: list[Callable[[], object]] = [
-            lambda: inner.cleared_for(namespace=""),
-            lambda: inner.memory().within(across=True),
-            lambda: team.cleared_for(namespace="team/user:z", principal=OWNER),
-            lambda: alice.cleared_for(namespace=""),
-            lambda: alice.cleared_for(namespace="user:bob"),
-            lambda: alice.cleared_for(principal=OWNER),
-            lambda: alice.memory().within(namespace="user:bob"),
-            lambda: alice.memory().within(namespace=""),
+            lambda: inner.cleared_for(namespace=""), lambda: inner.memory().within(across=True),
+            lambda: team.cleared_for(namespace="team/user:z", principal=OWNER), lambda: alice.cleared_for(namespace=""),
+            lambda: alice.cleared_for(namespace="user:bob"), lambda: alice.cleared_for(principal=OWNER),
+            lambda: alice.memory().within(namespace="user:bob"), lambda: alice.memory().within(namespace=""),
             lambda: alice.memory().within(across=True),
             lambda: system.cleared_for(principal=ACTOR).cleared_for(namespace="user:alice"),
             lambda: system.cleared_for(principal=ACTOR).memory().within(namespace="user:alice"),
-        ]
+        ]  # fmt: skip
         for leave in ways:
             with pytest.raises(AccessDenied):
                 leave()

@@ -211,16 +211,13 @@ async def test_a_server_that_is_not_there_is_named_with_what_starts_it(
         ("ollama_chat/x", "OLLAMA_HOST", "127.0.0.1:{port}", "http://127.0.0.1:{port}"),
         ("ollama_chat/x", "OLLAMA_HOST", "0.0.0.0", "http://127.0.0.1:11434"),
         ("ollama_chat/x", "OLLAMA_HOST", "[::1", "http://127.0.0.1:11434"),
-        ("ollama_chat/x", "OLLAMA_HOST", "http://[::1]:{port}/", "http://[::1]:{port}"),
-        ("ollama_chat/x", "", "", ""),
+        ("ollama_chat/x", "OLLAMA_HOST", "http://[::1]:{port}/", "http://[::1]:{port}"), ("ollama_chat/x", "", "", ""),
         ("lm_studio/x", "", "", "http://127.0.0.1:1234/v1"),
         ("lm_studio/x", "LM_STUDIO_API_BASE", "http://127.0.0.1:5/v1", "http://127.0.0.1:5/v1"),
-        ("hosted_vllm/x", "", "", "http://127.0.0.1:8000/v1"),
-        ("llamacpp/x", "", "", "http://127.0.0.1:8080/v1"),
-        ("local-7001/x", "", "", "http://127.0.0.1:7001/v1"),
-        ("local-x/x", "", "", ""),
+        ("hosted_vllm/x", "", "", "http://127.0.0.1:8000/v1"), ("llamacpp/x", "", "", "http://127.0.0.1:8080/v1"),
+        ("local-7001/x", "", "", "http://127.0.0.1:7001/v1"), ("local-x/x", "", "", ""),
     ],
-)
+)  # fmt: skip
 def test_a_server_on_this_machine_needs_no_setting(
     monkeypatch: pytest.MonkeyPatch, name: str, variable: str, value: str, address: str
 ) -> None:

@@ -69,18 +69,13 @@ def test_chat_titles_extraction_and_embeddings_take_the_keys_of_their_providers(
 @pytest.mark.parametrize(
     "text",
     [
-        '[providers]\nopenai = "sk-a-secret"',
-        'providers = "sk-a-secret"',
-        '[providers.openai]\napi_key = ["sk-a-secret"]',
-        '[providers.openai]\napi_key = "sk-a-secret"\nmemory = 3',
-        '[providers.openai]\nheaders = "sk-a-secret"',
-        '[providers.openai.headers]\nX-Key = ["sk-a-secret"]',
-        '[providers.opnai]\napi_key = "sk-a-secret"',
-        '[providers.openai]\napi_key = "sk-a-secret"\nkind = "anthropic"',
-        "CHATBOT_PROVIDERS__OPENAI {sk-a-secret",
-        "CHATBOT_PROVIDERS__OPENAI__HEADERS {sk-a-secret",
+        '[providers]\nopenai = "sk-a-secret"', 'providers = "sk-a-secret"',
+        '[providers.openai]\napi_key = ["sk-a-secret"]', '[providers.openai]\napi_key = "sk-a-secret"\nmemory = 3',
+        '[providers.openai]\nheaders = "sk-a-secret"', '[providers.openai.headers]\nX-Key = ["sk-a-secret"]',
+        '[providers.opnai]\napi_key = "sk-a-secret"', '[providers.openai]\napi_key = "sk-a-secret"\nkind = "anthropic"',
+        "CHATBOT_PROVIDERS__OPENAI {sk-a-secret", "CHATBOT_PROVIDERS__OPENAI__HEADERS {sk-a-secret",
     ],
-)
+)  # fmt: skip
 def test_an_error_in_the_configuration_or_environment_shows_no_key(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     variable, _, value = text.partition(" ")
     is_file = not text.startswith("CHATBOT_")

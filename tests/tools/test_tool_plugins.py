@@ -112,16 +112,13 @@ async def test_a_function_of_the_context_makes_tools_for_a_session(own: str, tmp
     ("name", "words"),
     [
         ("forgot_async", "'sunny' was returned instead of tools: is `async` missing?"),
-        ("raises", "KeyError: 'no key'"),
-        ("no_tools", "7 is neither a tool nor an async function"),
+        ("raises", "KeyError: 'no key'"), ("no_tools", "7 is neither a tool nor an async function"),
         ("unnamed", "has no name that a model could use"),
         ("untyped", "the argument 'city' of untyped has no annotation"),
-        ("nowhere", "name 'Nowhere' is not defined; a tool that needs"),
-        ("unfit", "cannot be made a schema"),
-        ("number", "are 7: they must be"),
-        ("missing", "no attribute 'missing'"),
+        ("nowhere", "name 'Nowhere' is not defined; a tool that needs"), ("unfit", "cannot be made a schema"),
+        ("number", "are 7: they must be"), ("missing", "no attribute 'missing'"),
     ],
-)
+)  # fmt: skip
 def test_a_broken_plug_in_names_itself(own: str, tmp_path: Path, name: str, words: str) -> None:
     with pytest.raises(ConfigError) as raised:
         tools_of([f"{own}:{name}"], None, beside=tmp_path)

@@ -89,13 +89,10 @@ def test_a_tree_that_is_broken_is_followed_as_far_as_it_goes() -> None:
 @pytest.mark.parametrize(
     ("value", "why"),
     [
-        (None, "not of the format chatgpt"),
-        ({"mapping": [], "id": "x"}, "not of the format chatgpt"),
-        ({"mapping": {}}, "no id"),
-        ({"mapping": {}, "id": "x"}, "no text"),
-        (exports.chatgpt(), "no text"),
+        (None, "not of the format chatgpt"), ({"mapping": [], "id": "x"}, "not of the format chatgpt"),
+        ({"mapping": {}}, "no id"), ({"mapping": {}, "id": "x"}, "no text"), (exports.chatgpt(), "no text"),
     ],
-)
+)  # fmt: skip
 def test_what_is_no_conversation_is_skipped_and_says_why(value: Any, why: str) -> None:
     item = _read("chatgpt", value)
     assert isinstance(item, Skip)
@@ -139,19 +136,15 @@ def test_a_conversation_of_claude_has_its_files_and_not_its_thoughts() -> None:
 
 HUMAN = exports.claude_message("human", "hello")
 ODD_MESSAGES: list[tuple[Any, str, dict[str, int]]] = [
-    (None, "", {"unknown": 1}),
-    ("text", "", {"unknown": 1}),
-    (HUMAN | {"sender": ["human"]}, "", {"unknown": 1}),
-    (HUMAN | {"uuid": ["u"]}, "hello", {}),
-    (HUMAN | {"uuid": "1"}, "hello", {}),
-    (HUMAN | {"parent_message_uuid": ["1"]}, "hello", {}),
-    (HUMAN | {"content": "as a text"}, "as a text", {}),
+    (None, "", {"unknown": 1}), ("text", "", {"unknown": 1}), (HUMAN | {"sender": ["human"]}, "", {"unknown": 1}),
+    (HUMAN | {"uuid": ["u"]}, "hello", {}), (HUMAN | {"uuid": "1"}, "hello", {}),
+    (HUMAN | {"parent_message_uuid": ["1"]}, "hello", {}), (HUMAN | {"content": "as a text"}, "as a text", {}),
     (HUMAN | {"content": 7}, "hello", {"unknown": 1}),
     (HUMAN | {"content": [{"text": "no type"}, "a text", None]}, "no type\n\na text", {"unknown": 1}),
     (HUMAN | {"content": [{"type": "text", "text": 7}]}, "hello", {"unknown": 1}),
     (HUMAN | {"content": [{"type": ["x"], "text": "x"}, {"type": "text", "text": "y"}]}, "y", {"['x']": 1}),
     (HUMAN | {"attachments": ["a.txt", None], "files": "b.txt"}, "hello", {"unknown": 3}),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("odd", "text", "left_out"), ODD_MESSAGES)

@@ -159,14 +159,11 @@ def test_the_page_says_at_once_that_the_model_is_not_installed(http: Serve, monk
     [
         ("/home/ada/memory/usage.jsonl cannot be read", "usage.jsonl cannot be read"),
         ("it failed: '/srv/My Bot/identities/ada/kv.json': no space", "it failed: 'kv.json': no space"),
-        ("moved /a/b to /c/d", "moved b to d"),
-        ("~/notes/x.md and C:/Users/ada/y.md", "x.md and y.md"),
+        ("moved /a/b to /c/d", "moved b to d"), ("~/notes/x.md and C:/Users/ada/y.md", "x.md and y.md"),
         ("[Errno 21] Is a directory: '/tmp/x/observations.jsonl'", "[Errno 21] Is a directory: 'observations.jsonl'"),
         ("https://example.org/a/b and/or docs/http.md, 3/4", "https://example.org/a/b and/or docs/http.md, 3/4"),
-        ("postgresql://ada@db1:5432,db2/chat: it broke", "chat: it broke"),
-        ("/help NAME", "/help NAME"),
-        ("", ""),
+        ("postgresql://ada@db1:5432,db2/chat: it broke", "chat: it broke"), ("/help NAME", "/help NAME"), ("", ""),
     ],
-)
+)  # fmt: skip
 def test_files_are_named_without_their_folders(text: str, told: str) -> None:
     assert without_folders(text) == told
