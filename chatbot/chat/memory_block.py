@@ -7,9 +7,9 @@
     </memory-context nonce="0f9c…">
 
 First come lines of the profile and open tasks. A note is a day and what the person said then, oldest first: where two
-differ, the later one is valid. The bot's own words are included only if the question is about them, its question only
-if a short answer means nothing without it. A long text is cut to its best passages, and text that may be an order to a
-model is quoted with its source.
+differ, the later one is valid; what a clock that was ahead dated in the future is undated, and before them. The bot's
+own words are included only if the question is about them, its question only if a short answer means nothing without it.
+A long text is cut to its best passages, and text that may be an order to a model is quoted with its source.
 
 Only the block begins lines: a note is one line, with its angle brackets escaped, so no text can close the block, open
 another or imitate a note. The nonce occurs in no text of the block.
@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 
 from msgspec import Struct
@@ -44,6 +44,7 @@ PROFILE_TOKENS = 200
 NOTE_TOKENS = 150
 """Maximum tokens of a note: of a longer text the best passages are shown. A list may have twice as many, as a part of a
 recipe is worth little."""
+_AHEAD = timedelta(days=1)  # a row of a later day was written while the clock was ahead
 _LEAST_WORDS = 4
 """Number of words below which an answer is shown with the question that it answers."""
 _ROLES = ("person said", "bot asked", "bot replied")
@@ -128,7 +129,7 @@ def build_block(
             notes.dropped[row.id] = LIMIT
         else:
             notes.take(row)
-    noted = _oldest_first(notes.shown, {row.id: row for row in (*standing, *(row for row, _ in hits))})
+    noted = _oldest_first(notes.shown, {row.id: row for row in (*standing, *(row for row, _ in hits))}, view.now)
     listed = notes.take_titles([row for row in index if row.id not in {*noted, *lines}])
     shown = [*lines.values(), *noted.values(), *listed.values(), *last]
     return MemoryBlock(
@@ -166,7 +167,7 @@ class _Notes:
         texts = _texts_of(row, asks_the_bot=self.asks_the_bot)
         texts = [(label, self.closest.get(row.id, text) if label == "person said" else text) for label, text in texts]
         verdict = judge(row, self.view, texts, order_level=level)
-        note = _note(row, verdict)
+        note = _note(row, verdict, self.view.now)
         is_chosen = row.id in self.closest or any(is_list(text) for _, text in texts)
         most = min(self.room, 2 * NOTE_TOKENS) if is_chosen else size
         is_long = verdict.reason == TOO_LONG or (verdict.ok and self.count(f"{note}\n") > most)
@@ -187,7 +188,7 @@ class _Notes:
         for row in rows:
             verdict = judge(row, self.view, order_level=self.order_levels.get(row.id, 0))
             titles = tuple(each for each in verdict.texts if each[0] == "title")
-            note = _note(row, replace(verdict, texts=titles))
+            note = _note(row, replace(verdict, texts=titles), self.view.now)
             cost = self.count(f"{note}\n")
             if titles and cost <= self.room:
                 self.room -= cost
@@ -201,13 +202,13 @@ class _Notes:
 
         None if not even one passage fits.
         """
-        head = self.count(_note(row, Verdict()))
+        head = self.count(_note(row, Verdict(), self.view.now))
         for most in (size - head, (size - head) * 2 // 3, (size - head) // 3):  # escaping may lengthen the text
             passages = excerpt(texts, self.words, most, self.count) if most > 0 and self.words else []
             if not passages:
                 break
             verdict = judge(row, self.view, passages, order_level=level)
-            note = _note(row, verdict)
+            note = _note(row, verdict, self.view.now)
             if not verdict.ok or self.count(f"{note}\n") <= size:
                 return verdict, note
         return None
@@ -232,7 +233,7 @@ def _texts_of(row: Observation, *, asks_the_bot: bool) -> list[tuple[Label, str]
     return [each for each in texts if each[0] not in left_out | (set() if is_short else {"bot asked"})]
 
 
-def _note(row: Observation, verdict: Verdict) -> str:
+def _note(row: Observation, verdict: Verdict, now: datetime) -> str:
     """Return a note in one line: the day, the source of a quoted row, and the words."""
     said = {label: in_one_line(text) for label, text in verdict.texts if label in _ROLES}
     rest = [in_one_line(text) for label, text in verdict.texts if label not in _ROLES]
@@ -243,19 +244,21 @@ def _note(row: Observation, verdict: Verdict) -> str:
         parts.append(f"(you replied: {said['bot replied']})")
     text = " ".join(part if part.endswith((*SENTENCE_SIGNS, ")")) else f"{part}." for part in parts)
     if verdict.quoted:
-        return f'- {_days(row)}, quoted from {verdict.quoted}: "{_quotable(text)}"'
+        return f'- {_days(row, now)}, quoted from {verdict.quoted}: "{_quotable(text)}"'
     kind = {"task": ", open task", "session_summary": ", summary"}.get(row.type, "")
-    return f"- {_days(row)}{kind}: {text}"
+    return f"- {_days(row, now)}{kind}: {text}"
 
 
 def _quotable(text: str) -> str:
     return text.replace('"', "&quot;")
 
 
-def _oldest_first(notes: Mapping[str, str], rows: Mapping[str, Observation]) -> dict[str, str]:
-    """Sort the notes: tasks first, in their order, then by the time at which they were last said."""
-    tasks = {each: note for each, note in notes.items() if rows[each].type == "task"}
-    return tasks | {each: notes[each] for each in sorted(notes, key=lambda each: rows[each].last_said_at)}
+def _oldest_first(notes: Mapping[str, str], rows: Mapping[str, Observation], now: datetime) -> dict[str, str]:
+    """Sort the notes: tasks in their order, undated ones, then the others by the time at which they were last said."""
+    by_time = sorted(notes, key=lambda each: rows[each].last_said_at)
+    tasks = [each for each in notes if rows[each].type == "task"]
+    undated = [each for each in by_time if rows[each].last_said_at >= now + _AHEAD]
+    return {each: notes[each] for each in (*tasks, *undated, *by_time)}
 
 
 def _profile(profile: Sequence[ProfileLine], view: View, room: int, count: Callable[[str], int]) -> dict[str, str]:
@@ -281,9 +284,9 @@ def _line_note(line: ProfileLine, verdict: Verdict) -> str:
     return f"- {text} (since {_day(line.valid_from)})"
 
 
-def _days(row: Observation) -> str:
-    first, last = _day(row.created_at), _day(row.last_said_at)
-    return first if first == last else f"{first}, again {last}"
+def _days(row: Observation, now: datetime) -> str:
+    days = dict.fromkeys(_day(at) for at in (row.created_at, row.last_said_at) if at < now + _AHEAD)
+    return ", again ".join(days) or "undated"
 
 
 def _day(at: datetime) -> str:

@@ -89,7 +89,9 @@ async def build_prompt(
     extras = {name: await model.count_tokens([Message("user", text)]) if text else 0 for name, text in texts.items()}
     room = window - reply - persona_tokens
     dropped = []
-    needed = _needed(exchanges[-1], costs[-1], room, extras["memory"]) if costs else 0
+    needed = costs[-1] if costs else 0
+    if costs and needed > room >= 2 * (_fixed_cost(exchanges[-1], needed) + extras["memory"]):
+        needed = room - extras["memory"]  # what must be cut anyway leaves room for a small memory block
     for name in texts:
         if extras[name] and costs and needed + sum(extras.values()) > room:
             extras[name], texts[name] = 0, ""
@@ -251,11 +253,6 @@ def _sizes(exchange: Sequence[Message]) -> list[int]:
 def _fixed_cost(exchange: Sequence[Message], cost: int) -> int:
     """Return the tokens, as the model counts them, of what is not cut."""
     return cost - cost * sum(_sizes(exchange)) // estimate(exchange)
-
-
-def _needed(exchange: Sequence[Message], cost: int, room: int, memory: int) -> int:
-    """Return the tokens that the last exchange needs; one that must be cut leaves room for a small memory block."""
-    return room - memory if cost > room >= 2 * (_fixed_cost(exchange, cost) + memory) else cost
 
 
 def _cap(sizes: Iterable[int], room: int) -> int:

@@ -121,7 +121,8 @@ def note_of(row: Observation, part: Collection[str] | None = None, *, order_leve
     said = {label: _in_one_line(text) for label, text in verdict.texts}
     told = [_as_told(_in_one_line(text)) for label, text in verdict.texts if label not in _OF_THE_BOT]
     told += [form.format(said[label]) for label, form in _OF_THE_BOT.items() if label in said]
-    return Note(f"{row.created_at.day} {row.created_at:%b %Y}", kind, " ".join(told))
+    days = [f"{at.day} {at:%b %Y}" for at in (row.created_at, row.last_mentioned_at) if at and at <= NOW]
+    return Note(", again ".join(days) or "undated", kind, " ".join(told))
 
 
 def _as_told(line: str) -> str:
@@ -146,6 +147,7 @@ _OF_THE_BOT = {"bot asked": '(the answer to "{}")', "bot replied": "(you replied
 _KINDS = {"task": ", open task", "session_summary": ", summary"}
 _ANGLES = set("<>＜＞﹤﹥˂˃ᐸᐳ‹›❮❯⟨⟩〈〉")
 _UNESCAPED = re.compile(r"&(?!(?:amp|lt|gt|quot|#x[0-9a-f]+);)")
+_DAY = r"[1-9]\d? [A-Z][a-z]{2} \d{4}"
 _NOTE = re.compile(
-    r"- ([1-9]\d? [A-Z][a-z]{2} \d{4})((?:, open task|, summary|, quoted from [\w:. -]+)?): (\S(?:.*\S)?)"
+    rf"- ({_DAY}(?:, again {_DAY})?|undated)((?:, open task|, summary|, quoted from [\w:. -]+)?): (\S(?:.*\S)?)"
 )

@@ -240,7 +240,8 @@ def test_of_two_statements_the_later_stands_last_and_tasks_stand_before_both() -
     lisbon = row_with(("user_text",), ("I moved to Lisbon.",), 2, type="exchange", created_at=NOW - timedelta(days=3))
     again = replace(berlin, last_mentioned_at=NOW - timedelta(days=1))
     task = row_with(("title",), ("Pack the boxes",), 3, type="task", created_at=NOW - timedelta(days=200))
-    for order in ((task, berlin, lisbon), (task, lisbon, again)):
+    ahead = replace(berlin, created_at=NOW + timedelta(days=30))  # of a clock that was wrong
+    for order in ((task, berlin, lisbon), (task, lisbon, again), (task, ahead, lisbon)):
         block = block_of(order[2], order[0], order[1])
         assert block.injected == tuple(row.id for row in order)
         assert read_block(block.text) == [note_of(row) for row in order]
