@@ -18,7 +18,7 @@ from msgspec.structs import force_setattr
 
 from chatbot.stores.access import VISIBILITIES, Visibility, fold
 from chatbot.stores.errors import InvalidValue, did_you_mean
-from chatbot.stores.fields import Form, Label, checker, fields_by_label, fields_of
+from chatbot.stores.fields import Form, Label, Table, checker, fields_by_label, fields_of
 from chatbot.stores.observation import FIELDS, STATUSES, TYPES, Decay, Observation, Status, Triple, Type
 from chatbot.stores.records import Vector, canonical, check_time, check_type
 from chatbot.stores.row_events import Event
@@ -94,7 +94,7 @@ class RowFilter(Struct, frozen=True, kw_only=True):
     people: _Names = ()
     files: _Names = ()
     derived_from: _Names = ()
-    metadata: Annotated[Mapping[str, Any], _one(Mapping, is_optional=False)] = field(default_factory=dict)
+    metadata: Table = field(default_factory=dict)
     """Keys that must exist with exactly these values, or conditions: see `chatbot.stores.query`."""
     visibilities: Annotated[Sequence[Visibility], _several(*VISIBILITIES)] = ()
     quiet_since: _Time = None
@@ -378,8 +378,6 @@ def check_conditions(wanted: Mapping[str, Any], depth: int = 0) -> None:
     if depth > _MOST_DEEP:
         raise InvalidValue(f"metadata: conditions can be nested at most {_MOST_DEEP} levels deep")
     for name, asked in wanted.items():
-        if not isinstance(name, str):
-            raise InvalidValue(f"metadata: the key {name!r:.80} is not text")
         if name in _JOINED:
             for each in _parts(name, asked):
                 check_conditions(each, depth + 1)

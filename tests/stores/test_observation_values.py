@@ -268,7 +268,7 @@ ASKED: list[tuple[Mapping[str, Any], set[int]]] = [
     ({"tags": ["x"]}, {3}), ({"stars": {"$gte": 3}}, {0, 1}), ({"stars": {"$gt": 3, "$lt": 5}}, {1}),
     ({"stars": {"$lte": "5"}}, {2}), ({"path": {"$prefix": "docs/"}}, {0, 1}),
     ({"path": {"$prefix": "docs/"}, "status": "open"}, {0}), ({"status": {"$ne": "open"}}, {1, 3, 4}),
-    ({"status": {"$in": ["done", True]}}, {1, 3}), ({"owner": {"$exists": False}}, {0, 3, 4}),
+    ({"status": {"$in": ("done", True)}}, {1, 3}), ({"owner": {"$exists": False}}, {0, 3, 4}),
     ({"owner": {"$exists": True}}, {1, 2}), ({"$not": {"status": "open"}}, {1, 3, 4}),
     ({"$or": [{"stars": 3}, {"owner": "ada"}]}, {0, 1}), ({"$and": [{"status": "open"}, {"$not": {"stars": 3}}]}, {2}),
     ({"$or": [{"$and": [{"status": "open"}, {"stars": {"$lt": 4}}]}, {"tags": {"$exists": True}}]}, {0, 3}),
@@ -290,7 +290,7 @@ async def test_conditions_choose_the_same_rows_everywhere() -> None:
 @pytest.mark.parametrize(
     ("wanted", "message"),
     [
-        ({"stars": {"$greater": 3}}, r"unknown comparison '\$greater'"), ({1: 2}, "metadata: the key 1 is not text"),
+        ({"stars": {"$greater": 3}}, r"unknown comparison '\$greater'"), ({"day": NOW}, "cannot be written as JSON"),
         ({"$nor": []}, r"unknown operator '\$nor'"), ({"$or": {"a": 1}}, r"\$or takes a list of conditions"),
         ({"$not": [{"a": 1}]}, r"\$not takes conditions"), ({"$and": ["a"]}, r"\$and takes a list"),
         ({"path": {"$prefix": 3}}, r"\$prefix takes a str"), ({"path": {"$in": "abc"}}, r"\$in takes a list"),
