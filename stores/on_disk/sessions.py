@@ -3,7 +3,7 @@
 home/sessions.json, home/sessions.journal.jsonl     the index, see `session_index`
 home/sessions/<id>/session.json                     the record of one session, from which the index is rebuilt
 home/.drafts/<id>.<random>/                         a session that is being made; published by one rename
-home/.trash/<id>/                                   a session that is being deleted
+home/.trash/<id>.<random>/                          a session that is being deleted
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ class FolderSessions(Sessions):
         """Move the folder to the trash, drop it from the index, then erase it."""
         self._make_ready()
         folder = self._folder(session_id)
-        grave = self._trash / session_id
+        grave = self._trash / f"{session_id}.{secrets.token_hex(8)}"
         with files.locked(folder), files.translated(grave):
             with files.locked(self._home) as home:
                 self.index.freshen(home)

@@ -14,10 +14,11 @@ from typing import cast
 import pytest
 from hypothesis import settings
 
-from chatbot.stores import SessionRef, TranscriptEntry, TranscriptStore
+from chatbot.stores import SessionRef, TranscriptEntry, TranscriptStore, files
 from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.in_memory import InMemoryStore, MemoryBackend
 from chatbot.stores.observations.store import ObservationFileStore
+from chatbot.stores.on_disk.place import FileBackend
 from chatbot.stores.testing import (
     BackendContract,
     KeyValueStoreContract,
@@ -43,6 +44,18 @@ def memory_backend(_: Path) -> MemoryBackend:
 
 class TestFileBackend(BackendContract):
     opener = "chatbot.stores.on_disk.place:FileBackend"
+
+    def test_a_deletion_that_ended_halfway_hinders_no_later_one(
+        self, place: FileBackend, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        [made] = self.made(place, 1)
+        monkeypatch.setattr(files, "erase", sys.exit)
+        with pytest.raises(SystemExit):
+            place.sessions.delete(made.id)
+        monkeypatch.undo()
+        self.made(place, 1)
+        place.sessions.delete(made.id)
+        assert place.sessions.ids() == []
 
 
 class TestMemoryBackend(BackendContract):
