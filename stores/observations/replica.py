@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from chatbot.stores.access import Guard, View
 from chatbot.stores.errors import ClosedResource, InvalidValue, ReadOnlyFolder, StoreError
-from chatbot.stores.log import LinePlace, Log, LogMark, Shelf
+from chatbot.stores.log import COUNTING, LinePlace, Log, LogMark, Shelf
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations import lookups, search
 from chatbot.stores.observations.arrays import Arrays, Pieces, pack, put
@@ -213,12 +213,12 @@ class Replica:
         places = self.table.places(number)
         if len(places) > 1:
             self.log.fetch(places)
+        row_id = self.table.ids[number]
         try:
             first, *later = map(self.log.event_at, places)
+            return [first, *(_for_row(row_id, event) for event in later)]
         except InvalidValue as error:
             raise self._changed_in_place() from error
-        row_id = self.table.ids[number]
-        return [first, *(_for_row(row_id, event) for event in later)]
 
     def vectors(self) -> Vectors:
         """Return the vectors, with those that other processes have added."""
@@ -322,7 +322,7 @@ class Replica:
                 self._fold_change(each, place)
         elif event.kind in {"triple", "retract"}:
             table.fold_triple(event)
-        elif event.kind in {"use", "counts", "consolidate"}:
+        elif event.kind in COUNTING:
             self._fold_counts(event)
         else:
             self._fold_change(event, place)
@@ -395,4 +395,7 @@ class Replica:
 
 
 def _for_row(row_id: str, event: Event) -> Event:
-    return next((each for each in implied_events(event) if row_id in each.ids), event)
+    for each in (*implied_events(event), event):
+        if row_id in each.ids:
+            return each
+    raise InvalidValue(f"the event {event.kind!r} is not about {row_id}")

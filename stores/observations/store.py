@@ -55,7 +55,12 @@ def reading(
     @wraps(operation)
     def locked(self: Engine, view: View, /, *args: Given.args, **named: Given.kwargs) -> Answer:
         with self._replica.reading(view.fresh_at):
-            return operation(self, view, *args, **named)
+            try:
+                return operation(self, view, *args, **named)
+            except InvalidValue:
+                if self._replica.catch_up():
+                    raise
+                return operation(self, view, *args, **named)  # another server rewrote the log while this one read it
 
     return in_thread(locked)
 

@@ -17,7 +17,7 @@ import pytest
 from msgspec import structs
 
 from chatbot.stores import files
-from chatbot.stores.errors import LaterFormat, StoreBusy, StoreFailed, UnsafePath
+from chatbot.stores.errors import InvalidValue, LaterFormat, StoreBusy, StoreFailed, UnsafePath
 from chatbot.stores.files import LOCK_TIMEOUT_S, make_folder
 from chatbot.stores.log import LinePlace
 from chatbot.stores.observation import STATUSES, Triple
@@ -263,6 +263,18 @@ def test_an_older_copy_in_place_of_an_open_journal_is_true(place: Journaled, mon
 
     place.run(work)
     assert place.titles() == ["a longer title", "title 3"]
+
+
+def test_a_line_moved_in_place_is_not_taken_for_a_change_of_another_row(place: Journaled) -> None:
+    place.commit(*(adding(n, narrative="x" * 4_096) for n in (1, 2)))
+    place.commit(update(id_of(1), title="one"), update(id_of(2), title="two"))
+    place.commit(adding(3, narrative="x" * 8_192))
+    place.run(lambda store: store.reindex())
+    lines = place.journal.read_bytes().splitlines(keepends=True)
+    with place.journal.open("r+b") as file:
+        file.write(b"".join([*lines[:2], lines[3], lines[2], *lines[4:]]))
+    with pytest.raises(InvalidValue, match="changed in place"):
+        place.run(lambda store: store.get(OWNER, [id_of(1)]))
 
 
 def test_a_journal_that_is_deleted_while_open_is_begun_again(place: Journaled) -> None:
