@@ -231,9 +231,11 @@ class Database:
                     write()
                 except StoreError as error:
                     failed[number] = error
-            self.write_queued(identity)
         finally:
-            del self._queued[identity]
+            try:
+                self.write_queued(identity)  # also after an error of another kind, which is raised
+            finally:
+                del self._queued[identity]
         return failed
 
     def write_queued(self, identity: str) -> None:

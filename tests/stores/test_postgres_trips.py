@@ -205,6 +205,16 @@ def test_who_leaves_a_database_waits_for_no_lock() -> None:
     third.release()
 
 
+def test_lines_that_wait_for_others_are_kept_if_one_of_those_fails_for_any_reason(tmp_path: Path) -> None:
+    backend = open_backend(tmp_path)
+    lines = backend.lines("usage")
+    lines.append([{"n": 1}])
+    with pytest.raises(ZeroDivisionError):
+        backend.write_together([lambda: lines.append([{"n": 2}]), lambda: 1 // 0])
+    assert lines.all() == [{"n": 1}, {"n": 2}]
+    backend.close()
+
+
 async def test_who_reads_rows_that_another_server_moves_meanwhile_gets_the_right_ones(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
