@@ -41,8 +41,7 @@ class Leases:
     _known: ClassVar[WeakKeyDictionary[Database, Leases]] = WeakKeyDictionary()
     _guard = threading.Lock()
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self) -> None:
         self.lapses_after_s = LAPSES_AFTER_S
         self._held: defaultdict[str, set[str]] = defaultdict(set)
         self._changed = threading.Condition()
@@ -52,14 +51,14 @@ class Leases:
     def of(cls, database: Database) -> Leases:
         """Return the leases of a database."""
         with cls._guard:
-            return cls._known.setdefault(database, cls(database))
+            return cls._known.setdefault(database, cls())
 
-    def add(self, identity: str, holder: str) -> None:
-        """Renew that lease from now on."""
+    def add(self, database: Database, identity: str, holder: str) -> None:
+        """Renew that lease from now on, in the database that these leases are of."""
         with self._changed:
             self._held[identity].add(holder)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._renew, name="leases", daemon=True)
+                self._thread = threading.Thread(target=self._renew, args=(database,), name="leases", daemon=True)
                 self._thread.start()
 
     def drop(self, identity: str, holder: str) -> bool:
@@ -74,7 +73,7 @@ class Leases:
                 self._changed.notify_all()
         return was_held
 
-    def _renew(self) -> None:
+    def _renew(self, database: Database) -> None:
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: not self._held, self.lapses_after_s / _RENEWALS)
@@ -83,11 +82,11 @@ class Leases:
                     return
                 held = {identity: list(holders) for identity, holders in self._held.items()}
             for identity, holders in held.items():
-                self._renew_those(identity, holders)
+                self._renew_those(database, identity, holders)
 
-    def _renew_those(self, identity: str, holders: list[str]) -> None:
+    def _renew_those(self, database: Database, identity: str, holders: list[str]) -> None:
         try:
-            rows = self._database.rows(
+            rows = database.rows(
                 identity, statements.RENEW_LEASES, durable=False, holders=holders, ttl=self.lapses_after_s
             )
         except ClosedResource:
@@ -97,10 +96,7 @@ class Leases:
         except StoreError as error:
             logger.warning("leases could not be renewed and may expire: %s", error)
             return
-        with self._changed:
-            still_held = self._held.get(identity, set())
-            lost = [each for each in holders if (each,) not in rows and each in still_held]
-        if lost:
+        if lost := [each for each in holders if (each,) not in rows and self.drop(identity, each)]:
             logger.warning("%d leases expired while this process was stopped: turns may overlap", len(lost))
 
 
@@ -299,7 +295,7 @@ class PostgresLease(backend.Lease):
         if not is_there:
             raise self._place.missing()
         if is_taken:
-            leases.add(self._place.identity, self._holder)
+            leases.add(self._place.database, self._place.identity, self._holder)
             for read, rows in zip(joined, seen, strict=True):
                 read.keep(rows)
         return bool(is_taken)

@@ -1,8 +1,10 @@
 """Round trips of a turn to the database, and what a turn sees of what others write meanwhile."""
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -25,6 +27,7 @@ from chatbot.runtime import Options, Runtime
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.postgres.database import Database
 from chatbot.stores.postgres.observations import PostgresObservations
+from chatbot.stores.postgres.place import Leases
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.query import Filter, Question
 from chatbot.stores.records import TranscriptEntry, vector
@@ -203,6 +206,21 @@ def test_who_leaves_a_database_waits_for_no_lock() -> None:
     third = Database.of(database.url)
     assert third is not another
     third.release()
+
+
+def test_a_lease_that_was_lost_is_reported_once_and_keeps_no_database(caplog: pytest.LogCaptureFixture) -> None:
+    database = Database(owner_url())
+    leases = Leases.of(database)
+    with leases._changed:
+        leases._held["nobody"].add("holder")
+    for _ in range(2):
+        leases._renew_those(database, "nobody", ["holder"])
+    assert caplog.text.count("1 leases expired") == 1
+    database.close()
+    is_kept = weakref.ref(database)
+    del database
+    gc.collect()
+    assert is_kept() is None
 
 
 def test_lines_that_wait_for_others_are_kept_if_one_of_those_fails_for_any_reason(tmp_path: Path) -> None:
