@@ -59,12 +59,7 @@ class Postings:
         return self
 
     def cleanup(self) -> None:
-        """Drop all postings."""
-        self._words.clear()
-        self._numbers.clear()
-        self._terms, self._counts = array("I"), array("I")
-        self._runs.clear()
-        self.parts.clear()
+        """Do nothing: the writer is not used again."""
 
     def arrays(self, codes: Numbers) -> dict[str, Numbers]:
         """Return all arrays of a segment but `codes` and `versions`; `codes` are lengths by field and document."""
@@ -139,9 +134,10 @@ def _repeat_flags(packed: Numbers, owners: Numbers, begins: Numbers) -> Numbers:
 class _Documents(base.PerDocumentWriter):  # type: ignore[misc]
     """Keeps the length of each field of each document."""
 
+    is_closed = True  # it opens no file
+
     def __init__(self, rows: int) -> None:
         self.codes = np.zeros((len(FIELDS), rows), "u1")
-        self.is_closed = False
         self._document = 0
 
     def start_doc(self, docnum: int) -> None:
@@ -152,26 +148,19 @@ class _Documents(base.PerDocumentWriter):  # type: ignore[misc]
         """Keep the length of one of its fields."""
         self.codes[NUMBERS[fieldname], self._document] = length_to_byte(length)
 
-    def close(self) -> None:
-        """Mark the writer as closed."""
-        self.is_closed = True
-
 
 class _Fields(base.FieldWriter):  # type: ignore[misc]
     """Takes all postings at once."""
 
+    is_closed = True  # it opens no file
+
     def __init__(self, documents: _Documents) -> None:
         self.arrays: dict[str, Numbers] = {}
-        self.is_closed = False
         self._documents = documents
 
     def add_postings(self, schema: object, lengths: object, items: Postings) -> None:  # noqa: ARG002
         """Build the arrays."""
         self.arrays = items.arrays(self._documents.codes)
-
-    def close(self) -> None:
-        """Mark the writer as closed."""
-        self.is_closed = True
 
 
 class _NewSegment(base.Segment):  # type: ignore[misc]
