@@ -81,6 +81,8 @@ class GrowingText:
     def add(self, text: str) -> tuple[Markup, Markup]:
         """Add text; return the HTML of the blocks that are complete now, and of the last one."""
         self._open += text
+        if len(self._open) > _LONGEST:  # to parse it again after each addition would take too long
+            return self.end(), Markup()
         lines = self._open.split("\n")
         begins = [token.map[0] for token in _MARKDOWN.parse(self._open) if token.map and not token.level]
         undecided = _first_undecided(self._open)

@@ -116,7 +116,7 @@ def test_a_link_whose_text_is_another_address_says_where_it_leads() -> None:
 
 def test_what_is_very_long_is_shown_as_it_is_written() -> None:
     assert render("*" * 200_000) == "<pre>" + "*" * 200_000 + "</pre>"
-    assert render("<i>" * 50_000).startswith("<pre>&lt;i&gt;")
+    assert GrowingText().add("<i>" * 50_000) == (render("<i>" * 50_000), "")
     begun = time.thread_time()
     for each in ("[a](/b)", "http://a/(", "https://a@", "://a"):
         render(each * (100_000 // len(each)))
