@@ -78,7 +78,8 @@ def find_servers(more: Sequence[str] = ()) -> list[ModelServer]:
     """
     ollama = [ollama_address()] if _is_here(ollama_address()) else []
     if elsewhere := [each for each in more if not _is_here(each)]:
-        raise ConfigError(f"{elsewhere[0]!r} is not an address on this machine, such as http://127.0.0.1:8080")
+        address = without_password(elsewhere[0])
+        raise ConfigError(f"{address!r} is not an address on this machine, such as http://127.0.0.1:8080")
     addresses = list(dict.fromkeys((*map(_root, more), *ollama, *_USUAL)))
     with ThreadPoolExecutor(len(addresses)) as pool:
         found = list(pool.map(_server, addresses))

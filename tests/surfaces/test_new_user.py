@@ -390,7 +390,7 @@ def test_nothing_is_looked_for_without_a_yes_and_never_beyond_this_machine(serve
     ok("setup", "--model", "scripted")
     ok("models")
     assert _Server.asked == []
-    fails(3, "not an address on this machine", "setup", "--at", "http://192.0.2.1:8000", "--json")
+    fails(3, "'http://me:***@192.0.2.1' is not an address", "setup", "--at", "http://me:secret@192.0.2.1", "--json")
     nothing = "http://127.0.0.1:1"
     assert f"no chat models found at {nothing}: is" in run("models", "list", "--at", nothing).stderr
 
