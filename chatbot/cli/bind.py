@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterable, Mapping
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args
 
 from chatbot import operation as kinds
@@ -18,48 +17,41 @@ if TYPE_CHECKING:
 
 
 class OwnVerb(NamedTuple):
-    """A verb that does more than run an operation: its coroutine, as `module:function`, and the reason."""
+    """A verb that does more than run an operation: its coroutine, for `load_function`, and the reason."""
 
     runs: str
     why: str
-
-    async def __call__(self, run: VerbRun) -> None:
-        """Run it."""
-        module, _, function = self.runs.partition(":")
-        await getattr(import_module(module), function)(run)
 
 
 _FILES = "reads or writes files that the user names"
 _MANY = "changes many sessions at once: selects them with filters, shows them, and asks first"
 _CONFIRMS = "asks first, or takes input that its operation does not"
-_ERASING = "chatbot.cli.sessions.erasing"
-_CHANGING = "chatbot.cli.memory.changing"
 
 OF_SESSIONS: Mapping[str, OwnVerb] = {
-    "export": OwnVerb("chatbot.cli.sessions.moving:export", _FILES),
-    "import": OwnVerb("chatbot.cli.sessions.moving:import_", _FILES),
-    "archive": OwnVerb(f"{_ERASING}:archive", _MANY),
-    "delete": OwnVerb(f"{_ERASING}:delete", _MANY),
-    "prune": OwnVerb(f"{_ERASING}:prune", _MANY),
+    "export": OwnVerb("sessions.moving:export", _FILES),
+    "import": OwnVerb("sessions.moving:import_", _FILES),
+    "archive": OwnVerb("sessions.erasing:archive", _MANY),
+    "delete": OwnVerb("sessions.erasing:delete", _MANY),
+    "prune": OwnVerb("sessions.erasing:prune", _MANY),
 }
 """Verbs of `chatbot sessions` without an operation."""
 
 OF_MEMORY: Mapping[str, OwnVerb] = {
-    "import": OwnVerb("chatbot.cli.sessions.moving:import_", _FILES),
-    "export": OwnVerb("chatbot.cli.sessions.moving:export_memory", _FILES),
-    "extract": OwnVerb(f"{_CHANGING}:extract", "calls a model, and bills it"),
-    "stats": OwnVerb("chatbot.cli.memory.results:stats", "also counts days and bytes"),
-    "reindex": OwnVerb(f"{_CHANGING}:reindex", "works on the index, which is not part of a memory"),
+    "import": OwnVerb("sessions.moving:import_", _FILES),
+    "export": OwnVerb("sessions.moving:export_memory", _FILES),
+    "extract": OwnVerb("memory.changing:extract", "calls a model, and bills it"),
+    "stats": OwnVerb("memory.results:stats", "also counts days and bytes"),
+    "reindex": OwnVerb("memory.changing:reindex", "works on the index, which is not part of a memory"),
 }
 """Verbs of `chatbot memory` without an operation."""
 
 OF_OPERATIONS: Mapping[str, OwnVerb] = {
-    name: OwnVerb(f"{_CHANGING}:{name}", _CONFIRMS)
+    name: OwnVerb(f"memory.changing:{name}", _CONFIRMS)
     for name in (
         *("remember", "change_memory", "confirm_memory", "forget_memory", "restore_memory", "purge_memories"),
         *("retract_fact", "forget_profile"),
     )
-} | {"erase_project": OwnVerb(f"{_ERASING}:erase_project", _CONFIRMS)}
+} | {"erase_project": OwnVerb("sessions.erasing:erase_project", _CONFIRMS)}
 """Operations whose verbs do more than run them."""
 
 

@@ -14,6 +14,7 @@ from typing import Any, get_args
 from msgspec import Struct
 
 from chatbot import operation as kinds
+from chatbot.cli.arguments import load_function
 from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, OF_SESSIONS, given_of
 from chatbot.cli.memory.tables import say_numbered
 from chatbot.cli.options import setup_of
@@ -175,7 +176,7 @@ async def run(args: argparse.Namespace) -> None:
     async with setup.open_memory(observations=observations) as memory:
         with progress("reading", waits=True) as advance:
             verb = VerbRun(args, setup, memory, progress=advance)
-            await (own(verb) if own else run_operation(verb, name))
+            await (load_function(own.runs)(verb) if own else run_operation(verb, name))
         sys.stdout.flush()  # the answer, before caches are written
 
 
