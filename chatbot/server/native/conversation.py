@@ -228,7 +228,7 @@ _BYTES: dict[str, Any] = {
     "response_class": Response,
     "responses": {200: {"content": {"application/octet-stream": {}}, "description": "Its bytes."}},
 }
-"""The description of a route that returns them."""
+"""How the schema describes a route that returns bytes."""
 
 
 class StoredFile(Shape):

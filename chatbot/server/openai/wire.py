@@ -395,10 +395,10 @@ class ReplyRequest(ReplyFields):
     def tools_and_choice(self) -> tuple[tuple[ToolSpec, ...], str | dict[str, Any] | None]:
         """Return the allowed tools, and the choice in the form for models. Raises for a name that no tool has."""
         tools = tuple(tool.function.as_spec() for tool in self.tools or ())
-        choice = self.tool_choice
+        known, choice = {tool.name for tool in tools}, self.tool_choice
         allowed = choice.allowed_tools.tools if isinstance(choice, AllowedChoice) else []
         names = [each.function.name for each in ([choice] if isinstance(choice, RequestTool) else allowed)]
-        if missing := [name for name in names if name not in {tool.name for tool in tools}]:
+        if missing := [name for name in names if name not in known]:
             raise PydanticCustomError("tool_choice", "no tool is called {name}", {"name": repr(missing[0])})
         if isinstance(choice, AllowedChoice):
             return tuple(tool for tool in tools if tool.name in names), choice.allowed_tools.mode

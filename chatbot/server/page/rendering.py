@@ -176,7 +176,6 @@ def _templates() -> Environment:
         ago=ago,
         anchor=lambda text: re.sub(r"[^0-9A-Za-z]", "-", text),
         capitalize_first=lambda text: text if _NAME.match(text) else text[:1].upper() + text[1:],
-        day=day,
         happened=lambda kind: _HAPPENED.get(kind, kind),
         markdown=render,
         query=urlencode,
