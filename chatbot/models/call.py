@@ -49,8 +49,8 @@ class ModelRequest(AsyncResource):
         self._secrets = secrets
         self.stream: Any = None
         """LiteLLM's stream, once it has been opened."""
-        self.may_be_charged = False
-        """True once the provider has accepted the request, or has not answered it in time."""
+        self.was_opened = False
+        """True once the provider has accepted the request of this try."""
 
     async def next(self) -> Any:
         """Return the next chunk, None after the last. The first call sends the request, within the same limit."""
@@ -58,12 +58,11 @@ class ModelRequest(AsyncResource):
         try:
             async with asyncio.timeout(self._timeout_s):
                 if self.stream is None:
-                    self.may_be_charged = False
+                    self.was_opened = False
                     self.stream = _with_one_iterator(await self._litellm.acompletion(**self._request))
-                    self.may_be_charged = True
+                    self.was_opened = True
                 return await anext(self.stream, None)
         except TimeoutError:
-            self.may_be_charged = True
             failure = errors.ModelTimeout(f"{self._name}: no answer for {self._timeout_s:g} s")
         except Exception as error:  # noqa: BLE001 - LiteLLM raises any exception of its many providers
             where = self._name if self.stream is None else f"{self._name}: the reply broke off"

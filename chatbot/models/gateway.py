@@ -11,7 +11,7 @@ from contextlib import aclosing, suppress
 from typing import Any
 
 from chatbot.config import ModelSettings, PriceSettings, ProviderSettings
-from chatbot.errors import ModelError, ProviderFailed
+from chatbot.errors import ModelError, ModelTimeout, ProviderFailed
 from chatbot.messages import MOST_TOKENS, MOST_USD, CallOptions, Delta, Finished, Message, TextDelta, ToolSpec, Usage
 from chatbot.models import litellm_import
 from chatbot.models.addresses import OLLAMA
@@ -129,9 +129,11 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
                         yield delta
             except ModelError as error:
                 pause = pause_before(tried, error)
-                if call.may_be_charged and not has_begun:
+                is_last = has_begun or tried == self._settings.retries or pause > LONGEST_PAUSE_S
+                is_charged = not is_last if isinstance(error, ModelTimeout) else call.was_opened and not has_begun
+                if is_charged:
                     yield None
-                if has_begun or tried == self._settings.retries or pause > LONGEST_PAUSE_S:
+                if is_last:
                     raise self.provider.with_advice(error) from None
             else:
                 return
@@ -190,8 +192,7 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
             return await self.usage_of(estimate(messages, tools), reply.written)
         details = getattr(reported, "prompt_tokens_details", None)
         cached = min(int(getattr(details, "cached_tokens", None) or 0), int(prompt_tokens))
-        cost = await self._cost(reported, cached)
-        return Usage(int(prompt_tokens), int(reply_tokens), cached, cost)
+        return Usage(int(prompt_tokens), int(reply_tokens), cached, await self._cost(reported, cached))
 
     async def _cost(self, reported: Any, cached: int) -> float | None:
         """Return the cost by the configured price, the provider's report, or LiteLLM's table with caching."""

@@ -170,8 +170,8 @@ class Model(AsyncResource):
         `options` override the settings; those in `unknown_options` are ignored.
         `json_schema`, of type object, constrains the reply as far as `json_mode` says; the reply may still violate it.
 
-        Closing the generator, or cancelling the task that reads it, stops the model. Failures raise a `ModelError`;
-        a call is retried only as long as nothing has been yielded.
+        Closing the generator, or cancelling the task that reads it, stops the model. Failures raise a `ModelError`, of
+        which a `ModelTimeout` is billed; a call is retried only as long as no delta has been yielded.
         """
 
     async def aclose(self) -> None:

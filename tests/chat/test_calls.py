@@ -124,9 +124,13 @@ async def test_a_failed_try_that_may_be_charged_is_billed_beside_the_next_one(me
     assert await text_of(calls) == "Castor."
     with pytest.raises(ModelTimeout):
         await text_of(calls)
-    assert [call.usage.estimated for call in calls.made] == [True, False, True]
+    assert [call.usage.estimated for call in calls.made] == [True, False, True, True]
     assert calls.made[0].usage.input_tokens == await model.count_tokens(ASKED)
-    assert await billed(memory_home) == {"answer": 3}
+    assert await billed(memory_home) == {"answer": 4}
+    spent, read = sum_of((await Ledger(memory_home).by_session()).values()).tokens, calls.made[0].usage.input_tokens
+    with pytest.raises(BudgetExceeded):  # there is room for the first try only
+        await text_of(calls_of(model, memory_home, budget=BudgetSettings(day_tokens=spent + read + 20)))
+    assert (len(model.prompts), await billed(memory_home)) == (2, {"answer": 5})
     assert json.loads((memory_home / "reservations.json").read_bytes())["reservations"] == []
 
 
