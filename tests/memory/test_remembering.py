@@ -361,7 +361,7 @@ async def test_every_filter_finds_what_it_names(memories: Memory) -> None:
         {"tags": 5}, {"tags": [5]}, {"min_importance": "x"}, {"agent_id": 5}, {"people": 5}, {"fading": 5},
     ):  # fmt: skip
         refused: dict[str, Any] = wrong
-        with pytest.raises(InvalidValue, match=r"'tag': did you mean|has no time zone|must be"):
+        with pytest.raises(InvalidValue, match=r"'tag': did you mean|has no time zone|must be|not a table"):
             await memories.search("wanted", **refused)
         if "after" not in refused:  # which is a page's there
             with pytest.raises(InvalidValue):
