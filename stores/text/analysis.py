@@ -83,8 +83,7 @@ def terms(text: str) -> list[str]:
     """Return the terms of `text`, in its order and with repetitions; none if it has only stop words."""
     found: list[str] = []
     known = _known.get
-    text = text[:MAX_TEXT]
-    for token in _tokens(text):
+    for token in _tokens(text[:MAX_TEXT]):
         found.extend(_terms_of(token) if (kept := known(token)) is None else kept)
     return found
 

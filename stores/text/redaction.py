@@ -330,7 +330,7 @@ def redact_all(value: Value) -> tuple[Value, tuple[str, ...]]:
 
     @cache  # for this value only: it holds secrets
     def kinds_named(name: str, text: str) -> tuple[str, ...]:
-        named = f"{name}: {text}".translate(_PLAIN)
+        named = f"{name}: {text.translate(_PLAIN)}"
         return tuple(rule.id for rule in rules() if rule.id in _BY_NAME and rule.find(named))
 
     def clean(part: Any, names: tuple[str, ...] = ()) -> Any:
@@ -353,8 +353,9 @@ def redact_all(value: Value) -> tuple[Value, tuple[str, ...]]:
 
 
 def _secret_name(key: object) -> tuple[str, ...]:
-    """Return the key, if it may name a secret."""
-    return (key,) if isinstance(key, str) and any(name in key.lower() for name in _NAMES) else ()
+    """Return the key, as it is read, if it may name a secret."""
+    plain = _INVISIBLE.sub("", key).translate(_PLAIN) if isinstance(key, str) else ""
+    return (plain,) if any(name in plain.lower() for name in _NAMES) else ()
 
 
 def without_secrets(text: str, secrets: Iterable[str] = ()) -> str:

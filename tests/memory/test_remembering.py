@@ -177,7 +177,7 @@ SECRET_DRAFTS: dict[str, dict[str, Any]] = {
     "a key of the metadata": {"metadata": {TOKEN: 1}}, "a url": {"narrative": "postgres://ada:hunter2secret@host/db"},
     "a password": {"narrative": "password: hunter2secret"},
     "a password, nested": {"narrative": '{"password": {"v": "hunter2secret"}}'},
-    "a password by its key": {"metadata": {"password": "hunter2secret"}},
+    "a password by its key": {"metadata": {"pass\u200bｗord": "hunter2secret"}},
     "a password below its key": {"metadata": {"login": {"password": {"v": ["hunter2secret"]}}}},
     "among invisible characters": {"title": f"{TOKEN[:10]}\u200e{TOKEN[10:20]}\x00{TOKEN[20:]}"},
     "among more of them": {"tags": [f"{TOKEN[:10]}\u202e{TOKEN[10:]}"]}, "a type": {"type": TOKEN},
