@@ -358,7 +358,11 @@ _TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
     "$prefix": lambda value, other: isinstance(value, str) and value.startswith(other),
     "$exists": lambda value, other: (value is not MISSING) is bool(other),
 }
-_KINDS: Mapping[str, type] = {"$in": list, "$prefix": str, "$exists": bool}
+_KINDS: Mapping[str, tuple[type, str]] = {
+    "$in": (list, "a list"),
+    "$prefix": (str, "text"),
+    "$exists": (bool, "true or false"),
+}
 
 
 def tests_of(asked: object) -> Mapping[str, Any] | None:
@@ -391,9 +395,9 @@ def _check_tests(tests: Mapping[str, Any]) -> None:
     for test, other in tests.items():
         if test not in _TESTS:
             raise InvalidValue(f"metadata: unknown comparison {test!r:.80}{did_you_mean(test, _TESTS)}")
-        kind = _KINDS.get(test, object)
+        kind, what = _KINDS.get(test, (object, ""))
         if not isinstance(other, kind):
-            raise InvalidValue(f"metadata: {test} takes a {kind.__name__}")
+            raise InvalidValue(f"metadata: {test} takes {what}")
 
 
 def _parts(name: str, asked: Any) -> Sequence[Mapping[str, Any]]:

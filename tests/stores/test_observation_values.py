@@ -293,7 +293,7 @@ async def test_conditions_choose_the_same_rows_everywhere() -> None:
         ({"stars": {"$greater": 3}}, r"unknown comparison '\$greater'"), ({"day": NOW}, "cannot be written as JSON"),
         ({"$nor": []}, r"unknown operator '\$nor'"), ({"$or": {"a": 1}}, r"\$or takes a list of conditions"),
         ({"$not": [{"a": 1}]}, r"\$not takes conditions"), ({"$and": ["a"]}, r"\$and takes a list"),
-        ({"path": {"$prefix": 3}}, r"\$prefix takes a str"), ({"path": {"$in": "abc"}}, r"\$in takes a list"),
+        ({"path": {"$prefix": 3}}, r"\$prefix takes text"), ({"path": {"$in": "abc"}}, r"\$in takes a list"),
         (json.loads('{"$not":' * 100 + "{}" + "}" * 100), "deep"),
     ],
 )  # fmt: skip
