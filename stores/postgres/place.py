@@ -57,7 +57,7 @@ class Leases:
         """Renew that lease from now on, in the database that these leases are of."""
         with self._changed:
             self._held[identity].add(holder)
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():  # an unexpected error ended it
                 self._thread = threading.Thread(target=self._renew, args=(database,), name="leases", daemon=True)
                 self._thread.start()
 

@@ -211,11 +211,14 @@ def test_who_leaves_a_database_waits_for_no_lock() -> None:
 def test_a_lease_that_was_lost_is_reported_once_and_keeps_no_database(caplog: pytest.LogCaptureFixture) -> None:
     database = Database(owner_url())
     leases = Leases.of(database)
-    with leases._changed:
-        leases._held["nobody"].add("holder")
+    leases._thread = threading.Thread()  # as one that an error has ended
+    leases.add(database, "nobody", "holder")
+    renewing = leases._thread
     for _ in range(2):
         leases._renew_those(database, "nobody", ["holder"])
     assert caplog.text.count("1 leases expired") == 1
+    renewing.join(PATIENCE_S)
+    assert leases._thread is None
     database.close()
     is_kept = weakref.ref(database)
     del database
