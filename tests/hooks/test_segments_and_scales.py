@@ -93,14 +93,11 @@ NAMES: dict[str, Scale] = {scale[0]: scale for scale in SCALES}
     [
         ("ppppp", (0.9, 0.8, 0.7, 0.6, 0.5), [0, 1, 2, 3, 4]),
         ("pppppi", (0.9, 0.8, 0.7, 0.6, 0.5, 0.49), [0, 1, 2, 3, 5]),
-        ("pppppi", (0.9, 0.8, 0.7, 0.6, 0.5, 0.4), [0, 1, 2, 3, 4]),
-        ("pppppii", (0.5,) * 7, [0, 1, 2, 3, 5]),
-        ("ppppptttis", (0.5,) * 10, [0, 5, 6, 8, 9]),
-        ("ittsp", (0.5, 0.4, 0.3, 0.2, 0.1), [0, 1, 2, 3, 4]),
-        ("iipppts", (0.9, 0.899, 0.898, 0.897, 0.896, 0.895, 0.894), [0, 1, 2, 5, 6]),
-        ("", (), []),
+        ("pppppi", (0.9, 0.8, 0.7, 0.6, 0.5, 0.4), [0, 1, 2, 3, 4]), ("pppppii", (0.5,) * 7, [0, 1, 2, 3, 5]),
+        ("ppppptttis", (0.5,) * 10, [0, 5, 6, 8, 9]), ("ittsp", (0.5, 0.4, 0.3, 0.2, 0.1), [0, 1, 2, 3, 4]),
+        ("iipppts", (0.9, 0.899, 0.898, 0.897, 0.896, 0.895, 0.894), [0, 1, 2, 5, 6]), ("", (), []),
     ],
-)
+)  # fmt: skip
 def test_a_free_place_is_a_tie_break(scales: str, scores: tuple[float, ...], chosen: list[int]) -> None:
     rows = [(score, NAMES[letter]) for letter, score in zip(scales, scores, strict=True)]
     found = allocate(rows, 5)

@@ -27,16 +27,12 @@ def ran(tool: str, output: str, given: dict[str, Any], *, error: bool = False, w
 
 def test_titles_tell_two_runs_of_one_tool_apart() -> None:
     titles = {
-        run("read_file", "x", path="a.py").title,
-        run("read_file", "x", path="b.py").title,
-        run("search", "x", query="lock", path="src").title,
-        run("search", "x", query="lock", path="tests").title,
-        run("clock", "09:00 in Lisbon").title,
-        run("clock", "10:00 in Lisbon").title,
-        run("clock", "no clock", error=True).title,
-        run("clock", "x" * 200, error=True).title,
+        run("read_file", "x", path="a.py").title, run("read_file", "x", path="b.py").title,
+        run("search", "x", query="lock", path="src").title, run("search", "x", query="lock", path="tests").title,
+        run("clock", "09:00 in Lisbon").title, run("clock", "10:00 in Lisbon").title,
+        run("clock", "no clock", error=True).title, run("clock", "x" * 200, error=True).title,
         run("clock", error=True).title,
-    }
+    }  # fmt: skip
     assert len(titles) == 9
     ends = ("read_file · a.py", "clock · 09:00 in Lisbon", "clock · no clock · failed", "clock · failed")
     assert {f"Tool run: {end}" for end in ends} < titles

@@ -402,14 +402,11 @@ LONG = "It is so cold here. " * 6
 @pytest.mark.parametrize(
     ("text", "shown"),
     [
-        (f"xx xx. yyy. {LONG}", ["xx xx. yyy. …"]),
-        (f"{LONG}xx xx. It was late. yyy.", ["… xx xx. … yyy."]),
-        (f"xx. {LONG}yyy. xx. It was. {LONG}", ["… yyy. xx. …"]),
-        (f"xx xx yyy {LONG.replace('.', '')}", []),
-        (f"xx xx. yyy. {LONG * 20}", []),
-        (f"xx xx. yyy. {LONG}".replace(". ", ".\n"), []),
+        (f"xx xx. yyy. {LONG}", ["xx xx. yyy. …"]), (f"{LONG}xx xx. It was late. yyy.", ["… xx xx. … yyy."]),
+        (f"xx. {LONG}yyy. xx. It was. {LONG}", ["… yyy. xx. …"]), (f"xx xx yyy {LONG.replace('.', '')}", []),
+        (f"xx xx. yyy. {LONG * 20}", []), (f"xx xx. yyy. {LONG}".replace(". ", ".\n"), []),
     ],
-)
+)  # fmt: skip
 async def test_of_a_long_text_the_sentences_closest_to_a_question_are_shown(
     store: ObservationStore, text: str, shown: list[str]
 ) -> None:

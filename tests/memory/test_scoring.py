@@ -69,16 +69,12 @@ def test_an_exchange_neither_fades_nor_grows_when_it_is_looked_for() -> None:
 @pytest.mark.parametrize(
     ("cosines", "lexical", "profile", "need", "verdict"),
     [
-        ((0.25, 0.15), 0.0, "inject", None, "no better than chance"),
-        ((0.30, 0.15), 0.0, "inject", None, "recalled"),
-        ((0.40, 0.35), 0.0, "inject", None, "recalled"),
-        ((0.25, 0.15), 9.0, "inject", None, "recalled"),
-        ((0.25, 0.15), 9.0, "inject", 1.0, "recalled"),
-        ((0.25, 0.15), 9.0, "inject", -1.0, "no better than chance"),
-        ((0.30, 0.15), 9.0, "inject", -1.0, "recalled"),
-        ((0.25, 0.15), 0.0, "search", None, "recalled"),
+        ((0.25, 0.15), 0.0, "inject", None, "no better than chance"), ((0.30, 0.15), 0.0, "inject", None, "recalled"),
+        ((0.40, 0.35), 0.0, "inject", None, "recalled"), ((0.25, 0.15), 9.0, "inject", None, "recalled"),
+        ((0.25, 0.15), 9.0, "inject", 1.0, "recalled"), ((0.25, 0.15), 9.0, "inject", -1.0, "no better than chance"),
+        ((0.30, 0.15), 9.0, "inject", -1.0, "recalled"), ((0.25, 0.15), 0.0, "search", None, "recalled"),
     ],
-)
+)  # fmt: skip
 def test_what_meaning_alone_finds_has_to_stand_out_from_the_rest_of_the_memory(
     cosines: tuple[float, float], lexical: float, profile: str, need: float | None, verdict: str
 ) -> None:

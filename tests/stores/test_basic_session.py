@@ -162,8 +162,7 @@ def test_a_file_converted_to_dos_line_ends_reads_the_same() -> None:
     ("text", "contents"),
     [
         ("### user — 2026-01-02T03:04:05Z\nno blank line\n", ["no blank line"]),
-        ("### user — 2026-01-02T03:04:05Z\n\nno end", ["no end"]),
-        ("### user — 2026-01-02T03:04:05Z", [""]),
+        ("### user — 2026-01-02T03:04:05Z\n\nno end", ["no end"]), ("### user — 2026-01-02T03:04:05Z", [""]),
         ("\ufeff### user — 2026-01-02T03:04:05Z\n\na byte order mark\n\n", ["a byte order mark"]),
         ("# My notes\n\n### user — 2026-01-02T03:04:05Z\n\nhi\n\n", ["hi"]),
         ("### user — 2026-02-30T03:04:05Z\n\nthe 30th of February\n\n", ["the 30th of February"]),
@@ -171,14 +170,12 @@ def test_a_file_converted_to_dos_line_ends_reads_the_same() -> None:
         ("### user — 1000-01-01T00:00:00Z\n\nlong ago\n\n", ["long ago"]),
         ("### user — 9999-12-31T23:59:59.999999Z\n\nthe last\n\n", ["the last"]),
         ("### user — 0999-01-01T00:00:00Z\n\ntoo long ago\n\n", []),
-        ("### User — 2026-01-02T03:04:05Z\n\nno role\n\n", []),
-        ("### user - 2026-01-02T03:04:05Z\n\na hyphen\n\n", []),
+        ("### User — 2026-01-02T03:04:05Z\n\nno role\n\n", []), ("### user - 2026-01-02T03:04:05Z\n\na hyphen\n\n", []),
         ("### user — 2026-13-02T03:04:05Z\n\nno such month\n\n", []),
-        ("### user — 2026-01-02T03:04:05Z\n\nno text: caf\udce9\n\n", ["no text: caf\ufffd"]),
-        ("no entry at all", []),
+        ("### user — 2026-01-02T03:04:05Z\n\nno text: caf\udce9\n\n", ["no text: caf\ufffd"]), ("no entry at all", []),
         ("", []),
     ],
-)
+)  # fmt: skip
 def test_hand_edits_are_read_leniently_but_never_invented(text: str, contents: list[str]) -> None:
     assert [found.content for found in transcript.parse(text.encode(errors="surrogateescape"))] == contents
 

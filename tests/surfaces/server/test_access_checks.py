@@ -253,15 +253,12 @@ def _new_project(client: httpx.Client, ids: Mapping[str, str]) -> str:
 
 
 _MAKERS: dict[str, Callable[[httpx.Client, Any], str]] = {
-    "session_id": _new_session,
-    "memory_id": _new("/v1/memories", {"title": "The secret word is plugh"}),
-    "other_id": _new("/v1/memories", {"title": "It is xyzzy now"}),
-    "task_id": _new("/v1/tasks", {"title": "to do"}),
-    "fact_id": _new("/v1/facts", {"subject": "plugh", "predicate": "is", "object": "secret"}),
-    "key": _new_key,
+    "session_id": _new_session, "memory_id": _new("/v1/memories", {"title": "The secret word is plugh"}),
+    "other_id": _new("/v1/memories", {"title": "It is xyzzy now"}), "task_id": _new("/v1/tasks", {"title": "to do"}),
+    "fact_id": _new("/v1/facts", {"subject": "plugh", "predicate": "is", "object": "secret"}), "key": _new_key,
     "project": _new_project,
     "response": _new("/v1/responses", {"model": "ada", "input": "my secret word is plugh", "store": True}),
-}
+}  # fmt: skip
 """How to make something of Ada's of each kind."""
 
 
