@@ -16,8 +16,9 @@ from langgraph.store import base
 from chatbot.embed import AgentMemory, Portal, checked
 from chatbot.messages import json_in
 from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.fields import LONGEST_LINE
-from chatbot.stores.observation import Observation
+from chatbot.stores.observation import STATUSES, Observation, Status
 from chatbot.stores.query import EVERY, MISSING, check_conditions, passes, tests_of
 from chatbot.stores.records import check_type, format_time, parse_time
 from chatbot.stores.text.redaction import redact_all
@@ -30,7 +31,7 @@ _CREATED_AT = "made"
 class MemoryStore(base.BaseStore):
     """LangGraph's store over memories: each item is a memory, searched by words and meaning, with its history.
 
-    Keys and passwords in a value are redacted, each field by itself. `portal` runs the synchronous methods.
+    Secrets in a value are redacted by field, and deletion erases all versions. `portal` runs the synchronous methods.
     """
 
     def __init__(self, memory: AgentMemory, portal: Portal) -> None:
@@ -61,25 +62,26 @@ class MemoryStore(base.BaseStore):
     async def _row(self, namespace: tuple[str, ...], key: str) -> Observation | None:
         return next(iter(await self._items({"key": _key(namespace, key)})), None)
 
-    async def _items(self, metadata: Mapping[str, Any]) -> list[Observation]:
-        return list(filter(_is_item, await self._memory.every(metadata=metadata, sensitivities=SENSITIVITIES)))
+    async def _items(self, metadata: Mapping[str, Any], statuses: Sequence[Status] = ("active",)) -> list[Observation]:
+        found = await self._memory.every(metadata=metadata, statuses=statuses, sensitivities=SENSITIVITIES)
+        return list(filter(_is_item, found))
 
     async def _put(self, namespace: tuple[str, ...], key: str, value: Mapping[str, Any] | None) -> None:
-        old = await self._row(namespace, key)
         if value is None:
-            if old is not None:
-                await self._memory.purge(old.id)
+            if versions := await self._items({"key": _key(namespace, key)}, STATUSES):
+                with suppress(UnknownObservation):  # another call was faster
+                    await self._memory.purge(*(row.id for row in versions))
             return
+        old = await self._row(namespace, key)
         created_at = old.metadata[_CREATED_AT] if old else format_time(self._memory.scope.clock())
-        item = {"kind": _KIND, "namespace": list(namespace), "item": key, _CREATED_AT: created_at}
-        narrative = json.dumps(redact_all(value)[0], ensure_ascii=False)
-        metadata = {**item, **_parts_by_name(namespace)}
+        metadata = {**_prefix(namespace), "namespace": list(namespace), "item": key, _CREATED_AT: created_at}
+        narrative = json.dumps(redact_all(check_type(value, Mapping, "value"))[0], ensure_ascii=False)
         title = "/".join([*namespace, key])[:LONGEST_LINE]
         await self._memory.upsert(_key(namespace, key), title, narrative=narrative, metadata=metadata, source=_KIND)
 
     async def _search(self, op: base.SearchOp) -> list[base.SearchItem]:
         check_conditions(op.filter or {})
-        metadata = {"kind": _KIND, **_parts_by_name(op.namespace_prefix)}
+        metadata = _prefix(op.namespace_prefix)
         found: list[tuple[Observation, float | None]]
         if op.query:
             hits = await self._memory.search(op.query, limit=EVERY, metadata=metadata, sensitivities=SENSITIVITIES)
@@ -92,7 +94,7 @@ class MemoryStore(base.BaseStore):
         ]
 
     async def _namespaces(self, op: base.ListNamespacesOp) -> list[tuple[str, ...]]:
-        paths = {tuple(row.metadata["namespace"]) for row in await self._items({"kind": _KIND})}
+        paths = {tuple(row.metadata["namespace"]) for row in await self._items(_prefix(()))}
         chosen = {
             path[: op.max_depth] for path in paths if all(_matches(path, each) for each in op.match_conditions or ())
         }
@@ -116,9 +118,9 @@ def _value(row: Observation) -> dict[str, Any]:
     return value if isinstance(value, dict) else {"text": row.narrative}
 
 
-def _parts_by_name(namespace: Sequence[str]) -> dict[str, str]:
-    """Return each part under its own name, so that a filter by the first ones is a filter by prefix."""
-    return {f"namespace{at}": part for at, part in enumerate(namespace)}
+def _prefix(namespace: Sequence[str]) -> dict[str, Any]:
+    """Return metadata that all items below a namespace have: each part of it under its own name."""
+    return {"kind": _KIND, **{f"namespace{at}": part for at, part in enumerate(namespace)}}
 
 
 def _fields(row: Observation) -> dict[str, Any]:

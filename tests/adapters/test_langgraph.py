@@ -75,6 +75,23 @@ def test_keys_that_look_alike_are_apart(store: BaseStore) -> None:
     assert len(store.search((), limit=100)) == len(places)
 
 
+def test_a_deletion_erases_all_versions_and_of_two_at_once_none_fails(
+    tmp_path: Path, memory: AgentMemory, portal: Portal
+) -> None:
+    store = MemoryStore(memory, portal)
+    for text in ("tulips", "roses"):
+        store.put(("a",), "k", {"text": text})
+
+    async def delete() -> None:
+        await asyncio.gather(*(store.adelete(("a",), "k") for _ in range(2)))
+
+    portal.run(delete())
+    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert not [each for each in (b"tulips", b"roses") if each in kept]
+    with pytest.raises(ValueError, match="value is 'text': it must be Mapping"):
+        store.put(("a",), "k", "text")  # type: ignore[arg-type]
+
+
 SECRETS = (
     {"password": 12345678, "after": 1},
     {"password": 'hunter2!"x\\', "after": 1},
