@@ -29,12 +29,12 @@ from chatbot.chat.memory_tools import agent_context, offered_to_models
 from chatbot.config_layers import FILE_NAME, Settings, is_there
 from chatbot.embedding import Embedder
 from chatbot.errors import ConfigError
-from chatbot.hooks.capture import ToolRun, exchange_measure, keep_run, why_unkept
+from chatbot.hooks.capture import ToolUse, exchange_measure, keep_runs, why_unkept
 from chatbot.hooks.hook import plan_hook
 from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.episode import exchanges_in
 from chatbot.memory.scope import user_namespace, user_of, utc_now
-from chatbot.messages import INTRODUCTION, ToolCall, ToolSpec, json_in
+from chatbot.messages import INTRODUCTION, ToolCall, ToolSpec, arguments_as_written, json_in
 from chatbot.models import warn_without_encoders
 from chatbot.models.model import UNKNOWN_MODEL
 from chatbot.options import IN_MEMORY, Options, Setup
@@ -53,25 +53,6 @@ Result = TypeVar("Result")
 AnyMessage = TypeVar("AnyMessage", bound=Mapping[str, Any])
 _CLOCKS_APART = timedelta(minutes=1)
 """How far a sender's clock may be ahead of ours."""
-_LOOKED_BACK = 20
-"""Number of earlier entries that are read first to find the question that new ones answer."""
-
-
-class ToolUse(Struct, frozen=True):
-    """A tool that was called in the turn: its name, its arguments (JSON text or a mapping), and its result.
-
-    `writes` says whether it changed something, such as the files among its arguments; None if that is unknown.
-    """
-
-    name: str
-    arguments: str | Mapping[str, Any]
-    result: str
-    is_error: bool = False
-    writes: bool | None = None
-
-    def __post_init__(self) -> None:
-        check_text(self.name, "the name of a tool")
-        check_text(self.result, "the result of a tool")
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +110,7 @@ class MemoryTool:
 
     async def __call__(self, arguments: str | Mapping[str, Any] = "{}") -> str:
         """Run it and return the text for the model, which may be an error. Memories in it are framed as data."""
-        [result] = await self._box.run([ToolCall(self.name, self.name, _as_written(arguments))])
+        [result] = await self._box.run([ToolCall(self.name, self.name, arguments_as_written(arguments))])
         return str(result.content)
 
 
@@ -156,16 +137,17 @@ class AgentMemory(Memory, AsyncResource):
     ) -> MemoryContext:
         """Return the memories about the user's last messages: at most `rows` memories in `tokens` tokens.
 
-        With the `session` that `messages` continue, memories that these show anyway are left out. Writes nothing.
+        Memories that `messages`, or the `session` that they continue, show anyway are left out. Writes nothing.
         """
         said = asked_in(messages)
         turn = self._turn(session, recall_rows=check_limit(rows, "rows"), recall_tokens=check_limit(tokens, "tokens"))
         if not said:
             return MemoryContext()
-        since, count = None, 1 if isinstance(messages, str) else len(messages)
+        since, listed = None, [messages] if isinstance(messages, str) else messages
         if session is not None and session.supports(TranscriptStore):
-            since = next((each.at for each in await session.transcript_read_last(count)), None)
-        recalled = await turn.recall(said, since=since, most_tokens=tokens, disclosure=UNKNOWN_MODEL)
+            since = next((each.at for each in await session.transcript_read_last(len(listed))), None)
+        sent = "\n\n".join(filter(None, map(_text, listed[:-1])))
+        recalled = await turn.recall(said, since=since, most_tokens=tokens, disclosure=UNKNOWN_MODEL, client_text=sent)
         text = f"{INTRODUCTION}\n{recalled.text}" if recalled.text else ""
         return MemoryContext(text, recalled.record, recalled)
 
@@ -190,15 +172,14 @@ class AgentMemory(Memory, AsyncResource):
         self._check_past(at, "at")
         turn, memory = self._turn(session), session.memory if session else self._sessionless
         recalled = check_type(MemoryContext() if context is None else context, MemoryContext, "context").recalled
-        results = [_result(each, number) for number, each in enumerate(check_type(tools, Iterable, "tools"))]
+        given = enumerate(check_type(tools, Iterable, "tools"))
+        results = [check_type(each, ToolUse, f"tools[{number}]").as_result(number) for number, each in given]
         if session is not None and session.supports(TranscriptStore):
             await session.transcript_extend(_entries(at, user, max(self.scope.clock(), at), assistant, results))
         await memory.note_use(recalled.block.injected)
         measure = self._measure
         kept = None if measure is None else await turn.remember(at, user, assistant, recalled, memorability=measure)
-        before: dict[str, str] = {}
-        runs = [ToolRun.of(each) for each in results if self._captures]
-        captured = tuple(filter(None, [await keep_run(memory, each, measure=measure, before=before) for each in runs]))
+        captured = await keep_runs(memory, results if self._captures else (), measure=measure)
         if kept is None:
             return RecordResult(None, captured, reason=why_unkept(measure))
         return RecordResult(kept.id, captured, kept.redacted)
@@ -219,20 +200,27 @@ class AgentMemory(Memory, AsyncResource):
             self._check_past(new[-1].at, f"messages[{number}].at")
         async with self._own_session(session).hold_turn():
             turn, measure = self._turn(session), self._measure
-            before, reach = await session.transcript_read_last(_LOOKED_BACK), _LOOKED_BACK
-            while len(before) == reach and all(unwrap_message(each).role != USER for each in before):  # many tools
-                before, reach = await session.transcript_read_last(4 * reach), 4 * reach
+            before = await _since_question(session)
             await session.transcript_extend(new)
             if measure is None:
                 return []
-            known = {each.number for each in exchanges_in(list(map(unwrap_message, before)))}
+            known = {each.number for each in exchanges_in(before)}
             kept = []
-            found = exchanges_in(list(map(unwrap_message, [*before, *new])))
+            found = exchanges_in([*before, *map(unwrap_message, new)])
             for each in [each for each in found if each.last > len(before)]:
                 if each.number in known:
                     await turn.take_back(each.at)
                 kept.append(await turn.remember(each.at, each.text, each.reply, memorability=measure))
         return [each.id for each in kept if each is not None]
+
+    async def drop_last(self, session: SessionHandle) -> list[TranscriptEntry]:
+        """Remove the last message of a session permanently, with the memory of its exchange; return it, if any."""
+        async with self._own_session(session).hold_turn():
+            before = await _since_question(session)
+            for each in exchanges_in(before):
+                if each.last == len(before):
+                    await self._turn(session).take_back(each.at)
+            return await session.transcript_drop_last(1)
 
     def tools(self) -> list[MemoryTool]:
         """Return the memory tools for a model; they see only the `public` rows that this caller sees."""
@@ -377,17 +365,6 @@ def _close(portal: weakref.ref[Portal]) -> None:
         forgotten.close()
 
 
-def _result(use: ToolUse, number: int) -> ToolResult:
-    check_type(use, ToolUse, f"tools[{number}]")
-    call = ToolCall(f"call_{number}", use.name, _as_written(use.arguments))
-    return ToolResult(call, use.result, use.is_error, writes=use.writes)
-
-
-def _as_written(arguments: str | Mapping[str, Any]) -> str:
-    """Return the arguments of a tool as the JSON that a model would write."""
-    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
-
-
 def _entries(at: datetime, user: str, now: datetime, reply: str, results: list[ToolResult]) -> list[TranscriptEntry]:
     calls = [tool_call_line([each.call for each in results])] if results else []
     answers = [tool_result_line(each.call.id, each.content) for each in results]
@@ -437,6 +414,14 @@ def item_of(entry: TranscriptEntry) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"role": USER, "content": entry.content}
 
 
+async def _since_question(session: SessionHandle, at_least: int = 20) -> list[TranscriptEntry]:
+    """Return the last messages, unwrapped, with the last question."""
+    last = list(map(unwrap_message, await session.transcript_read_last(at_least)))
+    if len(last) < at_least or any(each.role == USER for each in last):
+        return last
+    return await _since_question(session, 4 * at_least)  # many tools
+
+
 def unwrap_message(entry: TranscriptEntry) -> TranscriptEntry:
     """Return a framework's JSON message with its role and text, if it has both; other entries unchanged."""
     if entry.role != ITEM:
@@ -451,16 +436,16 @@ def asked_in(messages: Sequence[ChatMessage] | Mapping[str, Any] | str) -> list[
     if not isinstance(messages, Sequence):  # one message, or nothing
         raise InvalidValue(f"messages is {messages!r:.80}: put it into a list")
     listed: Sequence[ChatMessage] = [messages] if isinstance(messages, str) else messages
-    said = [_user_text(each) for each in listed]
+    said = [text for each in listed if (text := _text(each)) and (isinstance(each, str) or each.get("role") == USER)]
     roles = {str(each.get("role", USER)) for each in listed if isinstance(each, Mapping)}
     if not any(said) and (unknown := roles - _ROLES):
         raise InvalidValue(f"no message is of the user: their role is 'user', not {min(unknown)!r:.80}")
     return [well_formed(each) for each in said if each.strip()][-RECENT_QUESTIONS:]
 
 
-def _user_text(message: object) -> str:
+def _text(message: object) -> str:
     if isinstance(message, str):
         return message
     if not isinstance(message, Mapping) or not message.keys() & {"role", "type"}:  # a call of a tool has a type alone
         raise InvalidValue(f"a message is a string, or has role and content: got {message!r:.80}")
-    return text_of(message.get("content")) if message.get("role") == USER else ""
+    return text_of(message.get("content"))

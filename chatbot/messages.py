@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -23,6 +24,11 @@ _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 _BLOCK = re.compile(rf"(?:{re.escape(INTRODUCTION)}\s*)?<{FENCE}\b.*?(?:</{FENCE}[^>\n]*>|\Z)", re.DOTALL)
 
 Role = Literal["system", "user", "assistant", "tool"]
+
+
+def arguments_as_written(arguments: str | Mapping[str, Any]) -> str:
+    """Return the arguments of a tool as the JSON that a model would write."""
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False, default=str)
 
 
 def json_in(text: str) -> Any:

@@ -10,19 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
-from agents import FunctionTool
+from agents import FunctionTool, SessionSettings, TResponseInputItem
 from agents.run import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
 from chatbot.embed import AgentMemory, MemoryTool, checked, entry_of, item_of
 from chatbot.memory import SessionHandle
 from chatbot.stores.records import check_text
-
-if TYPE_CHECKING:
-    from agents.items import TResponseInputItem
-    from agents.memory import SessionSettings
 
 
 class MemorySession:
@@ -47,8 +43,8 @@ class MemorySession:
         await self._memory.append(session, [entry_of(cast("dict[str, Any]", item)) for item in items])
 
     async def pop_item(self) -> TResponseInputItem | None:
-        """Remove the last item and return it; None if there is none."""
-        entries = await (await self._session()).transcript_drop_last(1)
+        """Remove the last item and return it, with the memory of its exchange; None if there is none."""
+        entries = await self._memory.drop_last(await self._session())
         return cast("TResponseInputItem", item_of(entries[0])) if entries else None
 
     async def clear_session(self) -> None:

@@ -37,7 +37,7 @@ def recalling(
         last = max((at for at, each in enumerate(messages) if _prompts(each)), default=None)
         if last is None or any(map(_is_ours, messages[last].parts)):
             return messages  # no question, or a later request of the same run, whose question has its block
-        context = await memory.context([text for each in messages for text in _prompts(each)], tokens=tokens, rows=rows)
+        context = await memory.context([said for each in messages for said in _said(each)], tokens=tokens, rows=rows)
         return [_with_block(each, context.text if at == last else "") for at, each in enumerate(messages)]
 
     return process
@@ -78,6 +78,12 @@ async def _call(called: MemoryTool, /, **arguments: Any) -> str:
 def _prompts(message: ModelMessage) -> list[str]:
     """Return the user's texts in a message, without blocks."""
     return [text_of(part.content) for part in message.parts if isinstance(part, UserPromptPart) and not _is_ours(part)]
+
+
+def _said(message: ModelMessage) -> list[str | dict[str, str]]:
+    if isinstance(message, ModelResponse):
+        return [{"role": "assistant", "content": message.text or ""}]
+    return [*_prompts(message)]
 
 
 def _is_ours(part: object) -> bool:

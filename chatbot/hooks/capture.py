@@ -28,12 +28,12 @@ from chatbot.hooks.hook import Hook, HookContext, PassiveHook, per_session, plan
 from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.memorability import THRESHOLD, Memorability, content, share_unknown, toward_one
 from chatbot.memory.scope import utc_now
-from chatbot.messages import json_in, without_blocks
+from chatbot.messages import ToolCall, arguments_as_written, json_in, without_blocks
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.fields import texts_in
-from chatbot.stores.records import is_id
+from chatbot.stores.records import check_text, is_id
 from chatbot.stores.text.redaction import redact
 from chatbot.tools import ToolResult
 
@@ -72,6 +72,13 @@ class Capture(Hook):
             await keep_run(session.memory, run, measure=measure, before=self._captured(session.id))
         else:
             await _mark_milestone(session.memory, run, await _task_ids(session, run))
+
+
+async def keep_runs(memory: Memory, results: Iterable[ToolResult], *, measure: Memorability | None) -> tuple[str, ...]:
+    """Remember the results of a turn's tools, except those of memory's own, as the hook does; return their ids."""
+    before: dict[str, str] = {}
+    runs = [ToolRun.of(each) for each in results if not is_memory_tool(each.call.name)]
+    return tuple(filter(None, [await keep_run(memory, each, measure=measure, before=before) for each in runs]))
 
 
 async def keep_run(memory: Memory, run: ToolRun, *, measure: Memorability | None, before: dict[str, str]) -> str | None:
@@ -250,6 +257,28 @@ _LONGEST_SUBTITLE = 160
 _LONGEST_ASIDE = 24
 _MOST_FILES = 20
 _FILE_KEYS = frozenset({"path", "file", "target", "from", "to"})
+
+
+class ToolUse(Struct, frozen=True):
+    """A tool that was called in the turn: its name, its arguments (JSON text or a mapping), and its result.
+
+    `writes` says whether it changed something, such as the files among its arguments; None if that is unknown.
+    """
+
+    name: str
+    arguments: str | Mapping[str, Any]
+    result: str
+    is_error: bool = False
+    writes: bool | None = None
+
+    def __post_init__(self) -> None:
+        check_text(self.name, "the name of a tool")
+        check_text(self.result, "the result of a tool")
+
+    def as_result(self, number: int) -> ToolResult:
+        """Return the result of the call with that number in its turn."""
+        call = ToolCall(f"call_{number}", self.name, arguments_as_written(self.arguments))
+        return ToolResult(call, self.result, self.is_error, writes=self.writes)
 
 
 class ToolRun(Struct, frozen=True):

@@ -199,7 +199,7 @@ class Exchange(NamedTuple):
 def exchanges_in(entries: Sequence[TranscriptEntry]) -> list[Exchange]:
     """Return the exchanges of a transcript: successive messages of the user with the assistant's replies.
 
-    Messages without a reply and failed turns are left out.
+    Messages without a reply and failed turns are left out, as are repetitions: a failed call may be made again.
     """
     found: list[Exchange] = []
     asked: list[tuple[int, TranscriptEntry]] = []
@@ -208,7 +208,7 @@ def exchanges_in(entries: Sequence[TranscriptEntry]) -> list[Exchange]:
 
     def close() -> None:
         if asked and replied:
-            text, reply = ("\n\n".join(entry.content for _, entry in each) for each in (asked, replied))
+            text, reply = ("\n\n".join(dict.fromkeys(entry.content for _, entry in each)) for each in (asked, replied))
             found.append(Exchange(asked[0][0], replied[-1][0], asked[0][1].at, text, reply, before))
 
     for number, entry in enumerate(entries, 1):

@@ -146,7 +146,8 @@ async def test_tools_that_were_used_are_kept_as_the_chat_captures_them(memory: A
     asked = {"command": "pytest", "in": Path("tests")}
     run = ToolUse("run_tests", asked, "12 passed in 3 s\nfixed the regression in the parser module")
     listing = ToolUse("shell", {"command": "ls -la"}, "a b c")
-    recorded = await memory.record(user="ok", assistant="ok", tools=[run, listing])
+    own = ToolUse("memory_search", {"query": "harbour"}, "The harbour master changed the tariff of granite barges")
+    recorded = await memory.record(user="ok", assistant="ok", tools=[run, listing, own])
     [row] = await memory.get(recorded.tools)
     assert row.title.startswith("Tool run: run_tests · pytest tests")
     assert (row.source, "states nothing" in recorded.reason) == ("auto", True)
@@ -289,6 +290,28 @@ async def test_messages_that_are_appended_at_once_are_remembered_once(memory: Ag
     assert all(reply["content"] in exchange.assistant_text for reply in replies)
 
 
+async def test_a_message_that_is_repeated_or_taken_back_is_remembered_as_it_ended(memory: AgentMemory) -> None:
+    session = await memory.session("thread-7")
+    asked, other = ({"role": "user", "content": f"My {pet} is called Tom."} for pet in ("cat", "dog"))
+    first, second = ({"role": "assistant", "content": text} for text in ("A fine cat.", "A fine tomcat."))
+
+    async def remembered() -> list[tuple[str, str]]:
+        return [(row.user_text, row.assistant_text) for row in await memory.every(types=["exchange"])]
+
+    await memory.append(session, [other, first, asked])
+    await memory.append(session, [asked, second])  # the first call failed
+    before = [(asked["content"], second["content"]), (other["content"], first["content"])]
+    assert await remembered() == before
+    assert [each.content for each in await memory.drop_last(session)] == [second["content"]]
+    assert await remembered() == before[1:]
+    await memory.append(session, [second])
+    assert await remembered() == before
+    for _ in range(3):
+        await memory.drop_last(session)
+    assert await remembered() == before[1:]
+    assert len(await session.transcript_read_all()) == 2
+
+
 async def test_an_embedder_of_ones_own_has_no_bill_without_a_place_and_a_clock_of_ones_own_dates_messages(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -350,7 +373,9 @@ async def test_a_session_keeps_the_transcript_and_shows_nothing_twice(memory: Ag
     assert roles == ["user", "tool_call", "tool", "assistant"]
     messages = [text, "", "", "Noted.", "Where does Anna live?"]
     assert not (await memory.context(messages, session=session)).text
-    assert "Lisbon" in (await memory.context(messages)).text
+    replied = [{"role": "user", "content": text}, {"role": "assistant", "content": "Noted."}]
+    assert not (await memory.context([*replied, {"role": "user", "content": messages[-1]}])).text
+    assert "Lisbon" in (await memory.context(messages[-1])).text
 
 
 def test_a_portal_leaves_no_work_and_no_thread_waiting_nor_waits_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
