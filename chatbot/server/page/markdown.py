@@ -45,8 +45,8 @@ _ATTRIBUTES = {
     "button": {"class", "type"},
     "ol": {"start"},
     "pre": {"tabindex"},
-    "div": {"class", "tabindex"},
-    "span": {"class", "tabindex"},
+    "div": {"class", "tabindex", "role", "aria-label"},
+    "span": {"class", "tabindex", "role", "aria-label"},
     "math": {"display"},
     "mo": {"stretchy", "fence", "form"},
     "mspace": {"width"},
@@ -134,7 +134,8 @@ class _Renderer(RendererHTML):
 
     def table_open(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any) -> str:
         """A box around the table that scrolls sideways where the screen is narrow."""
-        return f'<div class="wide" tabindex="0">{self.renderToken(tokens, idx, options, env)}'
+        table = self.renderToken(tokens, idx, options, env)
+        return f'<div class="wide" tabindex="0" role="group" aria-label="Table">{table}'
 
     def table_close(self, tokens: Sequence[Token], idx: int, options: OptionsDict, env: Any) -> str:
         """End of the table and its box."""
@@ -256,7 +257,7 @@ def _mathml(formula: str) -> str:
         html = convert(text, display="block" if is_block else "inline")
     except Exception:  # noqa: BLE001 - any error may come from a text that is not a formula
         return f"<code>{escapeHtml(formula)}</code>"
-    return f'<span class="formula" tabindex="0">{html}</span>' if is_block else html
+    return f'<span class="formula" tabindex="0" role="group" aria-label="Formula">{html}</span>' if is_block else html
 
 
 def _task_lists(state: StateCore) -> None:

@@ -73,7 +73,22 @@ def test_a_small_telephone_shows_all_of_it_and_fingers_hit_it(served: Served, pl
         assert page.evaluate("document.documentElement.scrollWidth") <= 360, place
         small += [each for each in page.evaluate(_TOO_SMALL) if each not in small]
         assert "Shift" not in page.locator("body").inner_text()
+        page.evaluate("document.documentElement.style.fontSize = '200%'")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 360, f"{place} with large text"
     assert small == []
+
+
+def test_forced_colours_show_the_current_tab_and_the_message_of_a_link(served: Served, tab: Tab) -> None:
+    page = tab(served.url, forced_colors="active", at="/i/ada")
+    say(page, "hello there")
+    page.goto(str(page.get_by_role("link", name="Link").get_attribute("href")))
+    outline = "question => getComputedStyle(question).outlineStyle"
+    assert page.locator("#here .question").evaluate(outline) == "solid"
+    go(page, "Sessions")
+    lines = "tabs => tabs.map(each => getComputedStyle(each).borderBottomColor)"
+    current, other = page.locator(".tabs a").evaluate_all(lines)
+    assert current != other
+    expect(page.locator(".tabs a")).to_have_count(2)
 
 
 @pytest.mark.parametrize("size", [(640, 400), (1280, 420)], ids=["twice as large", "low"])
