@@ -124,7 +124,7 @@ def test_the_keyboard_is_enough(page: Page) -> None:
     page.get_by_role("link", name="Why").focus()
     page.keyboard.press("Enter")
     expect(page.get_by_role("heading", level=1)).to_have_text("Why this reply?")
-    expect(page.locator("#main")).to_be_focused()
+    expect(page.get_by_role("main", name="Why · first line")).to_be_focused()
 
 
 def test_an_arabic_reply_reads_from_the_right_and_its_code_from_the_left(http: Serve, tab: Tab) -> None:
@@ -133,6 +133,7 @@ def test_an_arabic_reply_reads_from_the_right_and_its_code_from_the_left(http: S
     expect(page.locator(".prose blockquote")).to_have_css("border-right-width", "3px")
     for code in (".prose p code", ".prose .code pre"):
         expect(page.locator(code)).to_have_css("direction", "ltr")
+    assert page.locator("#text:lang(en), .question:lang(en), .prose:lang(en), bdi:lang(en)").count() == 0
     for title in ("#heading bdi", "#recent bdi"):  # cut at the end of its words
         expect(page.locator(title)).to_have_css("direction", "rtl")
         expect(page.locator(title)).to_have_css("text-overflow", "ellipsis")

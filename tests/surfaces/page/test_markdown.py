@@ -23,7 +23,7 @@ _PIECES = [
     *("\\text{<img src=x onerror=alert(1)>}", "{\\color{", "}", "\\frac", "^", "&", "\\begin{array}", "\\hspace{9em}"),
     *('" onmouseover="alert(1)', "&#106;avascript:", "\u202e", "**", "_", "\\", "<svg/onload=", "1. ", "word "),
 ]
-_OF_FORMULAS = {"display", "stretchy", "fence", "form", "width", "columnalign"}
+_OF_FORMULAS = {"role", "aria-label", "display", "stretchy", "fence", "form", "width", "columnalign"}
 HOSTILE = st.lists(st.sampled_from(_PIECES) | st.text(max_size=4), max_size=25).map("".join)
 
 

@@ -178,6 +178,7 @@
     article.className = "exchange pending";
     question.className = "question";
     question.dir = "auto";
+    question.lang = "";
     question.textContent = text;
     note.className = "sending small";
     note.textContent = "Sending…";
@@ -515,6 +516,7 @@
   });
   // On a touch screen the focus would open the keyboard, which covers half of a conversation.
   function focusStart() {
+    at("main").ariaLabel = document.title;  // which screen readers say when the focus comes there
     if (document.activeElement !== document.body) return;
     const start = isSearching ? "#q" : hasKeys() ? "#edited, .chat #text" : "#edited";
     (document.querySelector(start) ?? at("main"))?.focus({ preventScroll: true });
