@@ -35,7 +35,6 @@ MOST_SOURCES = 10_000
 MOST_COUNTED = 2**31
 DEEPEST = 100
 """Deepest nesting of tables and lists in the metadata."""
-_NESTING = (list, tuple, Mapping)
 _ODD_TEXT = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 Record = TypeVar("Record")
@@ -267,7 +266,7 @@ def check_depth(value: object, name: str) -> None:
         level = [
             inner
             for part in level
-            if isinstance(part, _NESTING)
+            if isinstance(part, list | tuple | Mapping)
             for inner in (part.values() if isinstance(part, Mapping) else part)
         ]
         if not level:

@@ -358,11 +358,7 @@ _TESTS: Mapping[str, Callable[[Any, Any], bool]] = {
     "$prefix": lambda value, other: isinstance(value, str) and value.startswith(other),
     "$exists": lambda value, other: (value is not MISSING) is bool(other),
 }
-_KINDS: Mapping[str, tuple[type, str]] = {
-    "$in": (list, "a list"),
-    "$prefix": (str, "text"),
-    "$exists": (bool, "true or false"),
-}
+_KINDS = {"$in": (list, "a list"), "$prefix": (str, "text"), "$exists": (bool, "true or false")}
 
 
 def tests_of(asked: object) -> Mapping[str, Any] | None:
