@@ -337,10 +337,8 @@ class PostgresBlobs(backend.Blobs):
         self._kind = kind
 
     def put(self, data: bytes, suffix: str = "") -> str:
-        """Write the row of the blob and return its name. Its version is not used: the value never changes."""
         name = backend.blob_name(data, suffix)
-        with self._place.transaction(statements.LOCK_DOCUMENT, name=self._row(name)):
-            self._place.run(statements.WRITE_DOCUMENT, name=self._row(name), value=data, version=1)
+        PostgresDocument(self._place, self._row(name)).change(lambda _: data)
         return name
 
     def read(self, name: str) -> bytes | None:
