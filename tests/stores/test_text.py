@@ -133,12 +133,8 @@ ASKED = [
 @pytest.mark.parametrize(("text", "terms"), ASKED)
 def test_a_question_is_asked_for_just_the_dates_that_it_names(text: str, terms: list[str]) -> None:
     assert date_terms(text, TUESDAY, exact=True) == terms
-
-
-def test_what_is_written_with_a_date_is_found_by_it() -> None:
-    for text, asked in ASKED:
-        found = date_terms(text, TUESDAY)
-        assert (set(asked) <= set(found), bool(found)) == (True, bool(asked)), text
+    found = date_terms(text, TUESDAY)
+    assert (set(terms) <= set(found), bool(found)) == (True, bool(terms))
 
 
 def test_a_day_is_also_found_by_what_it_lies_in() -> None:
