@@ -218,7 +218,7 @@ def test_a_lease_that_was_lost_is_reported_once_and_keeps_no_database(caplog: py
         leases._renew_those(database, "nobody", ["holder"])
     assert caplog.text.count("1 leases expired") == 1
     renewing.join(PATIENCE_S)
-    assert leases._thread is None
+    assert not renewing.is_alive()
     database.close()
     is_kept = weakref.ref(database)
     del database
