@@ -322,8 +322,7 @@ def open_sealed(place: FolderPlace, backend: Backend, passphrase: Callable[[], s
     """Return the folder; one that encrypts if it holds a key, or if a passphrase is given to make one.
 
     The passphrase is asked for once: this machine then keeps the key in a document that is never copied. Raises
-    `ConfigError` if it is required and missing, or wrong, if the folder already has files that are not encrypted, or if
-    its key was deleted: nobody else could read what is written then.
+    `ConfigError` if it is required and missing, or wrong, or if the folder has files but no key that fits them.
     """
     document = backend.document(SECRETS)
     try:

@@ -358,7 +358,7 @@ class SessionUnion:
 
     async def _fork(self, session_id: str, fork_id: str, said: union.Transcript) -> None:
         parent = await self._record(session_id)
-        first = next(entry for _, entry in said)
+        first = said[0][1]
         title = f"{parent.title or first.content[:60]} (continued on another machine)"
         if not await self.memory.is_taken(fork_id):
             record = replace(parent, id=fork_id, parent=session_id, created_at=first.at, used_at=first.at, history="")

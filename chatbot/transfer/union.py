@@ -1,7 +1,4 @@
-"""Union of two copies of a session.
-
-The end of the module has the state of earlier syncs: the content that each place is known to have.
-"""
+"""Union of two copies of a session, and the state of earlier syncs: the content that each place is known to have."""
 
 from __future__ import annotations
 
@@ -135,7 +132,7 @@ class SessionState(msgspec.Struct):
     digest: str = ""
 
     def __post_init__(self) -> None:
-        if isinstance(self.record.get("version"), int):  # the fields themselves, which earlier releases kept
+        if isinstance(self.record.get("version"), int):  # the fields themselves, as of `portable`
             self.record = {name: digest_of(canonical(value)).hex() for name, value in self.record.items()}
 
     def next(self, record: SessionRecord, content: SessionContent, now: datetime, *, is_merged: bool) -> SessionState:
