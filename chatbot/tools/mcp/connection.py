@@ -1,8 +1,7 @@
 """One run of a tool server, from its start to its end: its child process, and the lines of JSON in both directions.
 
 The SDK's own standard streams read in threads, which cannot be cancelled: a server would hang on an open pipe after
-SIGTERM. These can be cancelled at once; a line that is not a message is skipped. `json`, unlike pydantic, reads and
-writes half of an emoji.
+SIGTERM. These can be cancelled at once; a line that is not a message is skipped. `json` reads lone surrogates, too.
 """
 
 from __future__ import annotations
