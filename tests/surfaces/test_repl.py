@@ -584,6 +584,9 @@ def test_without_colour_there_is_none(start: Start, monkeypatch: pytest.MonkeyPa
     chat = start(replies=["**bold**, `code` and a [link](//example.org)"])
     chat.say("hello", r"bold.*link.*\(//example\.org\)")
     chat.leave()
+    if no_color:  # a screen reader would read an animation again and again
+        assert chat.raw.count(b"waiting for scripted") <= 1
+        assert "⠋" not in chat.raw.decode()
     coloured = re.search(rb"\x1b\[(?:[0-9;]*;)?(?:[349][0-7]|[34]8;[25][0-9;]*)m", chat.raw)
     assert (coloured is None) == bool(no_color)
 

@@ -30,7 +30,6 @@ from chatbot.cli.output import printable, terminal_without
 from chatbot.messages import TextDelta
 
 _FENCE_OR_BLANK = re.compile(r"^ {0,3}(?:```|~~~)|\n\n+", re.MULTILINE)
-_FRAMES_A_SECOND = 12
 _CUTS_LINES = re.compile(r"rxvt|linux")
 _SHOWN_AFTER_S = 3
 """Seconds after which the waiting time is shown."""
@@ -45,9 +44,10 @@ class LiveReply:
         self._stream = stream
         self._pending = ""
         self._echo = ExitStack()
-        self._status = _Status()
+        self._still = console.no_color or console.is_dumb_terminal  # a screen reader reads each drawing anew
+        self._status = _Status(still=self._still)
         self._running: list[str] = []
-        self._live = _Drawing(console=console, transient=True, refresh_per_second=_FRAMES_A_SECOND)
+        self._live = _Drawing(console=console, transient=True, auto_refresh=not self._still, refresh_per_second=12)
         self._live._live_render = _LiveBlock(console, self._picture)  # noqa: SLF001 - rich has no public way to do so
 
     def __enter__(self) -> Self:
@@ -61,6 +61,8 @@ class LiveReply:
         """Show an event of the turn."""
         with self._live._lock:  # noqa: SLF001 - a frame that rich draws while another is prepared leaves lines behind
             self._show(event)
+        if self._still and not isinstance(event, TextDelta):
+            self._live.refresh()
 
     def _show(self, event: TurnEvent) -> None:
         if isinstance(event, TextDelta):
@@ -117,7 +119,7 @@ class LiveReply:
                 self._console.print()
 
     def _picture(self) -> RenderableType:
-        shown = self._pending if self._stream else ""
+        shown = self._pending if self._stream and not self._still else ""
         return Group(self._render(shown), self._status) if shown else self._status
 
     def _render(self, text: str) -> RenderableType:
@@ -178,8 +180,9 @@ class _LiveBlock(LiveRender):
 class _Status:
     """The current step with a spinner and, after a while, the waiting time."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, still: bool) -> None:
         self._spinner = Spinner("dots", style="cyan")
+        self._still = still
         self._text = "thinking"
         self._since = time.monotonic()
 
@@ -190,12 +193,12 @@ class _Status:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         if not self._text:
             return
-        waited = int(time.monotonic() - self._since)
+        waited = 0 if self._still else int(time.monotonic() - self._since)
         how_long = f" {waited} s · Ctrl-C stops" if waited >= _SHOWN_AFTER_S else ""
         line = Text(f" {self._text}…{how_long}", style="dim")
         line.truncate(options.max_width - 4, overflow="ellipsis")
         self._spinner.update(text=line)
-        yield self._spinner
+        yield line if self._still else self._spinner
 
 
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 from prompt_toolkit import print_formatted_text
 from prompt_toolkit.formatted_text import FormattedText
+from prompt_toolkit.utils import is_dumb_terminal
 
 from chatbot.chat.ledger import bill_of
-from chatbot.cli.output import printable, wrapped
+from chatbot.cli.output import printable, say_unchanged, wrapped
 from chatbot.stores.records import TranscriptEntry
 
 if TYPE_CHECKING:
@@ -79,5 +80,7 @@ class Screen:
 def _print(text: str, style: str = "", head: str = "", indent: str = "") -> None:
     """Print a text with its head, broken between words."""
     shown = wrapped(f"{head}{text}", indent)
+    if is_dumb_terminal():
+        return say_unchanged(shown)
     parts = FormattedText([("bold dim", shown[: len(head)]), (style, shown[len(head) :])])
     print_formatted_text(parts, include_default_pygments_style=False)
