@@ -83,4 +83,4 @@ def _print(text: str, style: str = "", head: str = "", indent: str = "") -> None
     if is_dumb_terminal():
         return say_unchanged(shown)
     parts = FormattedText([("bold dim", shown[: len(head)]), (style, shown[len(head) :])])
-    print_formatted_text(parts, include_default_pygments_style=False)
+    return print_formatted_text(parts, include_default_pygments_style=False)
