@@ -44,7 +44,8 @@ UNSAID = {
 UNMADE = """
     POST /v1/chat/completions, POST /v1/profile/proposals/{memory_id}/accept,
     DELETE /v1/profile/proposals/{memory_id}, GET /v1/sessions/{session_id}/attachments/{name},
-    PATCH /v1/projects/{project}, DELETE /v1/projects/{project}, POST /v1/embeddings, POST /v1/context
+    PATCH /v1/projects/{project}, DELETE /v1/projects/{project}, POST /v1/embeddings, POST /v1/context,
+    PUT /v1/memories/by-key/{key}
 """
 """Operations on what is not made here, or on two things that have to fit each other, so most ids are not found."""
 MADE: dict[str, dict[str, Any]] = {
