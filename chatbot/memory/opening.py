@@ -154,14 +154,16 @@ class SessionOpening(AsyncResource, Observable):
     ) -> SessionHandle:
         """Load a session; reads no other, and changes nothing.
 
-        Raises `SessionNotFound`, also for a session that is not open to the caller; `SessionExpired`; or, without
-        `any_agent`, `WrongAgent` if it belongs to another agent than `agent_id`.
+        Raises `SessionNotFound`, also if it is not open to the caller, `SessionExpired`, or `WrongAgent` for another's.
         """
         record = await self._open_record(session_id)
         if not any_agent and record.agent_id != agent_id:
             wanted = f"not to {agent_id!r}" if agent_id else "name that agent, or pass any_agent=True"
             raise WrongAgent(f"session {session_id} belongs to the agent {record.agent_id!r}, {wanted}")
-        if record.is_expired(self._clock(), self._environment.ttl):
+        now, ttl = self._clock(), self._environment.ttl
+        if record.is_expired(now, ttl):
+            (record,) = await self._catalog.find(lambda each: each.id == session_id, 1) or [record]  # its last use
+        if record.is_expired(now, ttl):
             raise SessionExpired(f"session {session_id} has expired; it was last used at {record.used_at}")
         return self._handle(record, self._stores_of(record))
 

@@ -231,14 +231,15 @@ async def test_expiring_in_two_places_at_once_is_no_error(memory_home: Path) -> 
 async def test_sessions_begun_without_a_time_to_live_get_it_from_their_last_use(memory_home: Path) -> None:
     clock = Clock()
     async with MemorySystem(memory_home, clock=clock) as memory:
-        old = await memory.create_session(STORES, "chat")
+        old, new = [await memory.create_session(STORES, "chat") for _ in range(2)]
         clock.move(days=8)
-        new = await memory.create_session(STORES, "chat")
+        await new.transcript_append("user", "Hello.")
     clock.move(days=8)
     async with MemorySystem(memory_home, ttl=timedelta(days=10), clock=clock) as memory:
         assert [record.id for record in await memory.list_sessions()] == [new.id]
         with pytest.raises(SessionExpired, match="has expired"):
             await memory.load_session(old.id, "chat")
+        assert (await memory.load_session(new.id, "chat")).record.used_at > old.record.used_at
         assert [record.id for record in await memory.expired_sessions()] == await memory.expire_sessions() == [old.id]
 
 
