@@ -289,7 +289,7 @@ class RequestBodies:
         turn: AbstractAsyncContextManager[None] = self._reading if may_be_large else nullcontext()
         timeout_s = self._timeout_s * (1 + int(length) // _BYTES_PER_TIMEOUT)
         try:
-            async with asyncio.timeout(timeout_s), turn:
+            async with turn, asyncio.timeout(timeout_s):
                 while (message := await receive())["type"] == "http.request":
                     body += message.get("body", b"")
                     if len(body) > most:
