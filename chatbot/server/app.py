@@ -209,7 +209,7 @@ async def _answer_http_error(request: Request, error: Any) -> Response:
     return problem_page(request, problem) if is_page else problem.response()
 
 
-_OWN_WORDS = re.compile("(/(?:by-key|profile|projects)/).+")  # keys and names of projects are words of a user
+_OWN_WORDS = re.compile("(/(?:by-key|profile|projects|files)/).+")  # keys and names are words of a user
 _STOPPED = Problem(
     503,
     "outcome_unknown",

@@ -98,13 +98,13 @@ def test_it_says_at_its_start_who_is_not_remembered_and_the_log_names_time_and_r
     assert re.match(r"[-\d]{10}T[:\d]{8}[+-]\d{4} ERROR chatbot\.server\.errors \[req_.*\]: 503 missing_model: ", line)
 
 
-async def test_the_log_names_no_key_and_no_project_of_an_address() -> None:
+async def test_the_log_names_no_key_no_project_and_no_file_of_an_address() -> None:
     async def say(_: Request) -> Response:
         return Response(REQUEST.get())
 
     app = httpx.ASGITransport(Envelope(Starlette(routes=[Route("/{rest:path}", say)])))
     async with httpx.AsyncClient(transport=app, base_url="http://localhost") as client:
-        for address in ("memories/by-key/", "profile/", "projects/"):
+        for address in ("memories/by-key/", "profile/", "projects/", "sessions/1/files/"):
             assert (await client.get(f"/v1/{address}a/diagnosis%2F1?q=it")).text.endswith(f" GET /v1/{address}…]")
         assert (await client.get("/v1/sessions/1/chat")).text.endswith(" GET /v1/sessions/1/chat]")
 
