@@ -30,7 +30,7 @@ from chatbot.transfer.sources import open_source
 
 _FORMS = {suffix: form for form, suffix in exports.SUFFIXES.items()} | {".markdown": "markdown"}
 _MOST_SHOWN = 20
-_NON_WORDS = re.compile(r"[^\w\u0300-\u036f\u0591-\u05bd\u064b-\u065f\u0900-\u0e4e]+")  # `\w` lacks vowel signs
+_NON_WORDS = re.compile(r"[^\w\u0300-\u036f\u0591-\u05bd\u064b-\u0670\u0730-\u07b0\u0900-\u109f\u1780-\u17d3]+")
 
 
 async def export(run: VerbRun) -> None:
@@ -147,7 +147,7 @@ def _targets(records: Sequence[SessionRecord], output: Path, suffix: str) -> lis
 
 def _file_name(record: SessionRecord, suffix: str) -> str:
     """Return a file name that identifies the session, whatever its title."""
-    title = _NON_WORDS.sub("-", record.title).strip("-")[:60]
+    title = _NON_WORDS.sub("-", record.title).strip("-")[:60]  # words have vowel signs, which `\w` lacks
     return f"{record.used_at:%Y-%m-%d}-{title or 'untitled'}-{record.id[-6:]}{suffix}"
 
 
