@@ -119,10 +119,13 @@ async def test_what_blocks_everything_is_told_of_as_slow_and_its_answer_counts(b
     assert event.notices[0].startswith("the hook 'a' ")
 
 
-async def test_an_interrupt_goes_through(bus: Bus, failures: Failures) -> None:
+async def test_an_interrupt_goes_through_and_so_does_an_end_from_outside(bus: Bus, failures: Failures) -> None:
     async def interrupted(_: Any) -> None:
         raise KeyboardInterrupt
 
+    listen(bus, "b", lambda _: asyncio.Event().wait())
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(bus.publish(Happened()), 0.01)
     listen(bus, "a", interrupted)
     with pytest.raises(KeyboardInterrupt):
         await bus.publish(Happened())
