@@ -5,7 +5,6 @@ A place is not trusted, and need not be available at all times. Files are writte
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import zipfile
@@ -27,6 +26,7 @@ from chatbot.stores.backend import Backend
 from chatbot.stores.errors import MISFITS, DamagedFile, MissingFolder, StoreFailed
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import FOLDER_MODE, opened, translated
+from chatbot.stores.home import without_password
 from chatbot.stores.records import real_path
 from chatbot.transfer.untrusted import VERSION, content_of, open_zip
 
@@ -246,9 +246,9 @@ def parse_server(url: str) -> SplitResult:
     """Return the parts of a server's address. Raises `ConfigError`."""
     with suppress(ValueError):  # such as a bracket that is not closed
         split = urlsplit(url)
-        if split.scheme in {"http", "https"} and split.hostname:
+        if split.scheme in {"http", "https"} and split.hostname and "@" not in split.netloc:
             return split
-    raise ConfigError(f"{url} is neither a folder nor the address of a server, such as https://chat.example.org")
+    raise ConfigError(f"{without_password(url)} is neither a folder nor the address of a server (https://HOST:PORT)")
 
 
 class ServerPlace(ParcelPlace):
@@ -294,7 +294,7 @@ def _why(error: HTTPError) -> str:
     """Return a server's explanation of an error."""
     try:
         with error:
-            return str(json.loads(error.read(_LARGEST_REASON))["error"]["message"])
+            return str(msgspec.json.decode(error.read(_LARGEST_REASON))["error"]["message"])
     except (OSError, HTTPException, ValueError, LookupError, TypeError, RecursionError):
         return f"the server answered with the status {error.code}: is it `chatbot serve`?"
 
@@ -342,7 +342,7 @@ def open_sealed(place: FolderPlace, backend: Backend, passphrase: Callable[[], s
         secret = _seal_key(place, secret or str(_age().x25519.Identity.generate()), passphrase)
     else:
         raise ConfigError(f"{place.key} holds files that are not encrypted: use an empty folder")
-    document.change(lambda _: json.dumps(secrets | {place.key: secret}).encode())
+    document.change(lambda _: msgspec.json.encode(secrets | {place.key: secret}))
     return _SealedFolder(place.folder, secret)
 
 

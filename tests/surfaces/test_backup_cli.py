@@ -222,8 +222,8 @@ def test_the_token_is_sent_to_servers_of_the_configuration_alone(monkeypatch: py
 
 def test_a_place_that_is_none_or_empty_is_refused() -> None:
     assert "is not there" in run("sync", "nowhere").stderr
-    for url in ("ftp://example.org", "http://[::1"):
-        assert "neither a folder nor the address of a server" in run("sync", url).stderr
+    for url in ("ftp://example.org", "http://[::1", "http://me:***@example.org"):
+        assert f"{url} is neither a folder nor the address of a server" in run("sync", url.replace("***", "k")).stderr
     for host, warns in (("127.0.0.1", False), ("0.0.0.0", True)):
         refused = run("sync", f"http://{host}:9?identity=ada").stderr
         assert ("identity=ada: Connection refused\n" in refused, "is not encrypted" in refused) == (True, warns)
