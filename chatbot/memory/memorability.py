@@ -80,6 +80,6 @@ def _mean_rarity(words: Iterable[str], holders: Counter[str], n: int) -> float:
 
 
 def share_unknown(words: AbstractSet[str], known: Iterable[str]) -> float:
-    """Return the share of the words that no known text has."""
+    """Return the share of the words that no known text has; 0 of no words."""
     seen = {word for text in known for word in terms(text)}
-    return 1 - len(words & seen) / len(words) if words else 1.0
+    return 1 - len(words & seen) / len(words) if words else 0.0

@@ -33,6 +33,7 @@ def test_a_question_whose_answer_repeats_what_was_recalled_is_not_kept_and_a_sta
     known = ["The spare key hangs in the green cabinet behind the kitchen door."]
     asks, states = judgement(needs=True), judgement(states=True, needs=True)
     assert not is_worth_keeping("Where is the spare key?", known[0], asks, known=known)
+    assert not is_worth_keeping("Where is the spare key?", "🙂", asks)
     assert is_worth_keeping("Where is the spare key?", known[0], asks)
     assert is_worth_keeping("The spare key moved to the garage.", known[0], states, known=known)
 
