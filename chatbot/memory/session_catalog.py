@@ -74,7 +74,7 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
     @property
     def fits_all(self) -> bool:
         """True if every session fits; bulk changes are refused for such a filter."""
-        return self == SessionFilter(is_archived=self.is_archived, limit=self.limit)
+        return replace(self, title=fold(self.title)) == SessionFilter(is_archived=self.is_archived, limit=self.limit)
 
 
 RECEIPTS = "receipts"
@@ -157,12 +157,11 @@ class SessionCatalog(Closable):
     async def note_used(self, session_id: str, now: datetime, until: datetime | None) -> None:
         """Record a use at `now` and the expiry `until`; cheap without an expiry. A failure is only logged."""
         self.used_last = session_id
-        with _translated():
+        try:
             if until is None:
                 await asyncio.to_thread(self.sessions.note_used, session_id, now)
-                return
-        try:
-            await self.change(session_id, lambda record: replace(record, expires_at=until).used(now))
+            else:
+                await self.change(session_id, lambda record: replace(record, expires_at=until).used(now))
         except (SessionError, errors.StoreError) as error:
             logger.warning("the use of session %s was not noted: %s", session_id, error)
 
@@ -178,10 +177,10 @@ class SessionCatalog(Closable):
         finally:
             if gone:
                 self.sessions.drop_former()
+                failures = self.backend.lines(FAILURES)
+                failures.rewrite(lambda line: None if line.get("session") in gone else line, holding=gone)
         if not gone:
             raise SessionNotFound.of(session_ids[0])
-        failures = self.backend.lines(FAILURES)
-        failures.rewrite(lambda line: None if line.get("session") in gone else line, holding=gone)
         return gone
 
     @in_thread

@@ -16,9 +16,10 @@ import pytest
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.people import ALIAS
 from chatbot.memory.scope import new_id, user_namespace
+from chatbot.memory.session_catalog import FAILURES
 from chatbot.memory.users_and_projects import erase_user
 from chatbot.stores.access import SENSITIVITIES
-from chatbot.stores.errors import InvalidValue, MissingFolder
+from chatbot.stores.errors import InvalidValue, MissingFolder, StoreBusy
 from chatbot.stores.home import Home
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.postgres.schema import TABLES
@@ -125,6 +126,26 @@ async def test_sessions_deleted_together_rewrite_each_file_once_and_memory_can_b
     assert files_with(tmp_path, CANARY) == []
     with pytest.raises(InvalidValue, match="name at least one session"):
         await memory.delete_session()
+
+
+async def test_a_deletion_that_fails_midway_leaves_no_failures_of_hooks_of_what_it_deleted(
+    memory: MemorySystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = await talk(memory), await talk(memory, "cinnamon")
+    failures = memory.backend.lines(FAILURES)
+    with failures.alone() as writer:
+        writer.append([{"session": first.id, "message": CANARY}])
+    sessions, delete = memory.backend.sessions, memory.backend.sessions.delete
+
+    def failing(session_id: str) -> None:
+        if session_id == second.id:
+            raise StoreBusy(session_id)
+        delete(session_id)
+
+    monkeypatch.setattr(sessions, "delete", failing)
+    with pytest.raises(StoreBusy):
+        await memory.delete_session(first.id, second.id)
+    assert failures.all() == []
 
 
 @pytest.mark.parametrize("keeps", [True, False])

@@ -101,7 +101,8 @@ def test_what_erases_many_needs_a_yes_and_a_word_of_which() -> None:
     make("one", "two")
     fails(2, "--yes", "delete", "--title", "one")
     fails(2, "--yes", "archive", "one", "two")
-    fails(2, "name sessions", "delete", "--yes")
+    for every in ((), ("--title", " ")):
+        fails(2, "name sessions", "delete", *every, "--yes")
     for more in (("--title", "two"), ("--limit", "1")):
         fails(2, "sessions and a filter are both given", "delete", "one", "two", *more, "--yes")
     fails(4, "no session", "delete", "one", "three", "--yes")
