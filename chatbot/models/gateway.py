@@ -38,7 +38,7 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
 
     def warm(self) -> None:
         """Import LiteLLM in the background."""
-        litellm_import.begin_import(with_client=True)
+        litellm_import.begin_import()
 
     @property
     def loading(self) -> str:

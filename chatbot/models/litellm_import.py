@@ -42,17 +42,14 @@ _lock = threading.Lock()
 _under_way: Future[ModuleType] | None = None
 
 
-def begin_import(*, with_client: bool = False) -> Future[ModuleType]:
-    """Start the import on a thread of its own, unless it has been started. Returns at once, never raises.
-
-    `with_client` then also imports the client that most providers are called with.
-    """
+def begin_import() -> Future[ModuleType]:
+    """Start the import on a thread of its own, unless it has been started. Returns at once, never raises."""
     global _under_way  # noqa: PLW0603 - a process has one litellm
     with _lock:
         if _under_way is None:
             _under_way = Future()
             _under_way.set_running_or_notify_cancel()  # a cancelled waiter must not cancel the import
-            _ImportThread(_under_way, with_client=with_client).start()
+            _ImportThread(_under_way).start()
         return _under_way
 
 
@@ -79,10 +76,9 @@ class _ImportThread(threading.Thread, MetaPathFinder):
     So the thread is also a module finder that finds nothing: asked for the next module, it ends the import.
     """
 
-    def __init__(self, loading: Future[ModuleType], *, with_client: bool) -> None:
+    def __init__(self, loading: Future[ModuleType]) -> None:
         super().__init__(name="import litellm", daemon=True)
         self._loading = loading
-        self._with_client = with_client
         self._must_stop = False
 
     def run(self) -> None:
@@ -92,8 +88,7 @@ class _ImportThread(threading.Thread, MetaPathFinder):
         atexit.register(self._stop_import)
         try:
             self._loading.set_result(_load())
-            if self._with_client:
-                importlib.import_module(_CLIENT)
+            importlib.import_module(_CLIENT)
         except BaseException as error:  # noqa: BLE001 - raised again for everyone who needs the module
             if not self._loading.done():
                 self._loading.set_exception(error)

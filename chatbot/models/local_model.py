@@ -21,6 +21,7 @@ from chatbot.messages import CallOptions, Delta, Finished, Message, TextDelta, T
 from chatbot.models.model import THINK_TAGS, Model, Price, estimate_text
 from chatbot.models.provider import Provider
 from chatbot.models.weights import PREFIX, find_model, has_engine, missing_engine, path_of
+from chatbot.stores.loops import to_its_end
 
 if TYPE_CHECKING:
     from chatbot.models.llama import Generation, Llama, Sampling
@@ -57,7 +58,7 @@ class Engine:
         self.users -= 1
         if not self.users:
             del self._open[self._name, self._window]
-            await self._run(self._unload)
+            await to_its_end(self._run(self._unload))
             self._thread.shutdown(wait=False)
 
     def warm(self) -> None:

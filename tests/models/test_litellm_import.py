@@ -47,7 +47,7 @@ def test_leaving_while_it_is_imported_is_quick_and_quiet(moment: str) -> None:
     ran = run(f"""
 import sys, time
 from chatbot.models import litellm_import
-litellm_import.begin_import(with_client=True)
+litellm_import.begin_import()
 while {moment!r} not in sys.modules:
     time.sleep(0.001)
 """)

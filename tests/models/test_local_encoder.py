@@ -1,6 +1,7 @@
 """The local encoders, with their real weights: what each computes, which language goes where, and what is missing."""
 
 import asyncio
+import os
 from pathlib import Path
 
 import numpy as np
@@ -164,3 +165,16 @@ async def test_a_torn_cache_changes_no_vector(fault: str, tmp_path: Path, monkey
     else:
         folder.parent.write_text("a file where a folder should be")
     assert await vectors_of(EXAMPLES[0]) == expected
+
+
+async def test_unpacked_encoders_of_former_installations_are_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (folder := tmp_path / "chatbot" / "encoders").mkdir(parents=True)
+    old, recent = (folder / f"{MINILM.module}-{name}.npy" for name in ("old", "recent"))
+    recent.touch()
+    old.touch()
+    os.utime(old, (0, 0))
+    await vectors_of(EXAMPLES[0])
+    assert (old.exists(), recent.exists()) == (False, True)

@@ -5,6 +5,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Awaitable, Iterator
 from contextlib import aclosing
@@ -192,6 +193,19 @@ async def test_closing_one_of_two_leaves_the_other_its_weights() -> None:
         await other.aclose()
         text, _ = await reply_of(model, CAPITAL, max_output_tokens=20)
     assert "Paris" in text
+
+
+async def test_closing_that_is_cancelled_frees_the_weights() -> None:
+    engine, is_busy = Engine.of(NAME, 256), threading.Event()
+    await engine.window()
+    engine._thread.submit(is_busy.wait)
+    closing = asyncio.create_task(engine.release())
+    await asyncio.sleep(0)
+    closing.cancel()
+    asyncio.get_running_loop().call_soon(is_busy.set)
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    assert not engine.is_loaded
 
 
 @pytest.mark.nightly
