@@ -52,6 +52,7 @@ _LONGEST_LINE = 300
 _MOST_ITEMS = 10
 _READ_CHARACTERS = 20_000
 _KEPT = "the summary made by rule is kept"
+_DELETED = f"{_KEPT}: a memory was deleted meanwhile"
 
 _EPISODE = f"""\
 You sum up the earlier part of a conversation for the one who goes on with it: what was asked and answered, names, \
@@ -106,7 +107,7 @@ class Episodes(Hook):
             withheld = _withheld_notices(session, calls)
             record["notices"] += withheld or await summarize_evicted(session, calls, evicted)
 
-    async def summarize(self, session: SessionHandle, entries: Sequence[TranscriptEntry]) -> SessionSummary | None:
+    async def summarize(self, session: SessionHandle, entries: list[TranscriptEntry]) -> SessionSummary | None:
         """Return a model's summary of the session; None, with a notice in the receipts, if there is none."""
         calls, summary = self._model.calls(session), None
         notices = _withheld_notices(session, calls)
@@ -114,6 +115,8 @@ class Episodes(Hook):
             if not notices:
                 summary, notice = await summarize_by_model(entries, calls)
                 notices += filter(None, [notice])
+                if await episode.without_forgotten(session, entries) != entries:
+                    summary, notices = None, [_DELETED]
         finally:
             await to_its_end(calls.note("summary", notices=notices))
         return summary
@@ -224,10 +227,14 @@ class SessionSummary(Struct, frozen=True):
 
 
 class EvictedEntries(Struct, frozen=True):
-    """Entries that left the window since the last summary by a model, up to `until`, and the summary before them."""
+    """Entries that left the window, up to `until`, since the last summary by a model, `before`.
+
+    `earlier` is the text of the summary before them, by the model or by rule.
+    """
 
     until: datetime
-    entries: tuple[TranscriptEntry, ...]
+    entries: list[TranscriptEntry]
+    before: episode.ModelSummary | None
     earlier: str
 
 
@@ -244,18 +251,22 @@ async def evicted_entries(session: SessionHandle) -> EvictedEntries | None:
     ]
     if len(entries) < _LEAST_NEW or len(entries := await episode.without_forgotten(session, entries)) < _LEAST_NEW:
         return None
-    return EvictedEntries(by_rule.until, tuple(entries), before.text if before else "\n".join(by_rule.lines))
+    return EvictedEntries(by_rule.until, entries, before, before.text if before else "\n".join(by_rule.lines))
 
 
 async def summarize_evicted(session: SessionHandle, calls: Calls, evicted: EvictedEntries) -> list[str]:
     """Ask a model to summarise the entries that left the window, and keep it; return notices of failures.
 
+    It is not kept if a memory of these entries, or the summary before them, was deleted meanwhile.
     Purpose `summarize`. Raises a `ModelError`, `BudgetExceeded` or `StoreError`; then the last summary is kept.
     """
     reply = await calls.ask("summarize", await _messages(calls, _EPISODE, evicted.entries, evicted.earlier))
     text = _first_lines(structured.without_fence(reply))
     if not text:
         return [f"{_KEPT}: the model's was empty, or read like an instruction"]
+    is_current = evicted.before == await episode.kept_model_summary(session)
+    if not is_current or evicted.entries != await episode.without_forgotten(session, evicted.entries):
+        return [_DELETED]
     await episode.keep_model_summary(session, episode.ModelSummary(evicted.until, text))
     return []
 

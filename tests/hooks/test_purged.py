@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from chatbot.chat.chat import Chat
+from chatbot.hooks.summarize import SUMMARY, evicted_entries, summarize_evicted
 from chatbot.memory import Memory
 from chatbot.memory.episode import KEY, MODEL_KEY, summarize_episode, without_forgotten
 from chatbot.models import ScriptedModel
@@ -18,6 +19,7 @@ from chatbot.stores.query import EVERY
 from chatbot.stores.records import format_time
 from chatbot.transfer.exports import export_session, render_session
 from tests import talk
+from tests.hooks.conftest import calls_of
 from tests.talk import begun, sent, talking
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
@@ -61,6 +63,24 @@ async def test_the_summary_of_what_left_the_window_is_made_anew_without_it(away:
         assert "Ingrid" in shown
         assert WORD not in (await session.kv_get(KEY) or "")
         assert WORD in str(await session.transcript_read_all())
+
+
+@pytest.mark.parametrize("away", [Memory.purge, Memory.forget])
+async def test_a_summary_that_a_model_was_making_meanwhile_is_not_kept(away: Away, memory_home: Path) -> None:
+    configure("[extraction]\nsummaries = true\n")
+    model = ScriptedModel(['{"request": "What is the barge called?"}'])
+    async with talking(model=model) as (runtime, session, chat):
+        exchanges = [(await chat.turn(text)).remembered or "" for text in (*SAID, *SAID)]
+        await runtime.hooks.settle()
+        await session.kv_delete(MODEL_KEY)
+        entries = await without_forgotten(session, await session.transcript_read_all())
+        left, summarize = await evicted_entries(session), runtime.hooks.find(SUMMARY)
+        assert left is not None
+        assert await summarize(session, entries) is not None
+        await away(session.memory, exchanges[0])
+        assert await summarize(session, entries) is None
+        assert await summarize_evicted(session, calls_of(model, memory_home, session), left) != []
+        assert await session.kv_get(MODEL_KEY) is None
 
 
 async def test_another_process_that_erases_it_is_obeyed_too() -> None:
