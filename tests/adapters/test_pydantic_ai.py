@@ -47,7 +47,8 @@ async def test_an_agent_remembers_across_processes(tmp_path: Path) -> None:
         result = await agent_of(memory, Asked("Noted.")).run("My sister Anna lives in Lisbon.")
         assert (await record(memory, result.new_messages())).exchange
     async with open_memory(tmp_path, user="ada") as memory:
-        asked = Asked("In Lisbon.", "Yes.")
+        await memory.remember("Anna owns a flat on Rua Augusta in Lisbon.")
+        asked = Asked("Anna owns a flat on Rua Augusta in Lisbon.", "Yes.")
         agent = agent_of(memory, asked)
         result = await agent.run("Where does Anna live?")
         await agent.run("In which city does Anna live?", message_history=result.all_messages())
@@ -56,6 +57,7 @@ async def test_an_agent_remembers_across_processes(tmp_path: Path) -> None:
     assert question == "Where does Anna live?"
     assert asked.prompts[1][-1] == "In which city does Anna live?"
     assert sum("<memory-context" in each for each in asked.prompts[1]) == 1
+    assert ["Rua Augusta" in each[-2] for each in asked.prompts] == [True, False], "a reply shows it"
 
 
 async def test_a_tool_of_memory_answers_the_model_and_is_recorded(memory: AgentMemory) -> None:
