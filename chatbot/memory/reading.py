@@ -269,14 +269,14 @@ class MemoryReads(ScopedOperations):
 
     @takes(Timeline, _NO_FILTER)
     async def timeline(self, asked: Timeline) -> list[Observation]:
-        """Return an observation that was not forgotten and the memories just before and after it, oldest first.
+        """Return an observation that is neither forgotten nor expired and the memories around it, oldest first.
 
         The parameters are those of `Timeline` and of `RowFilter`. Raises `UnknownObservation` if there is none.
         """
         scope, anchor = self.scope, asked.anchor
         view, wanted = scope.view(asked.sensitivities), await self._filter(asked)
         found = await scope.store.get(view, [anchor], current=False)
-        if not found or found[0].status == "deleted":
+        if not found or query.status_now(found[0], view.now) in {"deleted", "expired"}:
             raise errors.UnknownObservation.of([anchor])
         older = await scope.rows(wanted, view=view, after=anchor, limit=query.check_limit(asked.before))
         newer = await scope.rows(wanted, view=view, after=anchor, limit=query.check_limit(asked.after), ascending=True)

@@ -323,7 +323,7 @@ async def test_each_guard_of_supersession_is_kept(memories: Memory, clock: Clock
     assert [each.observation.id for each in await memories.history(old)] == [new, old]
 
 
-async def test_the_timeline_is_what_was_remembered_around_a_moment(memories: Memory) -> None:
+async def test_the_timeline_is_what_was_remembered_around_a_moment(memories: Memory, clock: Clock) -> None:
     ids = [(await memories.remember(f"t {number}")).id for number in range(9)]
     found = await memories.timeline(ids[4], before=2, after=3)
     assert [row.id for row in found] == ids[2:8]
@@ -332,7 +332,9 @@ async def test_the_timeline_is_what_was_remembered_around_a_moment(memories: Mem
     assert [row.id for row in await memories.timeline(ids[4], before=2, after=0)] == [ids[1], ids[2], ids[4]]
     await memories.supersede(ids[6], ids[8])
     assert [row.id for row in await memories.timeline(ids[6], before=1, after=1)] == ids[5:8]
-    for each in (UNKNOWN, ids[3]):
+    past = await memories.remember("past", expires_at=clock.now + timedelta(minutes=1))
+    clock.move(minutes=2)
+    for each in (UNKNOWN, ids[3], past.id):
         with pytest.raises(UnknownObservation):
             await memories.timeline(each)
     with pytest.raises(InvalidValue):
