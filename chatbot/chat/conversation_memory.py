@@ -372,10 +372,7 @@ class ConversationMemory:
         return outcome.id
 
     async def take_back(self, since: datetime) -> None:
-        """Erase the rows of the turn that began then, with the facts and summaries derived from them.
-
-        Rows that another principal wrote stay.
-        """
+        """Erase the caller's own rows of the turn that began then, with the facts and summaries derived from them."""
         self._refresh()
         memory, session, own = self._memory, self._session, self._memory.caller.principal
         self.earlier = PromptMemory()
@@ -388,7 +385,8 @@ class ConversationMemory:
         rows = await memory.every(
             session_id=session.id, after=since, before=end, sensitivities=SENSITIVITIES, statuses=STATUSES
         )
-        ids = [row.id for row in rows if row.principal == own and (row.type == EXCHANGE or row.source == AUTO)]
+        of_turn = [row for row in rows if (row.created_at == since if row.type == EXCHANGE else row.source == AUTO)]
+        ids = [row.id for row in of_turn if row.principal == own]
         summaries = await memory.session_summaries(session_id=session.id, sensitivities=SENSITIVITIES)
         ids += [row.id for row in summaries if row.principal == own and row.updated_at >= since]
         facts = await memory.query_facts(subject=f"{OF_SESSION}{session.id}", sensitivities=SENSITIVITIES)

@@ -22,6 +22,7 @@ from chatbot.memory import MemorySystem, erase_user, export_user
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.errors import AccessDenied, InvalidValue, StoreError
+from chatbot.stores.records import TranscriptEntry
 from tests.adapters.poisoned import ATTACKS, assert_inside, poison
 from tests.memory.test_meaning import LetterEmbedder
 from tests.patience import PATIENCE_S
@@ -310,6 +311,12 @@ async def test_a_message_that_is_repeated_or_taken_back_is_remembered_as_it_ende
         await memory.drop_last(session)
     assert await remembered() == before[1:]
     assert len(await session.transcript_read_all()) == 2
+    old = datetime(2024, 5, 1, tzinfo=UTC)
+    await memory.append(session, [TranscriptEntry("user", "My fish is called Tim.", old)])
+    await memory.append(session, [TranscriptEntry("assistant", "A fine fish.", old)])
+    assert await remembered() == [*before[1:], ("My fish is called Tim.", "A fine fish.")], "though it is older"
+    await memory.drop_last(session)
+    assert await remembered() == before[1:]
 
 
 async def test_an_embedder_of_ones_own_has_no_bill_without_a_place_and_a_clock_of_ones_own_dates_messages(
