@@ -217,7 +217,7 @@ def _place(text: str, setup: Setup, memory: MemorySystem, *, asks: bool) -> Fold
             output.warn(f"{text} is not encrypted: what is synced, and the token, can be read on the way: use https")
         is_listed = server[:2] in {each[:2] for each in servers}  # http is not https
         return ServerPlace(text, from_variable(setup.config.sync.token, "token in [sync]") if is_listed else "")
-    ask = partial(output.ask_unseen, "passphrase of the place (not shown): ")
+    ask = partial(output.ask_unseen, f"passphrase of {text} (not shown): ")
     return open_sealed(FolderPlace(expand_home(text)), memory.backend, ask if asks else None)
 
 

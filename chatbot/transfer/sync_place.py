@@ -321,7 +321,7 @@ class _SealedFolder(FolderPlace):
 def open_sealed(place: FolderPlace, backend: Backend, passphrase: Callable[[], str] | None) -> FolderPlace:
     """Return the folder; one that encrypts if it holds a key, or if a passphrase is given to make one.
 
-    The passphrase is asked for once: this machine then keeps the key in a document that is never copied. Raises
+    A machine needs the passphrase once: it then keeps the key in a document that is never copied. Raises
     `ConfigError` if it is required and missing, or wrong, or if the folder has files but no key that fits them.
     """
     document = backend.document(SECRETS)
