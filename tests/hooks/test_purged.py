@@ -76,6 +76,7 @@ async def test_a_summary_that_a_model_was_making_meanwhile_is_not_kept(away: Awa
         entries = await without_forgotten(session, await session.transcript_read_all())
         left, summarize = await evicted_entries(session), runtime.hooks.find(SUMMARY)
         assert left is not None
+        assert summarize is not None
         assert await summarize(session, entries) is not None
         await away(session.memory, exchanges[0])
         assert await summarize(session, entries) is None
