@@ -325,6 +325,7 @@ class Portal(AbstractContextManager["Portal"]):
 
     def __init__(self) -> None:
         self._process = os.getpid()
+        self._guard, self._is_closing = threading.RLock(), False
         self._runner = asyncio.Runner(loop_factory=asyncio.new_event_loop)
         self._loop = self._runner.get_loop()
         self._thread = threading.Thread(target=self._run, name="chatbot-portal", daemon=True)
@@ -336,11 +337,12 @@ class Portal(AbstractContextManager["Portal"]):
         """Run a coroutine to its end and return its result. Raises what it raises. Ctrl-C cancels it."""
         work = check_type(work, Coroutine, "work", ": call the operation, as in `portal.run(memory.recall(text))`")
         is_own = threading.current_thread() is self._thread
-        if is_own or not self._thread.is_alive():
-            work.close()
-            why = "a portal cannot wait for itself: use await here" if is_own else "the portal is closed"
-            raise RuntimeError(why if self._process == os.getpid() else "the portal is of the process that was forked")
-        running = asyncio.run_coroutine_threadsafe(work, self._loop)
+        with self._guard:  # work that begins while the loop ends would never return
+            if is_own or self._is_closing or not self._thread.is_alive():
+                work.close()
+                why = "a portal cannot wait for itself: use await here" if is_own else "the portal is closed"
+                raise RuntimeError(why if self._process == os.getpid() else "it is of the process that was forked")
+            running = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             return running.result()
         finally:
@@ -348,9 +350,11 @@ class Portal(AbstractContextManager["Portal"]):
 
     def close(self) -> None:
         """Cancel what still runs, and end the thread. May be called twice."""
-        if not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
+        with self._guard:
+            if not (self._is_closing or self._loop.is_closed()):
+                self._loop.call_soon_threadsafe(self._loop.stop)
+            self._is_closing = True
+        self._thread.join()
 
     def _run(self) -> None:
         with self._runner:

@@ -113,8 +113,7 @@ class Setup(Struct, frozen=True):
     def with_file(self, text: str) -> Setup:
         """Return the setup that another text of `identity.toml` gives; nothing is written. Raises `ConfigError`."""
         own = self.identity
-        table = parse_toml(text, own.file)
-        identity = parse_identity(own.name, own.folder, table, self.owners.nameable_providers)
+        identity = parse_identity(own.name, own.folder, parse_toml(text, own.file), self.owners.nameable_providers)
         settings = self.settings.with_identity(identity.overrides, identity.file)
         changed = replace(self, identity=identity, settings=settings, config=settings.combined())
         _check_agent(changed.agent, changed.config)

@@ -415,10 +415,30 @@ def test_a_portal_leaves_no_work_and_no_thread_waiting_nor_waits_for_itself(monk
             portal.run(wait_for_itself())
         portal.close()
         assert type(waiting.exception(PATIENCE_S)).__name__ == "CancelledError"
+    portal.close()
     with pytest.raises(RuntimeError, match="the portal is closed"):
         portal.run(wait_for_ever())
     with pytest.raises(InvalidValue, match="it must be Coroutine: call the operation"):
         portal.run(wait_for_ever)  # type: ignore[arg-type]
+
+
+def test_no_work_begins_while_a_portal_is_closing() -> None:
+    portal, has_begun, may_end = Portal(), threading.Event(), threading.Event()
+
+    def hold_up() -> None:
+        has_begun.set()
+        may_end.wait(PATIENCE_S)
+
+    with ThreadPoolExecutor() as threads:
+        waiting = threads.submit(lambda: portal.run(asyncio.to_thread(hold_up)))
+        assert has_begun.wait(PATIENCE_S)
+        closing = threads.submit(portal.close)
+        assert type(waiting.exception(PATIENCE_S)).__name__ == "CancelledError"
+        late = threads.submit(lambda: portal.run(asyncio.Event().wait()))
+        assert "portal is closed" in str(late.exception(PATIENCE_S))
+        threads.submit(portal.close)
+        may_end.set()
+        closing.result(PATIENCE_S)
 
 
 def test_a_program_that_does_not_close_its_portal_ends_in_silence(tmp_path: Path) -> None:
