@@ -216,13 +216,13 @@ def _text_of(name: str, data: bytes, media: str) -> str:
 
 def upload_of(name: str, url: str) -> Upload:
     """Return the file in a `data:` URL. Raises `InvalidValue` for anything else."""
-    found = re.fullmatch(r"(?is)data:([a-z0-9.+/-]*)((?:;[^,;]*)*),(.*)", url)
+    found = re.fullmatch(r"(?is)data:[a-z0-9.+/-]*((?:;[^,;]*)*),(.*)", url)
     if not found:
         raise InvalidValue(f"{name}: send the file itself, as data:…;base64,…: nothing is fetched from elsewhere")
-    is_base64 = found[2].lower().endswith(";base64")
+    is_base64 = found[1].lower().endswith(";base64")
     try:
         if is_base64:
-            return Upload(name, base64.b64decode("".join(found[3].split()), validate=True))
-        return Upload(name, unquote_to_bytes(found[3]))
+            return Upload(name, base64.b64decode("".join(found[2].split()), validate=True))
+        return Upload(name, unquote_to_bytes(found[2]))
     except ValueError as error:
         raise InvalidValue(f"{name}: the data: URL is not valid {'base64' if is_base64 else 'text'}") from error

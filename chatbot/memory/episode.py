@@ -199,7 +199,7 @@ class Exchange(NamedTuple):
 def exchanges_in(entries: Sequence[TranscriptEntry]) -> list[Exchange]:
     """Return the exchanges of a transcript: successive messages of the user with the assistant's replies.
 
-    Messages without a reply and failed turns are left out, as are repetitions: a failed call may be made again.
+    Messages after the last reply are left out, as are repetitions: a failed call may be made again.
     """
     found: list[Exchange] = []
     asked: list[tuple[int, TranscriptEntry]] = []

@@ -168,8 +168,8 @@ def _span_named(text: str, now: datetime) -> tuple[datetime, datetime] | None:
     """Return the span from the first to the last past date in a text, of the finest unit that has one."""
     dates = date_terms(text, now, exact=True)
     for kind in _FINEST_FIRST:
-        spans = [span_of(term, now) for term in dates if term.partition(":")[0] == kind]
-        past = [span for span in spans if span is not None and span[0] < now - timedelta(days=1)]
+        spans = [_span_of(term, now) for term in dates if term.partition(":")[0] == kind]
+        past = [span for span in spans if span[0] < now - timedelta(days=1)]
         if past:
             return min(begin for begin, _ in past), max(end for _, end in past)
     return None
@@ -236,28 +236,21 @@ def _time(written: object) -> datetime | None:
         return None
 
 
-def span_of(term: str, now: datetime) -> tuple[datetime, datetime] | None:  # noqa: PLR0911 - one for each kind
-    """Return the span of a term of `chatbot.stores.text.dates`; None for another term."""
+def _span_of(term: str, now: datetime) -> tuple[datetime, datetime]:
+    """Return the span of a term of `chatbot.stores.text.dates` of a kind in `_FINEST_FIRST`."""
     kind, _, value = term.partition(":")
-    try:
-        if kind == "day":
-            begin = datetime.fromisoformat(value).replace(tzinfo=UTC)
-            return begin, begin + timedelta(days=1)
-        if kind == "week":
-            year, week = map(int, value.split("-"))
-            begin = datetime.fromisocalendar(year, week, 1).replace(tzinfo=UTC)
-            return begin, begin + timedelta(days=7)
-        if kind == "month":
-            year, month = map(int, value.split("-"))
-            return _month(year, month)
-        if kind == "in":
-            begin, end = _month(now.year, int(value))
-            return (begin, end) if begin < now else _month(now.year - 1, int(value))
-        if kind == "year":
-            return datetime(int(value), 1, 1, tzinfo=UTC), datetime(int(value) + 1, 1, 1, tzinfo=UTC)
-    except ValueError:
-        return None
-    return None
+    if kind == "day":
+        begin = datetime.fromisoformat(value).replace(tzinfo=UTC)
+        return begin, begin + timedelta(days=1)
+    if kind == "week":
+        begin = datetime.fromisocalendar(*map(int, value.split("-")), 1).replace(tzinfo=UTC)
+        return begin, begin + timedelta(days=7)
+    if kind == "month":
+        return _month(*map(int, value.split("-")))
+    if kind == "in":
+        this_year = _month(now.year, int(value))
+        return this_year if this_year[0] < now else _month(now.year - 1, int(value))
+    return _month(int(value), 1)[0], _month(int(value), 12)[1]
 
 
 def _month(year: int, month: int) -> tuple[datetime, datetime]:
