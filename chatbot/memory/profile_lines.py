@@ -243,7 +243,8 @@ def _span_of(term: str, now: datetime) -> tuple[datetime, datetime]:
         begin = datetime.fromisoformat(value).replace(tzinfo=UTC)
         return begin, begin + timedelta(days=1)
     if kind == "week":
-        begin = datetime.fromisocalendar(*map(int, value.split("-")), 1).replace(tzinfo=UTC)
+        year, week = map(int, value.split("-"))
+        begin = datetime.fromisocalendar(year, week, 1).replace(tzinfo=UTC)
         return begin, begin + timedelta(days=7)
     if kind == "month":
         return _month(*map(int, value.split("-")))
