@@ -223,7 +223,7 @@ def test_a_model_and_a_persona_are_chosen_in_the_chat_which_goes_on_with_them(st
     chat.type("n\r", "number or name of a model")
     chat.type("local/smollm2-135m\r", "the model is local/smollm2-135m.*ada · local/smollm2-135m · /help")
     chat.say("/new", "a new session.*a new session")
-    chat.say("/personas use tutor", r"ada is now tutor.*ada · local/smollm2-135m · /help.*ones\na new session")
+    chat.say("/personas use tutor", r"ada is now tutor.*ada · local/smollm2-135m · /help\na new session")
     chat.say("/keys", "chatbot keys set PROVIDER stores one")
     chat.say("/models", "usable by.*--find also asks")
     chat.prompt()
