@@ -93,10 +93,9 @@ class SessionOpening(AsyncResource, Observable):
         )
         self._meanings: dict[int, Meaning] = {}
         self._default_store = self._options.observations or ("in_memory" if home is None else "observations")
-        self._catalog = SessionCatalog(self.backend)
         cache = self._settings.get(self._default_store, {}).get("cache")  # the observations' caches are there, too
         root = expand_home(cache) if isinstance(cache, str) and cache else None
-        self._catalog.terms = SessionTerms(self.where, root)
+        self._catalog = SessionCatalog(self.backend, SessionTerms(self.where, root))
         self._stores: dict[str, Store] = {}
         self._opening_stores = threading.Lock()
         self._upkeep: Upkeep | None = None
@@ -160,10 +159,10 @@ class SessionOpening(AsyncResource, Observable):
         if not any_agent and record.agent_id != agent_id:
             wanted = f"not to {agent_id!r}" if agent_id else "name that agent, or pass any_agent=True"
             raise WrongAgent(f"session {session_id} belongs to the agent {record.agent_id!r}, {wanted}")
-        now, ttl = self._clock(), self._environment.ttl
-        if record.is_expired(now, ttl):
+        is_expired = self._expiry_check()
+        if is_expired(record):
             (record,) = await self._catalog.find(lambda each: each.id == session_id, 1) or [record]  # its last use
-        if record.is_expired(now, ttl):
+        if is_expired(record):
             raise SessionExpired(f"session {session_id} has expired; it was last used at {record.used_at}")
         return self._handle(record, self._stores_of(record))
 
@@ -279,13 +278,18 @@ class SessionOpening(AsyncResource, Observable):
     async def _find_open(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None, *, after_id: str | None = None
     ) -> list[SessionRecord]:
-        now, ttl, own = self._clock(), self._environment.ttl, self.caller
+        is_expired, own = self._expiry_check(), self.caller
 
         def is_open_and_wanted(record: SessionRecord) -> bool:
-            is_open = record.is_open_to(own.clearance, own.namespace, own.project) and not record.is_expired(now, ttl)
+            is_open = record.is_open_to(own.clearance, own.namespace, own.project) and not is_expired(record)
             return is_open and wanted(record)
 
         return await self._catalog.find(is_open_and_wanted, limit, after_id=after_id)
+
+    def _expiry_check(self) -> Callable[[SessionRecord], bool]:
+        """Return the check whether a session's time to live is over now."""
+        now, ttl = self._clock(), self._environment.ttl
+        return lambda record: record.is_expired(now, ttl)
 
     async def is_taken(self, session_id: str) -> bool:
         """Return whether there is a session with that id, open or not."""

@@ -90,12 +90,12 @@ class SessionCatalog(Closable):
     """Session whose use was noted last; it is not noted again for a while."""
     has_stores = False
     """True once the memory has opened stores, which only `aclose` closes."""
-    terms = SessionTerms(None)
-    """Index of what is said in the sessions."""
 
-    def __init__(self, backend: Backend) -> None:
+    def __init__(self, backend: Backend, terms: SessionTerms | None = None) -> None:
         self.backend = backend
         self.sessions = backend.sessions
+        self.terms = terms or SessionTerms(None)
+        """Index of what is said in the sessions."""
         self._another: str | None = None
 
     @asynccontextmanager

@@ -223,16 +223,15 @@ class MemorySystem(SessionOpening):
 
         The owner may know of those of every namespace.
         """
-        now, ttl = self._clock(), self._environment.ttl
-        return await self._catalog.find(lambda record: record.is_expired(now, ttl) and self._may_know(record))
+        is_expired = self._expiry_check()
+        return await self._catalog.find(lambda record: is_expired(record) and self._may_know(record))
 
     async def expire_sessions(self, *, keep_memory: bool = True) -> list[str]:
         """Erase all expired sessions that can be erased. Return the ids that the caller may know of.
 
         Their memories stay, unless `keep_memory` is false: then all of them are erased, visible or not.
         """
-        now, ttl, erased = self._clock(), self._environment.ttl, list[SessionRecord]()
-        expired = await self._catalog.find(lambda record: record.is_expired(now, ttl))
+        expired, erased = await self._catalog.find(self._expiry_check()), list[SessionRecord]()
         for namespace in sorted({record.namespace for record in expired}):
             for some in chunks([record for record in expired if record.namespace == namespace], SESSIONS_AT_ONCE):
                 erased += await self._expire(some, keep_memory=keep_memory)
@@ -241,8 +240,8 @@ class MemorySystem(SessionOpening):
     async def _expire(self, records: Sequence[SessionRecord], *, keep_memory: bool) -> list[SessionRecord]:
         """Erase those that are still expired, as the index can lag behind; one by one after a failure. Return them."""
         try:
-            now, ttl = self._clock(), self._environment.ttl
-            still = [record for record in records if (await self._catalog.get(record.id)).is_expired(now, ttl)]
+            is_expired = self._expiry_check()
+            still = [record for record in records if is_expired(await self._catalog.get(record.id))]
             if not still:
                 return []
             gone = await self._erase(still, self._owner_in(still[0].namespace), keep_memory=keep_memory)
