@@ -11,7 +11,7 @@ from typing import Annotated, Any, Generic, Literal, TypeVar, Union, get_args, g
 
 from msgspec import Struct, field
 
-from chatbot.stores.access import Sensitivity
+from chatbot.stores.access import GivenSensitivity, Sensitivity
 from chatbot.stores.query import check_limit
 
 Door = Literal["cli", "http", "tool"]
@@ -114,7 +114,7 @@ class Parameter(Struct, frozen=True):
     def item(self) -> Any:
         """The type of one value; without the sensitivity `unknown`, as such rows are never shown."""
         item = get_args(self.kind)[0] if self.is_list else self.kind
-        return Literal["public", "private", "secret"] if item == Sensitivity else item
+        return GivenSensitivity if item == Sensitivity else item
 
     @property
     def noun(self) -> str:

@@ -33,6 +33,8 @@ Clearance = Literal["full", "inner", "familiar", "public"]
 Visibility = Literal["private", "shared", "social"]
 """Visibilities of rows, narrowest first."""
 Sensitivity = Literal["public", "private", "secret", "unknown"]
+GivenSensitivity = Literal["public", "private", "secret"]
+"""A sensitivity that a caller may name: rows of the other one are never shown."""
 """Sensitivities of rows, lowest first."""
 Right = Literal["read", "chat", "write", "curate", "erase", "declassify"]
 """A right of a caller."""
@@ -175,9 +177,8 @@ def is_within(project: str, reach: str | None) -> bool:
 
 def fold(name: str) -> str:
     """Return the form in which names, tags and subjects are compared: no case, no width, single spaces, one i."""
-    if not name.isascii():
-        name = unicodedata.normalize("NFKC", name).casefold().replace("i\u0307", "i").replace("ı", "i")
-    return " ".join(name.casefold().split())
+    wide = name if name.isascii() else unicodedata.normalize("NFKC", name)
+    return " ".join(wide.casefold().replace("i\u0307", "i").replace("ı", "i").split())
 
 
 def is_same_project(one: str, other: str) -> bool:

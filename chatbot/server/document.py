@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from fastapi import FastAPI
 
@@ -13,7 +13,7 @@ from chatbot.messages import Priority, TaskScope, TaskStatus
 from chatbot.server.access_checks import OPEN_PATHS
 from chatbot.server.errors import OF_WRITES
 from chatbot.server.idempotency import HEADER, KEY_PATTERN, LONGEST_KEY
-from chatbot.stores.access import Clearance, Sensitivity, Visibility
+from chatbot.stores.access import Clearance, GivenSensitivity, Sensitivity, Visibility
 from chatbot.stores.observation import Status, Type
 
 _API = "/v1/"
@@ -50,7 +50,7 @@ _DESCRIPTIONS = {
 """Descriptions of fields without one of their own; fields not listed are described by their name."""
 _NAMED = {
     "Clearance": Clearance,
-    "GivenSensitivity": Literal["public", "private", "secret"],
+    "GivenSensitivity": GivenSensitivity,
     "MemoryStatus": Status,
     "MemoryType": Type,
     "Priority": Priority,
