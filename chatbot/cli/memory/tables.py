@@ -17,10 +17,10 @@ _LONGEST_VALUE = 300
 
 
 def say_observations(rows: Sequence[Observation]) -> None:
-    """Print a table of observations: without usual values, and created only if it differs, as in imports."""
-    created, updated = [age(row.created_at) for row in rows], [age(row.updated_at) for row in rows]
-    times = ("updated",) if created == updated else ("created", "updated")
-    _say_columns(rows, "id", "type", "status", "sensitivity", "namespace", *times, "title")
+    """Print a table of observations; when they were created only if that differs from their last change."""
+    created = [age(row.created_at) for row in rows]
+    names = ("id", "type", "status", "sensitivity", "namespace", "created", "updated", "title")
+    _say_columns(rows, *names, created=[] if created == [age(row.updated_at) for row in rows] else created)
 
 
 def say_hits(hits: Sequence[Hit]) -> None:
