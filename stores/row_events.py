@@ -228,7 +228,7 @@ def implied_events(event: Event) -> list[Event]:
     if event.row is None and event.kind != "purge":
         return []
     along: list[tuple[Kind, tuple[str, ...]]] = [("compress", event.compresses)]
-    if event.supersedes is not None:
+    if event.supersedes not in {None, event.forgets}:
         along.append(("supersede", (event.supersedes,)))
     if event.forgets is not None:
         along.append(("delete", (event.forgets,)))

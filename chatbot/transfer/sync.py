@@ -276,7 +276,9 @@ class Sync:
             rows = journal.touched(self.known.digests) if self.gives else []
             for each in self.state.erased & batch.rows.parts.keys():
                 del batch.rows.parts[each]
-            made = log_union.changes_to_unite(journal, batch.rows, also=rows if writes else (), now=self.now())
+            made = log_union.changes_to_unite(
+                journal, batch.rows, also=rows if writes else (), now=self.now(), tightens=not self.is_own
+            )
             if writing:
                 after = made.write(writing, journal)
                 writing.release()

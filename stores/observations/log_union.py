@@ -3,26 +3,29 @@
 Every event of a row is a part of its own, identified by its content. In the order of time each part comes after those
 that its writer knew: the time of a clock that ran backwards is moved to a microsecond after them. Uses and
 strength have no identity, as compaction adds them up: the larger number of uses, and the later strength, are kept.
+A row made from another one that was restricted on the other machine is restricted with it.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from hashlib import blake2b
+from itertools import chain
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
+from chatbot.stores.access import is_as_strict, strictest
 from chatbot.stores.errors import InvalidValue, LaterFormat, StoreError
 from chatbot.stores.fields import MOST_COUNTED
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import COUNTING, ID_IN_LINE, LineChange, Writing
-from chatbot.stores.observation import Observation
+from chatbot.stores.observation import GUARDED, Observation
 from chatbot.stores.records import canonical, chunks, format_time, parse_time
 from chatbot.stores.row_events import KINDS, MAINTENANCE, Event, apply, check_fields, implied_events, parse_event
 
@@ -223,6 +226,14 @@ class Journal:
             self._histories[row_id] = self._history(row_id)
         return self._histories[row_id]
 
+    def made_from(self, row_id: str) -> set[str]:
+        """Return the rows that name this one as a source and were not erased."""
+        found = set[str]()
+        for event in filter(None, map(self._event, self._named.get(row_id, ()))):
+            if row_id in _sources_in(event):
+                found |= {event.row.id} if event.row is not None else {*event.ids}
+        return found - self.erased.keys()
+
     def new_to(self, known: set[bytes], row_id: str) -> tuple[list[Event], Counts | None]:
         """Return the parts and counts of a row or fact whose digests are not `known`, and add these."""
         history = self.history(row_id)
@@ -281,15 +292,19 @@ class JournalChanges(Struct):
         return Journal([*lines, *(encode(event.as_json()).rstrip(b"\n") for event in self.events)])
 
 
-def changes_to_unite(journal: Journal, others: OtherRows, *, also: Iterable[str], now: datetime) -> JournalChanges:
+def changes_to_unite(
+    journal: Journal, others: OtherRows, *, also: Iterable[str], now: datetime, tightens: bool = True
+) -> JournalChanges:
     """Return the changes that add what is new, and that put the rows in `also` in order if they are not.
 
-    Rows that were erased elsewhere count as erased in the journal from now on.
+    Rows that were erased elsewhere count as erased in the journal from now on. What is derived becomes as strict as its
+    sources, unless it has to stay as the others have it.
     """
     made = JournalChanges()
     gone = {each: alone for each, alone in others.erased.items() if each not in journal.erased}
     journal.erased |= gone
     last: list[Event] = []
+    united: dict[str, list[Event]] = {}
     for row_id in dict.fromkeys([*others.parts, *also]):
         if row_id in journal.erased:
             continue
@@ -303,6 +318,8 @@ def changes_to_unite(journal: Journal, others: OtherRows, *, also: Iterable[str]
             made.is_waiting |= bool(fresh) or row_id in others.counts
             continue
         made.taken += bool(fresh)
+        if fresh:
+            united[row_id] = whole
         if not ours.is_arranged or whole[: len(ours.parts)] != ours.parts:
             made.rearranged.add(row_id)
             made.events += whole[1:] if ours.is_there else whole
@@ -311,11 +328,51 @@ def changes_to_unite(journal: Journal, others: OtherRows, *, also: Iterable[str]
         joined = ours.counts.joined(others.counts.get(row_id, Counts())).settled(whole)
         if joined != ours.counts or (joined.strength and (fresh or row_id in made.rearranged)):
             last.append(joined.event(row_id))
+    made.events += _tightening_events(journal, united) if tightens else ()
     for alone, who in ((True, MAINTENANCE), (False, "sync")):
         ids = [each for each, is_alone in gone.items() if is_alone is alone]
         last += [Event(kind="purge", at=now, ids=tuple(some), who=who) for some in chunks(ids, _AT_ONCE)]
     made.events += last
     return made
+
+
+def _tightening_events(journal: Journal, united: Mapping[str, list[Event]]) -> Iterator[Event]:
+    """Yield the events that make rows as strict as their sources, where one of both has `united` parts."""
+    parts, made_from = {**united}, defaultdict[str, set[str]](set)
+    for row_id, each in united.items():
+        for source_id in chain(*map(_sources_in, each)):
+            made_from[source_id].add(row_id)
+    waiting = dict.fromkeys([*united, *made_from])
+    while waiting:
+        source_id, _ = waiting.popitem()
+        for row_id in sorted(journal.made_from(source_id) | made_from[source_id]):
+            for named in (source_id, row_id):
+                parts.setdefault(named, journal.history(named).parts)
+            source, row = _row_of(parts[source_id]), _row_of(parts[row_id])
+            if not source or not row or source.namespace != row.namespace or is_as_strict(row, source):
+                continue
+            guard, why = strictest([row, source]), f"as strict as {source_id}"
+            strict = {name: getattr(guard, name) for name in GUARDED}
+            at = max(parts[source_id][-1].at, parts[row_id][-1].at) + STEP
+            event = Event(kind="tighten", at=at, ids=(row_id,), fields=strict, who="sync", why=why)
+            parts[row_id] = [*parts[row_id], event]
+            waiting[row_id] = None
+            yield event
+
+
+def _sources_in(event: Event) -> Sequence[str]:
+    """Return the sources that an event names for its row."""
+    sources: Sequence[str] = event.fields.get("derived_from", ())
+    return sources if event.row is None else event.row.derived_from
+
+
+def _row_of(parts: Sequence[Event]) -> Observation | None:
+    """Return the row after these parts; None for a fact or a row that is missing."""
+    row = parts[0].row if parts else None
+    for part in parts[1:] if row else ():
+        with suppress(StoreError):  # it is skipped by every reader
+            row = row and apply(row, part)
+    return row
 
 
 def _removal_of(rows: Collection[str]) -> LineChange:

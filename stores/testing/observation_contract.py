@@ -450,7 +450,7 @@ class ObservationStoreContract(StoreTests):
     def test_a_row_and_the_one_that_is_forgotten_for_it_change_places_in_one_step(self, tmp_path: Path) -> None:
         async def write(store: ObservationStore) -> None:
             await store.commit(OWNER, adding(*(observation(number) for number in range(4))))
-            new = Event(kind="add", at=NOW, row=observation(5), forgets=IDS[1], who="model")
+            new = Event(kind="add", at=NOW, row=observation(5), supersedes=IDS[1], forgets=IDS[1], who="model")
             assert [outcome.kind for outcome in await store.commit(OWNER, [new])] == ["added"]
             again = Event(kind="add", at=NOW, row=replace(observation(6), title="title 0"), forgets=IDS[2])
             itself = Event(kind="add", at=NOW, row=replace(observation(7), title="title 3"), forgets=IDS[3])

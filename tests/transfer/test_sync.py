@@ -315,6 +315,20 @@ async def test_what_one_side_superseded_or_forgot_is_so_on_both(pair: Pair) -> N
     assert (rows[old].status, rows[old].superseded_by, rows[idle].status) == ("superseded", new, "deleted")
 
 
+async def test_what_was_made_from_what_the_other_side_restricted_is_restricted_too(pair: Pair) -> None:
+    here, there, _ = pair
+    source = await _remembered(here, "Ada keeps bees")
+    await _both(pair)
+    async with there.opened() as memory:
+        made = (await memory.memory("chat").remember("Ada likes honey", derived_from=[source])).id
+        more = (await memory.memory("chat").remember("Honey is a present", derived_from=[made])).id
+    async with here.opened() as memory:
+        await memory.memory("chat").update(source, sensitivity="secret")
+    await _both(pair)
+    rows = await here.rows()
+    assert [rows[each].sensitivity for each in (source, made, more)] == ["secret"] * 3
+
+
 async def test_what_was_purged_is_gone_on_both_and_no_older_copy_brings_it_back(pair: Pair, tmp_path: Path) -> None:
     here, there, place = pair
     row_id = await _remembered(here, "Ada keeps bees")
