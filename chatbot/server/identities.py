@@ -244,9 +244,12 @@ class Identities(AsyncResource):
         self._tidying: asyncio.Task[None] | None = None
 
     def _has_place(self) -> bool:
-        """Return whether the folder of identities is there, or a database answers, be it empty. Raises `StoreError`."""
-        self._backend.is_there()
-        return isinstance(self.setup.home, Address) or self.setup.identities.is_dir()
+        """Return whether the folder of identities is there. Raises the error of a database that takes no writes."""
+        if not isinstance(self.setup.home, Address):
+            return self.setup.identities.is_dir()
+        if refusal := self._backend.refusal():
+            raise refusal
+        return True
 
     def names_for(self, caller: ServerCaller) -> list[str]:
         """Return the names that the caller may know, the default one first."""
