@@ -34,6 +34,7 @@ from chatbot.stores.postgres.database_connection import (
     check_clock,
     configure,
     encode_statement,
+    expect_iso_dates,
     explain,
     has_ended,
     is_broken,
@@ -401,6 +402,7 @@ class Database:
     def _connect_once(self) -> None:
         """Connect once without the pool, to report a wrong URL at once, and check versions and clocks."""
         with self._translated(), psycopg.connect(self.url.partition("#")[0], **settings_of(self.url)) as connection:
+            expect_iso_dates(connection)
             check_version(connection, self.shown)
             check_clock(connection, self.shown)
 

@@ -82,7 +82,13 @@ def check_clock(connection: psycopg.Connection[Row], where: str) -> None:
 def settings_of(url: str) -> dict[str, Any]:
     """Return settings of a connection besides those in the URL."""
     network = {name: value for name, value in _NETWORK.items() if name not in url}
-    return {"autocommit": True, "prepare_threshold": None, **network}
+    return {"autocommit": True, "prepare_threshold": None, "client_encoding": "utf8", **network}
+
+
+def expect_iso_dates(connection: psycopg.Connection[Row]) -> None:
+    """Undo a `DateStyle` of the role, the database or the environment that psycopg cannot read."""
+    if not (connection.info.parameter_status("DateStyle") or "").startswith("ISO"):
+        connection.execute(statements.WITHOUT_IDENTITY["dates"])
 
 
 def has_ended(connection: psycopg.Connection[Row]) -> bool:
@@ -111,6 +117,7 @@ def configure(connection: psycopg.Connection[Row]) -> None:
 
     All statements use primary keys, so one plan suits all values.
     """
+    expect_iso_dates(connection)
     if is_direct(connection):
         connection.prepare_threshold = 0
         connection.prepared_max = _MOST_PREPARED

@@ -283,6 +283,7 @@ SIZE_OF_PIECES = "SELECT coalesce(sum(octet_length(data)), 0) FROM chatbot.piece
 WITHOUT_IDENTITY: dict[str, LiteralString] = {
     "process": "SELECT pg_backend_pid()",
     "clock": "SELECT clock_timestamp()",
+    "dates": "SET DateStyle = 'ISO'",
     "plans": "SET plan_cache_mode = force_generic_plan",
     "version": "SELECT number FROM chatbot.version",
     "rights": """

@@ -15,7 +15,7 @@ from chatbot.memory import MemorySystem
 from chatbot.runtime import Options
 from chatbot.server.callers import Tokens
 from chatbot.server.identities import Identities
-from chatbot.stores.errors import DamagedFile, StoreFailed
+from chatbot.stores.errors import DamagedFile, ReadOnlyFolder, StoreFailed
 from chatbot.stores.home import parse_address
 from chatbot.stores.postgres.schema import TABLES
 from chatbot.transfer.backups import backup, copy_storage, restore
@@ -46,8 +46,12 @@ def name(tmp_path: Path, postgres: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
-def test_the_command_line_works_on_a_database(name: str, tmp_path: Path) -> None:
-    assert ok("ask", "--new", "I keep bees in the garden") == "Noted.\n"
+def test_the_command_line_works_on_a_database_whatever_its_formats(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGDATESTYLE", "SQL, DMY")
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    assert ok("ask", "--new", "I keep bees in the garden 🐝") == "Noted.\n"
     ok("memory", "add", "Milk is in aisle 4")
     assert "Milk is in aisle 4" in ok("memory", "search", "milk")
     assert "I keep bees in the garden" in ok("sessions", "list")
@@ -68,9 +72,14 @@ def test_doctor_suggests_an_upgrade_for_sessions_and_memories_of_a_later_release
     assert "damaged" not in found
 
 
-async def test_a_server_refuses_a_role_that_could_see_every_identity(name: str) -> None:
-    async with Identities(Options()):
-        pass
+async def test_a_server_refuses_a_role_that_could_see_every_identity_and_is_not_ready_where_it_may_only_read(
+    name: str, postgres: str
+) -> None:
+    async with Identities(Options()) as served:
+        assert await served.storage.error() is None
+    Path("config.toml").write_text(CONFIG.format(url=f"{postgres}&options=-c%20default_transaction_read_only%3Don"))
+    async with Identities(Options()) as served:
+        assert isinstance(await served.storage.error(), ReadOnlyFolder)
     Path("config.toml").write_text(CONFIG.format(url=owner_url()))
     with pytest.raises(ConfigError, match="its role is a superuser, so the database would not keep identities apart"):
         async with Identities(Options()):
