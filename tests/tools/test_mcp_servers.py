@@ -24,8 +24,9 @@ from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import Grant, Tokens
 from chatbot.tools import Tool, Toolbox, ToolResult
 from chatbot.tools.function import FunctionTool
+from chatbot.tools.mcp import server
 from chatbot.tools.mcp.connection import LONGEST_LINE
-from chatbot.tools.mcp.server import LONGEST_ANSWER, LONGEST_DESCRIPTION, McpServers
+from chatbot.tools.mcp.server import LONGEST_ANSWER, LONGEST_DESCRIPTION, REST_S, McpServers
 from tests.command import run
 from tests.patience import PATIENCE_S
 from tests.servers.mcp_server import MARK, result_of
@@ -84,6 +85,12 @@ def _nothing_is_left() -> Any:
     before = set(servers_running())
     yield
     assert set(servers_running()) <= before
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Lets more time pass than a server that fails is left alone."""
+    return lambda: monkeypatch.setattr(server, "monotonic", lambda now=server.monotonic: now() + REST_S)
 
 
 Confirm = Callable[[ToolCall], Awaitable[bool]]
@@ -203,7 +210,7 @@ async def test_a_tool_that_describes_itself_otherwise_after_a_restart_is_not_cal
         path.unlink()
         await call(toolbox, "one__die")
         assert "the tools of 'one' cannot be listed" in error(await call(toolbox, "one__echo", text="a"))
-        assert "failed repeatedly and was disabled" in error(await call(toolbox, "one__described"))
+        assert "failed repeatedly" in error(await call(toolbox, "one__described"))
 
 
 async def test_waiting_for_an_answer_takes_nothing_from_the_time_of_the_call(tmp_path: Path) -> None:
@@ -225,7 +232,9 @@ async def test_a_call_that_hangs_fails_in_time_and_the_server_goes_on(tmp_path: 
         assert content(await call(toolbox, "one__echo", text="still here")) == "still here"
 
 
-async def test_a_server_that_died_is_started_again_once_until_it_does_well(tmp_path: Path) -> None:
+async def test_a_server_that_died_is_started_again_once_until_it_does_well_or_a_minute_passes(
+    tmp_path: Path, later: Callable[[], None]
+) -> None:
     async with offered(tmp_path, one=settings()) as (toolbox, _):
         first = int(content(await call(toolbox, "one__pid")))
         assert "ended during 'die': the call may or may not have been completed" in error(
@@ -240,9 +249,38 @@ async def test_a_server_that_died_is_started_again_once_until_it_does_well(tmp_p
         assert content(await call(toolbox, "one__echo", text="again")) == "again"
         await call(toolbox, "one__die")
         await call(toolbox, "one__die")
-        assert error(await call(toolbox, "one__echo", text="")) == (
-            "the server 'one' failed repeatedly and was disabled"
-        )
+        assert "'one' failed repeatedly: the next try is in " in error(await call(toolbox, "one__echo", text=""))
+        later()
+        assert content(await call(toolbox, "one__echo", text="back")) == "back"
+
+
+async def test_a_later_chat_has_the_tools_of_a_server_that_failed_at_first_or_describes_them_otherwise(
+    tmp_path: Path, later: Callable[[], None]
+) -> None:
+    path = tmp_path / "description"
+
+    async def chat_with(source: McpServers, description: str) -> Toolbox:
+        """Return the tools of the first chat that has this one."""
+        later()
+        while True:
+            tools, _ = await source.tools()
+            if description in {tool.spec.description for tool in tools}:
+                return Toolbox(tools)
+            await asyncio.sleep(0.01)
+
+    servers = {"one": settings("--described", str(path))}
+    async with McpServers(servers, tmp_path, judge_tool, without_role_marks) as source:
+        tools, [problem] = await source.tools()
+        assert (tools, await source.tools()) == ([], ([], [problem]))
+        path.write_text("Adds.")
+        first = await chat_with(source, "Adds.")
+        assert (await source.tools())[1] == []
+        path.write_text("Adds twice.")
+        await call(first, "one__die")
+        assert content(await call(first, "one__echo", text="a")) == "a"
+        second = await chat_with(source, "Adds twice.")
+        assert content(await call(second, "one__described")) == "done"
+        assert "has another description" in error(await call(first, "one__described"))
 
 
 async def test_a_huge_answer_is_cut_and_one_past_all_bounds_breaks_the_server_only(tmp_path: Path) -> None:
