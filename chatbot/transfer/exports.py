@@ -36,7 +36,7 @@ from chatbot.memory.erasure import KEY
 from chatbot.memory.scope import utc_now
 from chatbot.messages import json_in
 from chatbot.stores import transcript
-from chatbot.stores.access import NOT_SECRET, Sensitivity
+from chatbot.stores.access import NOT_SECRET, Sensitivity, is_same_project
 from chatbot.stores.backend import checked_blob, is_blob_name, suffix_of
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat, UnsupportedOperation
@@ -101,13 +101,16 @@ async def export_session(memory: MemorySystem, session_id: str, *, memories: boo
 
 
 async def export_loose(memory: MemorySystem, project: str | None = None) -> MemoryExport:
-    """Return the memories and facts that belong to no session, of all projects or of one.
+    """Return the memories and facts of all projects, or of one, that belong to none of its sessions.
 
-    Raises `UnsupportedOperation` if none are kept.
+    Those of deleted and expired sessions are among them. Raises `UnsupportedOperation` if none are kept.
     """
     every = await export_memories(memory.memory().everywhere(), NOT_SECRET, project=project)
-    rows = tuple(row for row in every.observations if row.session_id is None)
-    return MemoryExport(rows, tuple(fact for fact in every.facts if fact.session_id is None))
+    expired = {record.id for record in await memory.expired_sessions()}
+    sessions = [each for each in await memory.sessions_anywhere() if each.id not in expired]
+    theirs = {each.id for each in sessions if project is None or is_same_project(project, each.project)}
+    rows = tuple(row for row in every.observations if row.session_id not in theirs)
+    return MemoryExport(rows, tuple(fact for fact in every.facts if fact.session_id not in theirs))
 
 
 async def export_memories(memories: Memory, sensitivities: Collection[Sensitivity], **wanted: Any) -> MemoryExport:

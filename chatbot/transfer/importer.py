@@ -237,7 +237,7 @@ class Importer:
         agent = given.agent_id if given.agent_id in self.agents else self.agent
         new = self._record(agent, given.title, given.created_at, given.used_at, origin)
         free = new.id if given.id in self._here or await self.memory.is_taken(given.id) else given.id
-        kept = {"parent": given.parent, "clearance": given.clearance, "archived_at": given.archived_at}
+        kept = {name: getattr(given, name) for name in ("parent", "clearance", "archived_at", "pinned_at")}
         sensitivity = max(new.sensitivity, given.sensitivity, key=SENSITIVITIES.index)
         record = structs.replace(new, id=free, project=given.project or new.project, sensitivity=sensitivity, **kept)
         if not item.remembered.observations:

@@ -20,7 +20,7 @@ from chatbot.stores import transcript
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError, UnsafePath
 from chatbot.transfer.backups import verify
-from chatbot.transfer.exports import export_session, render_session
+from chatbot.transfer.exports import export_loose, export_session, render_session
 from chatbot.transfer.importer import Importer
 from chatbot.transfer.sources import open_source
 from tests.transfer.exports import imported
@@ -51,6 +51,7 @@ async def session(memory: MemorySystem) -> SessionHandle:
     [name] = await made.attach([(b"\x89PNG photo", ".png")])
     await made.transcript_append("user", f"look\n\n[photo.png](attachments/{name})")
     await made.kv_set("working_memory", "tea")
+    await made.pin()
     receipt = {"turn": "t1", "at": "2026-01-01T00:00:00Z", "session": made.id, "calls": [{"cost_usd": 0.5}]}
     await made.receipt_append(receipt | {"memory": {"x": 1}})
     await made.memory.remember("Sam likes tea", type="preference", tags=["drinks"])
@@ -89,7 +90,8 @@ async def test_a_session_comes_in_as_it_went_out_and_once(
     [name] = await session.attachments()
     assert await copy.attachment(name) == b"\x89PNG photo"
     assert [receipt["turn"] for receipt in await copy.receipts()] == ["t1"]
-    assert (copy.record.title, copy.record.created_at) == (session.record.title, session.record.created_at)
+    for name in ("title", "created_at", "pinned_at"):
+        assert getattr(copy.record, name) == getattr(session.record, name)
     rows = await copy.memory.every(sensitivities=SENSITIVITIES, session_id=session.id)
     assert {row.title for row in rows} == {"Sam likes tea", "a private matter"}
     assert {row.source for row in rows} == {"import:bundle"}
@@ -250,6 +252,17 @@ async def test_what_a_bundle_says_opens_no_gate(memory: MemorySystem, session: S
         assert len(report.skipped) == 5  # the broken lines, the private fact, the secret row, those that are unknown
         loaded = await inner.load_session(kept.id, "chat")
         assert [receipt["session"] for receipt in await loaded.receipts()] == [kept.id]
+
+
+async def test_memories_of_deleted_sessions_and_of_another_project_s_are_exported_with_those_of_none(
+    memory: MemorySystem, session: SessionHandle
+) -> None:
+    await memory.memory().update((await session.memory.every(tags="drinks"))[0].id, project="drinks")
+    assert [row.title for row in (await export_loose(memory, "drinks")).observations] == ["Sam likes tea"]
+    await memory.delete_session(session.id, keep_memory=True)
+    loose = await export_loose(memory)
+    assert {row.title for row in loose.observations} == {"Sam likes tea", "a private matter", "Sam sings"}
+    assert [fact.object for fact in loose.facts] == ["tea"]
 
 
 async def test_a_bundle_brings_a_model_a_persona_and_who_may_see_it_only_if_it_is_trusted(
