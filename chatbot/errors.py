@@ -101,6 +101,8 @@ class ModelError(ChatbotError):
     """HTTP status of the provider's answer; 0 if no connection was made, None if that is unknown."""
     code: str = ""
     """The provider's own word for the error, such as `insufficient_quota`."""
+    is_charged: bool = False
+    """True if the provider may charge the call."""
     in_public: str = ""
     """The message for guests, without addresses and places of keys; empty if it is the same."""
 
@@ -131,6 +133,8 @@ class RequestRefused(ModelError, ValueError):
 
 class ModelTimeout(ModelError, TimeoutError):
     """No answer, or no next chunk, within the time limit."""
+
+    is_charged = True
 
 
 class ProviderFailed(ModelError, ConnectionError):

@@ -148,10 +148,10 @@ class Calls:
                 raise TypeError(f"stream returned {stream!r:.80}, which is not an async generator")
             async with aclosing(stream) as deltas:
                 async for delta in deltas:
-                    if delta is None:  # a try failed, and the next one must be within the limits, too
+                    while delta is None:  # a try failed, and the next one must be within the limits, too
                         await to_its_end(self._bill(purpose, prompt_tokens, Reply(), began, held))
                         most, held = await self._reserve(purpose, prompt_tokens, most)
-                        continue
+                        delta = await deltas.asend(most)  # noqa: PLW2901 - what comes after it
                     if not reply.has_begun:
                         work.note(first_chunk=time.monotonic() - began)
                     if isinstance(delta, Finished):
@@ -161,7 +161,8 @@ class Calls:
                         yield part
         except BaseException as error:
             work.fail(type(error).__name__, is_fault=isinstance(error, Exception))
-            is_billed = reply.has_begun or isinstance(error, asyncio.CancelledError | ModelTimeout)
+            is_charged = isinstance(error, ModelError) and error.is_charged
+            is_billed = reply.has_begun or is_charged or isinstance(error, asyncio.CancelledError)
             if isinstance(error, Exception) and not isinstance(error, ChatbotError | StoreError):  # of a plug-in
                 raise model_error(self.model.name, error) from error
             raise

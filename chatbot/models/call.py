@@ -43,14 +43,12 @@ class ModelRequest(AsyncResource):
         name: str,
     ) -> None:
         self._litellm = litellm
-        self._request = {**request, "timeout": timeout_s + MARGIN_S}
+        self.request = {**request, "timeout": timeout_s + MARGIN_S}
         self._name = name
         self._timeout_s = timeout_s
         self._secrets = secrets
         self.stream: Any = None
         """LiteLLM's stream, once it has been opened."""
-        self.was_opened = False
-        """True once the provider has accepted the request of this try."""
 
     async def next(self) -> Any:
         """Return the next chunk, None after the last. The first call sends the request, within the same limit."""
@@ -58,15 +56,14 @@ class ModelRequest(AsyncResource):
         try:
             async with asyncio.timeout(self._timeout_s):
                 if self.stream is None:
-                    self.was_opened = False
-                    self.stream = _with_one_iterator(await self._litellm.acompletion(**self._request))
-                    self.was_opened = True
+                    self.stream = _with_one_iterator(await self._litellm.acompletion(**self.request))
                 return await anext(self.stream, None)
         except TimeoutError:
             failure = errors.ModelTimeout(f"{self._name}: no answer for {self._timeout_s:g} s")
         except Exception as error:  # noqa: BLE001 - LiteLLM raises any exception of its many providers
             where = self._name if self.stream is None else f"{self._name}: the reply broke off"
             failure = translate(error, where, self._secrets())
+            failure.is_charged |= self.stream is not None  # the provider has accepted the request
         # Raised outside the handler: the provider's exception, which may hold the key, must not be in the traceback.
         raise failure
 

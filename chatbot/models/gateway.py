@@ -11,7 +11,7 @@ from contextlib import aclosing, suppress
 from typing import Any
 
 from chatbot.config import ModelSettings, PriceSettings, ProviderSettings
-from chatbot.errors import ModelError, ModelTimeout, ProviderFailed
+from chatbot.errors import ModelError, ProviderFailed
 from chatbot.messages import MOST_TOKENS, MOST_USD, CallOptions, Delta, Finished, Message, TextDelta, ToolSpec, Usage
 from chatbot.models import litellm_import
 from chatbot.models.addresses import OLLAMA
@@ -106,7 +106,7 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
         max_output_tokens: int | None = None,
         json_schema: Mapping[str, Any] | None = None,
         options: CallOptions | None = None,
-    ) -> AsyncGenerator[Delta | None, None]:
+    ) -> AsyncGenerator[Delta | None, int | None]:
         """Ask for a reply, with retries until the first chunk."""
         self.provider.check_before_call()
         litellm = await self._litellm()
@@ -130,11 +130,10 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
             except ModelError as error:
                 pause = pause_before(tried, error)
                 is_last = has_begun or tried == self._settings.retries or pause > LONGEST_PAUSE_S
-                is_charged = not is_last if isinstance(error, ModelTimeout) else call.was_opened and not has_begun
-                if is_charged:
-                    yield None
                 if is_last:
                     raise self.provider.with_advice(error) from None
+                if error.is_charged and (most := (yield None)):
+                    call.request["max_tokens"] = min(most, call.request["max_tokens"])
             else:
                 return
             await asyncio.sleep(pause)
@@ -154,7 +153,9 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
                     raise  # else the reply is complete: only usage or the connection's end is missing
             if not is_whole(response.stream):
                 what = "the reply broke off before its end" if reply.written else "the answer holds no reply"
-                raise ProviderFailed(f"{self.name}: {what}")
+                failure = ProviderFailed(f"{self.name}: {what}")
+                failure.is_charged = True
+                raise failure
             usage = await self._usage(reply, messages, tools, is_reported=has_reported_usage(response.stream))
         yield Finished(reply.reason, usage, reply.model or self.name)
 

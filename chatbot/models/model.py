@@ -164,14 +164,15 @@ class Model(AsyncResource):
         max_output_tokens: int | None = None,
         json_schema: Mapping[str, Any] | None = None,
         options: CallOptions | None = None,
-    ) -> AsyncGenerator[Delta | None, None]:
-        """Ask for a reply. Yields deltas, and `Finished` last; None for a failed try that may be charged.
+    ) -> AsyncGenerator[Delta | None, Any]:
+        """Ask for a reply. Yields deltas, and `Finished` last.
 
+        Before it tries again what may be charged, it yields None, and takes the next `max_output_tokens` if sent.
         `options` override the settings; those in `unknown_options` are ignored.
         `json_schema`, of type object, constrains the reply as far as `json_mode` says; the reply may still violate it.
 
-        Closing the generator, or cancelling the task that reads it, stops the model. Failures raise a `ModelError`, of
-        which a `ModelTimeout` is billed; a call is retried only as long as no delta has been yielded.
+        Closing the generator, or cancelling the task that reads it, stops the model. Failures raise a `ModelError`,
+        which is billed if `is_charged`; a call is retried only as long as no delta has been yielded.
         """
 
     async def aclose(self) -> None:

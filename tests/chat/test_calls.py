@@ -115,14 +115,16 @@ async def test_a_call_that_fails_before_its_first_word_costs_nothing_and_a_later
 async def test_a_failed_try_that_may_be_charged_is_billed_beside_the_next_one(memory_home: Path) -> None:
     class Trying(ScriptedModel):
         async def stream(self, *asked: Any, **options: Any) -> Any:
-            yield None
+            options["max_output_tokens"] = yield None
             async for delta in super().stream(*asked, **options):
                 yield delta
 
-    model, budget = Trying(["Castor.", ModelTimeout("no answer")]), BudgetSettings(day_tokens=10_000)
+    broken = ProviderFailed("it broke off")
+    broken.is_charged = True
+    model, budget = Trying(["Castor.", broken]), BudgetSettings(day_tokens=10_000)
     calls = calls_of(model, memory_home, budget=budget)
     assert await text_of(calls) == "Castor."
-    with pytest.raises(ModelTimeout):
+    with pytest.raises(ProviderFailed):
         await text_of(calls)
     assert [call.usage.estimated for call in calls.made] == [True, False, True, True]
     assert calls.made[0].usage.input_tokens == await model.count_tokens(ASKED)
@@ -131,6 +133,9 @@ async def test_a_failed_try_that_may_be_charged_is_billed_beside_the_next_one(me
     with pytest.raises(BudgetExceeded):  # there is room for the first try only
         await text_of(calls_of(model, memory_home, budget=BudgetSettings(day_tokens=spent + read + 20)))
     assert (len(model.prompts), await billed(memory_home)) == (2, {"answer": 5})
+    first = calls.made[0].usage.input_tokens + calls.made[0].usage.output_tokens
+    await text_of(calls_of(model, memory_home, budget=BudgetSettings(day_tokens=spent + first * 2 + read + 20)))
+    assert model.limits == [100, 100, 20]
     assert json.loads((memory_home / "reservations.json").read_bytes())["reservations"] == []
 
 

@@ -237,6 +237,8 @@ BEHAVIOURS: dict[str, Behaviour] = {
     "drops-while-thinking": _drops(_thought("Half a"), _thought(" thought")),
     "never-answers": never_answers,
     "opens-and-stalls": _stalls(),
+    "opens-and-drops": _drops(),
+    "opens-and-ends": _streams(),
     "stalls-later": _stalls(_text("Wait"), _text(" a")),
     "stammers": stammers,
     "fails-midway": fails_midway,
