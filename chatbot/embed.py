@@ -24,7 +24,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.chat.conversation_memory import RECENT_QUESTIONS, ConversationMemory, PromptMemory
-from chatbot.chat.dialogue import ASSISTANT, USER, tool_call_line, tool_result_line
+from chatbot.chat.dialogue import ASSISTANT, USER, entries_with_question, tool_call_line, tool_result_line
 from chatbot.chat.memory_tools import agent_context, offered_to_models
 from chatbot.config_layers import FILE_NAME, Settings, is_there
 from chatbot.embedding import Embedder
@@ -32,7 +32,7 @@ from chatbot.errors import ConfigError
 from chatbot.hooks.capture import ToolUse, exchange_measure, keep_runs, why_unkept
 from chatbot.hooks.hook import plan_hook
 from chatbot.memory import Memory, MemorySystem, SessionHandle
-from chatbot.memory.episode import exchanges_in
+from chatbot.memory.episode import Exchange, exchanges_in
 from chatbot.memory.scope import user_namespace, user_of, utc_now
 from chatbot.messages import INTRODUCTION, ToolCall, ToolSpec, arguments_as_written, json_in
 from chatbot.models import warn_without_encoders
@@ -200,7 +200,7 @@ class AgentMemory(Memory, AsyncResource):
             self._check_past(new[-1].at, f"messages[{number}].at")
         async with self._own_session(session).hold_turn():
             turn, measure = self._turn(session), self._measure
-            before = await _since_question(session)
+            before = await entries_with_question(session, unwrap_message)
             await session.transcript_extend(new)
             if measure is None:
                 return []
@@ -209,17 +209,17 @@ class AgentMemory(Memory, AsyncResource):
             found = exchanges_in([*before, *map(unwrap_message, new)])
             for each in [each for each in found if each.last > len(before)]:
                 if each.number in known:
-                    await turn.take_back(each.at)
+                    await _take_back(turn, each, found)
                 kept.append(await turn.remember(each.at, each.text, each.reply, memorability=measure))
         return [each.id for each in kept if each is not None]
 
     async def drop_last(self, session: SessionHandle) -> list[TranscriptEntry]:
         """Remove the last message of a session permanently, with the memory of its exchange; return it, if any."""
         async with self._own_session(session).hold_turn():
-            before = await _since_question(session)
-            for each in exchanges_in(before):
+            before = await entries_with_question(session, unwrap_message)
+            for each in (found := exchanges_in(before)):
                 if each.last == len(before):
-                    await self._turn(session).take_back(each.at)
+                    await _take_back(self._turn(session), each, found)
             return await session.transcript_drop_last(1)
 
     def tools(self) -> list[MemoryTool]:
@@ -418,12 +418,9 @@ def item_of(entry: TranscriptEntry) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"role": USER, "content": entry.content}
 
 
-async def _since_question(session: SessionHandle, at_least: int = 20) -> list[TranscriptEntry]:
-    """Return the last messages, unwrapped, with the last question."""
-    last = list(map(unwrap_message, await session.transcript_read_last(at_least)))
-    if len(last) < at_least or any(each.role == USER for each in last):
-        return last
-    return await _since_question(session, 4 * at_least)  # many tools
+async def _take_back(turn: ConversationMemory, taken: Exchange, found: Iterable[Exchange]) -> None:
+    """Erase the memory of an exchange, and of no other that began at the same time."""
+    await turn.take_back(taken.at, spare={each.text for each in found if each.at == taken.at} - {taken.text})
 
 
 def unwrap_message(entry: TranscriptEntry) -> TranscriptEntry:

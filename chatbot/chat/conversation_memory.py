@@ -371,8 +371,11 @@ class ConversationMemory:
             scope.changed("update", [outcome.id])
         return outcome.id
 
-    async def take_back(self, since: datetime) -> None:
-        """Erase the caller's own rows of the turn that began then, with the facts and summaries derived from them."""
+    async def take_back(self, since: datetime, *, spare: Iterable[str] = ()) -> None:
+        """Erase the caller's own rows of the turn that began then, with the facts and summaries derived from them.
+
+        Exchanges that began at the same time with the messages `spare` stay.
+        """
         self._refresh()
         memory, session, own = self._memory, self._session, self._memory.caller.principal
         self.earlier = PromptMemory()
@@ -386,7 +389,8 @@ class ConversationMemory:
             session_id=session.id, after=since, before=end, sensitivities=SENSITIVITIES, statuses=STATUSES
         )
         of_turn = [row for row in rows if (row.created_at == since if row.type == EXCHANGE else row.source == AUTO)]
-        ids = [row.id for row in of_turn if row.principal == own]
+        spared = {memory.prepare(Draft(type=EXCHANGE, user_text=without_blocks(text)))[0].user_text for text in spare}
+        ids = [row.id for row in of_turn if row.principal == own and row.user_text not in spared]
         summaries = await memory.session_summaries(session_id=session.id, sensitivities=SENSITIVITIES)
         ids += [row.id for row in summaries if row.principal == own and row.updated_at >= since]
         facts = await memory.query_facts(subject=f"{OF_SESSION}{session.id}", sensitivities=SENSITIVITIES)

@@ -73,14 +73,23 @@ def messages_of(said: Sequence[DialogueLine]) -> list[Message]:
 
 async def last_exchange(session: SessionHandle | None) -> list[TranscriptEntry]:
     """Return the user's last entry and all after it; empty if there is none, or no transcript."""
+    if session is None or not session.supports(TranscriptStore):
+        return []
+    entries = await entries_with_question(session)
+    asked = _last_asked(entries)
+    return [] if asked is None else entries[asked:]
+
+
+async def entries_with_question(
+    session: SessionHandle, read: Callable[[TranscriptEntry], TranscriptEntry] = lambda entry: entry
+) -> list[TranscriptEntry]:
+    """Return the last entries, each as `read` returns it, with at least the user's last one if there is any."""
     n = _ENTRIES_AT_FIRST
-    while session is not None and session.supports(TranscriptStore):
-        entries = await session.transcript_read_last(n)
-        asked = _last_asked(entries)
-        if asked is not None or len(entries) < n:
-            return [] if asked is None else entries[asked:]
+    while True:
+        entries = list(map(read, await session.transcript_read_last(n)))
+        if len(entries) < n or _last_asked(entries) is not None:
+            return entries
         n *= 4
-    return []
 
 
 def replies_of(entries: Iterable[TranscriptEntry]) -> tuple[dict[int, list[DialogueLine]], int]:

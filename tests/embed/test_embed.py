@@ -315,8 +315,15 @@ async def test_a_message_that_is_repeated_or_taken_back_is_remembered_as_it_ende
     await memory.append(session, [TranscriptEntry("user", "My fish is called Tim.", old)])
     await memory.append(session, [TranscriptEntry("assistant", "A fine fish.", old)])
     assert await remembered() == [*before[1:], ("My fish is called Tim.", "A fine fish.")], "though it is older"
-    await memory.drop_last(session)
+    for _ in range(2):
+        await memory.drop_last(session)
     assert await remembered() == before[1:]
+    bird = TranscriptEntry("user", "My bird is called Tim.", old), TranscriptEntry("assistant", "A fine bird.", old)
+    await memory.append(session, [*bird, TranscriptEntry("user", "My mouse is called Tom.", old)])
+    await memory.append(session, [TranscriptEntry("assistant", "A fine mouse.", old)])
+    await memory.append(session, [TranscriptEntry("assistant", "A tiny mouse.", old)])
+    await memory.drop_last(session)
+    assert await remembered() == [*before[1:], ("My bird is called Tim.", "A fine bird.")], "though of the same time"
 
 
 async def test_an_embedder_of_ones_own_has_no_bill_without_a_place_and_a_clock_of_ones_own_dates_messages(
