@@ -260,7 +260,7 @@ def _triple(event: Event, view: View, known: PriorState) -> tuple[list[Event], O
     if triple.source is not None:
         source = row_events.visible_row(triple.source, view, known)
         if source.namespace != triple.namespace:
-            raise errors.ConflictingChange(f"{triple.id} comes from a memory of another namespace")
+            raise errors.ConflictingChange("a fact cannot come from a memory of another namespace")
         triple = replace(row_events.as_strict_as(triple, Guard.of(source)), project="")
     _check_writable(triple, view)
     return [structs.replace(event, triple=triple)], Outcome("added", triple.id)
@@ -371,7 +371,7 @@ def _inherit_guards(row: Observation, view: View, known: PriorState, before: Col
             row_events.visible_row(each, view, known)
     sources = [source for each in row.derived_from if (source := known.observation(each)) is not None]
     if any(source.namespace != row.namespace for source in sources):
-        raise errors.ConflictingChange(f"{row.id} is derived from memories of another namespace")
+        raise errors.ConflictingChange("a memory cannot be derived from memories of another namespace")
     guard = access.strictest([row, *sources])
     return row if guard == Guard.of(row) else replace(row, **guard._asdict())
 
@@ -404,14 +404,15 @@ def _supersession_event(event: Event, old: Observation, new: Observation, known:
     for row in (old, new):
         if not row.is_current(event.at):
             raise errors.ConflictingChange(f"{row.id} is {status_now(row, event.at)}, not active")
+    name = "the new memory" if known.observation(new.id) is None else new.id
     if (old.visibility, old.namespace) != (new.visibility, new.namespace):
-        raise errors.ConflictingChange(f"{new.id} and {old.id} must have the same visibility and namespace")
+        raise errors.ConflictingChange(f"{name} and {old.id} must have the same visibility and namespace")
     if not access.is_within(new.project, old.project):
-        raise errors.ConflictingChange(f"{new.id} is of the project {new.project!r}, and {old.id} is not")
+        raise errors.ConflictingChange(f"{name} is of the project {new.project!r}, and {old.id} is not")
     names = (old.metadata.keys() & new.metadata.keys()) - {row_events.HELD}
     differing = sorted(name for name in names if old.metadata[name] != new.metadata[name])
     if differing and observation.OWN_KEY not in names.difference(differing):  # versions under one key may differ
-        raise errors.ConflictingChange(f"the metadata of {new.id} and {old.id} differ in {differing[0]!r}")
+        raise errors.ConflictingChange(f"the metadata of {name} and {old.id} differ in {differing[0]!r}")
     chain = row_events.chain_of(new.id, lambda each: state.superseded_by if (state := known.state(each)) else None)
     if old.id in chain:
         raise errors.ConflictingChange(f"{old.id} supersedes {new.id} already")

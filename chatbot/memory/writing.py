@@ -176,7 +176,10 @@ class MemoryWrites(ScopedOperations):
         if "derived_from" in fields:
             fields["derived_from"] = [*dict.fromkeys((*old.derived_from, *row.derived_from))]
         unset = {name: None for name in old.metadata if not name.startswith("imported_")}  # an import needs those
-        fields["metadata"] = {**unset, **row.metadata}
+        unsaid = (
+            PENDING.keys() - given.metadata.keys() if row.type == TASK == old.type else ()
+        )  # a done task stays done
+        fields["metadata"] = {**unset, **row.metadata, **{name: old.metadata.get(name) for name in unsaid}}
         changed = await self.update(old.id, **fields)
         return structs.replace(kept, outcome="updated", reason="") if changed.outcome == "updated" else kept
 

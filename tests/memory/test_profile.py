@@ -227,6 +227,14 @@ async def test_of_ones_own_key_every_version_is_in_history_and_a_repetition_sets
     await memory.remember("is warm", metadata={"key": "kiln"})  # as a sync brings it from another machine
     last = await memory.upsert("kiln", "is cool")
     assert [row.id for row in await memory.every(metadata={"key": "kiln"})] == [last.id]
+    task = await memory.upsert("kiln", "light it", type="task", metadata={"due": "2030-01-01", "priority": "high"})
+    done = await memory.update_task(task.id, status="completed")
+    await memory.upsert("kiln", "light it", type="task", metadata={"due": "2030-01-01", "priority": "high"})
+    assert await memory.tasks(statuses=["completed", "pending"]) == [done]
+    await memory.upsert("kiln", "light it", type="task", metadata={"status": "pending", "surface": "startup"})
+    assert [(each.status, each.surface, each.due, each.priority) for each in await memory.tasks()] == [
+        ("pending", "startup", "", "high")
+    ]
 
 
 async def test_a_key_of_ones_own_holds_one_row_whoever_writes_at_once_or_is_cancelled(system: MemorySystem) -> None:

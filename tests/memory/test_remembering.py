@@ -318,6 +318,8 @@ async def test_each_guard_of_supersession_is_kept(memories: Memory, clock: Clock
     for refused in (memories.supersede(new, old), memories.remember("newer", supersedes=old)):
         with pytest.raises(ConflictingChange):
             await refused
+    with pytest.raises(ConflictingChange, match=r"^the new memory and "):  # not by an id that is nowhere
+        await memories.remember("newer", supersedes=new, visibility="social")
     await memories.restore(old)
     await memories.supersede(new, old)
     assert [each.observation.id for each in await memories.history(old)] == [new, old]
