@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Container
 from typing import Any
 
 from msgspec import structs
@@ -17,7 +17,7 @@ from chatbot.cli.sessions.moving import new_file
 from chatbot.errors import ConfigError
 from chatbot.identity import list_identities, load_identity
 from chatbot.memory import MemorySystem
-from chatbot.memory.scope import check_namespace, namespace_digest, user_namespace, utc_now
+from chatbot.memory.scope import check_namespace, namespace_digest, user_namespace, user_of, utc_now
 from chatbot.memory.users_and_projects import User, erase_user, export_user, users_in
 from chatbot.options import Setup
 from chatbot.server.callers import Account, Accounts, Grant, Token, Tokens, forget_user
@@ -194,7 +194,8 @@ async def _list(setup: Setup, memory: MemorySystem, args: argparse.Namespace) ->
 
 async def _export(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
     with waiting("exporting"):
-        exported = await export_user(await _memory_of_user(memory, args), attachments=True)
+        namespace = (await _user(memory, args)).namespace
+        exported = await export_user(memory.cleared_for(namespace=namespace), attachments=True)
     if args.output is None:
         say_json(exported)
         return
@@ -207,8 +208,8 @@ async def _export(_: Setup, memory: MemorySystem, args: argparse.Namespace) -> N
 
 
 async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -> None:
-    user_memory = await _memory_of_user(memory, args)
-    user = next(each for each in await users_in(memory) if each.namespace == user_memory.caller.namespace)
+    accounts = Accounts(setup.server_home)
+    user = await _user(memory, args, limited=await asyncio.to_thread(accounts.quotas))
     counts = f"{how_many(user.memories, 'memory')} and {how_many(user.sessions, 'session')}"
     what = f"{counts} of {user.user or user.namespace}"
     if args.dry_run:
@@ -217,8 +218,8 @@ async def _erase(setup: Setup, memory: MemorySystem, args: argparse.Namespace) -
     if not args.yes:
         raise InvalidValue(f"this would delete permanently: {what}: add --yes to confirm")
     with waiting("erasing"):
-        erased = await erase_user(user_memory)
-    requests = await forget_user(user.namespace, Accounts(setup.server_home), EarlierRequests(setup.server_home))
+        erased = await erase_user(memory.cleared_for(namespace=user.namespace))
+    requests = await forget_user(user.namespace, accounts, EarlierRequests(setup.server_home))
     done = {"memories": erased.memories, "sessions": list(erased.sessions), "requests": requests}
     say_result(args, {"namespace": user.namespace, "dry_run": False, **done}, f"deleted permanently: {what}")
 
@@ -244,12 +245,15 @@ def _namespace_of(args: argparse.Namespace) -> str:
     return user_namespace(args.user, outer) if args.user else outer
 
 
-async def _memory_of_user(memory: MemorySystem, args: argparse.Namespace) -> MemorySystem:
-    """Return the memory in the given namespace. Raises `UnknownObservation` if it is empty."""
+async def _user(memory: MemorySystem, args: argparse.Namespace, limited: Container[str] = ()) -> User:
+    """Return the named user. Raises `UnknownObservation` if they have no data and their digest is not `limited`."""
     namespace = _namespace_of(args)
-    if namespace not in {each.namespace for each in await users_in(memory)}:
+    found = {each.namespace: each for each in await users_in(memory)}
+    if namespace_digest(namespace) in limited:
+        found.setdefault(namespace, User(namespace, user_of(namespace), 0, 0, None))
+    if namespace not in found:
         raise UnknownObservation(f"no data for {args.user or namespace!r:.80}: see `chatbot users list`")
-    return memory.cleared_for(namespace=namespace)
+    return found[namespace]
 
 
 _ACTIONS: dict[str, Callable[[Setup, MemorySystem, argparse.Namespace], Awaitable[None]]] = {

@@ -343,6 +343,13 @@ def test_one_user_is_exported_and_erased_and_the_others_stay(http: Serve) -> Non
     assert (erased.returncode, "and 1 other identity may have data" in erased.stderr) == (0, True)
     assert _kept_of(0) == []
     assert _kept_of(1)
+    assert run("users", "erase", "carol", "--yes").returncode == 0
+    assert "without data" not in ok("users", "list")
+    with served.client() as client:
+        assert "no data of the user 'carol'" in client.delete("/v1/users", params={"user": "carol"}).text
+        client.put("/v1/users/quota?user=carol", json={"day_usd": 1})
+        found = [client.delete("/v1/users", params={"user": "carol"}).status_code for _ in range(2)]
+    assert found == [200, 404]
     with served.client(**{"X-Chatbot-User": "bob"}) as client:
         assert secret(1) in client.get("/v1/memories/search", params={"q": "secret"}).text
 

@@ -19,7 +19,7 @@ from starlette.responses import StreamingResponse
 
 from chatbot.chat.ledger import Quota
 from chatbot.errors import ConfigError
-from chatbot.memory.scope import LONGEST_LABEL, utc_now
+from chatbot.memory.scope import LONGEST_LABEL, namespace_digest, utc_now
 from chatbot.memory.users_and_projects import export_user, users_in
 from chatbot.server.callers import Account, ServerCaller, forget_user
 from chatbot.server.dependencies import AccessHere, CallerHere, IdentitiesHere, Page
@@ -29,7 +29,7 @@ from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.request_values import TokensOrNone
 from chatbot.server.shapes import RequestBody, Shape, SyncAnswer, User
 from chatbot.stores.access import RIGHTS
-from chatbot.stores.errors import AccessDenied, InvalidValue, UnsupportedOperation
+from chatbot.stores.errors import AccessDenied, InvalidValue, UnknownObservation, UnsupportedOperation
 from chatbot.stores.files import writing
 from chatbot.transfer.backups import BACKUP_NAME, backup
 from chatbot.transfer.sync import exchange
@@ -135,8 +135,11 @@ async def get_export(access: AccessHere, user: Annotated[str | None, _LABEL] = N
 async def delete_user(access: AccessHere, identities: IdentitiesHere, user: UserName) -> UserErasure:
     """Delete memories, facts, sessions, records of requests and the quota. Needs the right `erase`."""
     theirs = _of_user(access, user)
+    namespace, quotas = theirs.caller.namespace, await asyncio.to_thread(identities.accounts.quotas)
     erased = await theirs.erase_user()
-    requests = await forget_user(theirs.caller.namespace, identities.accounts, identities.requests)
+    requests = await forget_user(namespace, identities.accounts, identities.requests)
+    if not (erased.memories or erased.sessions or requests or namespace_digest(namespace) in quotas):
+        raise UnknownObservation(f"no data of the user {user!r:.80}: `GET /v1/users` lists the users")
     return UserErasure(memories=erased.memories, sessions=list(erased.sessions), requests=requests)
 
 
