@@ -31,7 +31,7 @@ from msgspec.structs import replace
 from chatbot.embedding import Embedder, Judgement, is_finite
 from chatbot.errors import ChatbotError, ModelError, ModelTimeout
 from chatbot.memory.episode import QUESTION
-from chatbot.memory.scope import Scope, utc_now
+from chatbot.memory.scope import Caller, Scope, utc_now
 from chatbot.messages import Usage, ends_of
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import AsyncResource, ObservationStore
@@ -166,12 +166,13 @@ class Meaning(AsyncResource):
                 self._under_way = asyncio.create_task(self._embed_quietly())
                 self._under_way.add_done_callback(self._forget_task)
 
-    async def questions_of(self, texts: Sequence[str], *, is_private: bool = False) -> list[list[Vector]]:
+    async def questions_of(self, texts: Sequence[str], asker: Caller | None = None) -> list[list[Vector]]:
         """Return the vectors to search with for each text, after embedding a few missing rows.
 
-        Empty for a text without words, and for all if meaning cannot be used now, which a notice reports.
+        Empty for a text without words, and for all if meaning cannot be used now or the `asker` is in a private
+        session, which a notice reports.
         """
-        if is_private and self._embedder.sends_away:
+        if asker is not None and asker.sensitivity != "public" and self._embedder.sends_away:
             self._report(f"private questions are not sent to {self.model}: for them memory is searched only by words")
             return [[] for _ in texts]
         made = await self._make_each(texts, self._embed_questions)
@@ -504,7 +505,7 @@ async def vectors_of(scope: Scope, asked: Sequence[Sequence[str]], *, asks: bool
         _questions(lines[-1], whole, asks=asks) if lines else [] for lines, whole in zip(asked, wholes, strict=True)
     ]
     texts = list(dict.fromkeys([*wholes, *(part for each in parts for part in each)]))
-    found = await scope.meaning.questions_of(texts, is_private=scope.caller.sensitivity != "public")
+    found = await scope.meaning.questions_of(texts, scope.caller)
     made = dict(zip(texts, found, strict=True))
     return [
         [vector for part in each for vector in _lean(made[whole], made[part])] or made[whole]

@@ -59,6 +59,11 @@ class TimedFilter(ReadOptions, frozen=True, kw_only=True):
     known_at: datetime | None = None
     """Search memories that were known at that time."""
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.statuses != ("active",):
+            raise errors.InvalidValue("only active memories are searched: `list_observations` has those of other statuses")
+
 
 class Ranking(TimedFilter, frozen=True, kw_only=True):
     """Options of a ranked search. Abstract."""
@@ -225,8 +230,8 @@ class MemoryReads(ScopedOperations):
         view, limit = scope.view(sensitivities), query.check_limit(limit)
         if scope.meaning is None:
             return [[] for _ in texts]
-        answers, is_private = [], scope.caller.sensitivity != "public"
-        questions = await scope.meaning.questions_of([text for text, _ in texts], is_private=is_private)
+        questions = await scope.meaning.questions_of([text for text, _ in texts], scope.caller)
+        answers = []
         for vectors, (_, wanted) in zip(questions, texts, strict=True):
             filtered = await self._filter(wanted)
             found = await scope.meaning.nearest_to(view, vectors, filtered, limit=limit)

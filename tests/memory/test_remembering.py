@@ -363,11 +363,12 @@ async def test_every_filter_finds_what_it_names(memories: Memory) -> None:
     for wrong in (
         {"tag": "x"}, {"after": datetime(2026, 1, 1)}, {"after": "2026"}, {"project": ["P"]}, {"metadata": 5},  # noqa: DTZ001
         {"tags": 5}, {"tags": [5]}, {"min_importance": "x"}, {"agent_id": 5}, {"people": 5}, {"fading": 5},
+        {"statuses": ["deleted"]},
     ):  # fmt: skip
         refused: dict[str, Any] = wrong
-        with pytest.raises(InvalidValue, match=r"'tag': did you mean|has no time zone|must be|not a table"):
+        with pytest.raises(InvalidValue, match=r"'tag': did you mean|has no time zone|must be|not a table|only active"):
             await memories.search("wanted", **refused)
-        if "after" not in refused:  # which is a page's there
+        if refused.keys().isdisjoint({"after", "statuses"}):  # which are a page's there
             with pytest.raises(InvalidValue):
                 await memories.list_observations(**refused)
 
