@@ -136,9 +136,9 @@ class SessionOpening(AsyncResource, Observable):
         check_key(key)
         origin = f"{KEYED}{key}"
         async with self._keyed_order:
-            known = await self._find_open(lambda record: (record.agent_id, record.origin) == (agent_id, origin), None)
+            known = await self._find_open(lambda record: (record.agent_id, record.origin) == (agent_id, origin), 1)
             if known:
-                return await self.load_session(known[-1].id, agent_id)
+                return await self.load_session(known[0].id, agent_id)
             record = self._new_record(list_of(store_types, "store_types"), agent_id, title)
             return await to_its_end(self._create(replace(record, origin=origin)))
 
