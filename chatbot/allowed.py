@@ -7,6 +7,7 @@ allows its current value. This module reads and writes only the list of trusted 
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
@@ -20,6 +21,8 @@ from chatbot.errors import NotTrusted
 from chatbot.providers import provider_of
 from chatbot.stores.errors import nearest_hint
 from chatbot.stores.files import locked, make_folder, opened
+
+logger = logging.getLogger(__name__)
 
 NAME = "trusted.json"
 _SHOWN = 4
@@ -181,7 +184,11 @@ def trust(path: Path, table: Mapping[str, Any]) -> dict[str, Any]:
     folder = user_data_path("chatbot")
     make_folder(folder)
     with locked(folder) as place:
-        known = _known() | {_place(path): _digest(found)}
+        known = _known()
+        if not known and place.stamp(NAME) is not None:
+            aside = place.set_aside(NAME)
+            logger.warning("%s was damaged and is kept as %s: trust other files again", folder / NAME, aside)
+        known[_place(path)] = _digest(found)
         place.replace(NAME, (json.dumps(known, indent=2, ensure_ascii=False) + "\n").encode())
     return found
 

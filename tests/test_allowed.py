@@ -334,7 +334,9 @@ def test_a_link_to_allowed_files_is_refused_beside_other_code(tmp_path: Path, mo
         settings()
 
 
-def test_a_damaged_list_of_what_was_allowed_allows_nothing_and_is_written_anew() -> None:
+def test_a_damaged_list_of_what_was_allowed_allows_nothing_and_is_kept_beside_the_new_one(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     table = {"providers": {"openai": {"api_base": "https://example.org"}}}
     trust(Path("config.toml"), table)
     known = Path.home() / ".local" / "share" / "chatbot" / NAME
@@ -343,6 +345,8 @@ def test_a_damaged_list_of_what_was_allowed_allows_nothing_and_is_written_anew()
     assert not is_trusted(Path("config.toml"), table)
     trust(Path("config.toml"), table)
     assert is_trusted(Path("config.toml"), table)
+    [aside] = known.parent.glob(f"{NAME}.*")
+    assert (aside.read_text(encoding="utf-8"), f"is kept as {aside.name}" in caplog.text) == ("[", True)
 
 
 @pytest.mark.nightly
