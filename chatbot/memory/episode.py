@@ -78,9 +78,11 @@ async def summarize_episode(session: SessionHandle, since: datetime | None, *, s
     with span("memory", operation="summarize_episode"):
         if since is None or not session.supports(KeyValueStore):
             return ""
-        episode = await kept_episode(session)
-        if episode.until is None or episode.until < since:
-            episode = await _extend_to(since, episode, session)
+        episode = kept = await kept_episode(session)
+        if kept.until is None or kept.until < since:
+            episode = await _extend_to(since, kept, session)
+            if kept != await kept_episode(session):  # a memory that it quotes was deleted meanwhile
+                return await summarize_episode(session, since, save=save)
             if save and episode.until is not None:
                 await _keep(session, episode)
         return episode.text()
@@ -90,8 +92,10 @@ async def _extend_to(since: datetime, episode: Episode, session: SessionHandle) 
     entries = await session.transcript_read_last(READ_AT_ONCE if episode.until else _READ_AT_FIRST)
     episode = episode.with_summary(await kept_model_summary(session), entries)
     left = [entry for entry in entries if entry.at < since and (episode.until is None or entry.at >= episode.until)]
-    left = await without_forgotten(session, left)
-    return episode.extended(left, since) if left or episode.until is not None else episode
+    longer = episode.extended(left, since)
+    while left != (kept := await without_forgotten(session, left)):  # also while the lines were made
+        left, longer = kept, episode.extended(kept, since)
+    return longer if left or episode.until is not None else episode
 
 
 async def take_back_episode(session: SessionHandle, since: datetime) -> None:

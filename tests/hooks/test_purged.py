@@ -1,6 +1,8 @@
 """Forgotten and erased memories come back by no summary of a transcript that still holds it."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,7 +11,7 @@ import pytest
 
 from chatbot.chat.chat import Chat
 from chatbot.hooks.summarize import SUMMARY, evicted_entries, summarize_evicted
-from chatbot.memory import Memory
+from chatbot.memory import Memory, episode
 from chatbot.memory.episode import KEY, MODEL_KEY, summarize_episode, without_forgotten
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
@@ -82,6 +84,30 @@ async def test_a_summary_that_a_model_was_making_meanwhile_is_not_kept(away: Awa
         assert await summarize(session, entries) is None
         assert await summarize_evicted(session, calls_of(model, memory_home, session), left) != []
         assert await session.kv_get(MODEL_KEY) is None
+
+
+@pytest.mark.parametrize("is_told", [True, False])
+async def test_what_another_process_erases_while_a_summary_is_made_by_rule_is_not_in_it(
+    monkeypatch: pytest.MonkeyPatch, *, is_told: bool
+) -> None:
+    async def erase(exchange: str) -> None:
+        async with Runtime(model=ScriptedModel(["Noted."])) as other:
+            await other.memory.memory().purge(exchange)
+
+    async with talking("Noted.") as (_, session, chat):
+        exchange, redact = await say_all(chat, _nothing), episode.redact
+        if not is_told:
+            await session.kv_delete(KEY)
+
+        def meanwhile(text: str) -> tuple[str, tuple[str, ...]]:
+            monkeypatch.setattr(episode, "redact", redact)
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(asyncio.run, erase(exchange)).result()
+            return redact(text)
+
+        monkeypatch.setattr(episode, "redact", meanwhile)
+        assert WORD not in await summarize_episode(session, (await session.transcript_read_all())[-1].at)
+        assert WORD not in (await session.kv_get(KEY) or "")
 
 
 async def test_another_process_that_erases_it_is_obeyed_too() -> None:
