@@ -78,11 +78,9 @@ async def summarize_episode(session: SessionHandle, since: datetime | None, *, s
     with span("memory", operation="summarize_episode"):
         if since is None or not session.supports(KeyValueStore):
             return ""
-        episode = kept = await kept_episode(session)
-        if kept.until is None or kept.until < since:
-            episode = await _extend_to(since, kept, session)
-            if kept != await kept_episode(session):  # a memory that it quotes was deleted meanwhile
-                return await summarize_episode(session, since, save=save)
+        episode = await kept_episode(session)
+        if episode.until is None or episode.until < since:
+            episode = await _extend_to(since, episode, session)
             if save and episode.until is not None:
                 await _keep(session, episode)
         return episode.text()
@@ -93,7 +91,7 @@ async def _extend_to(since: datetime, episode: Episode, session: SessionHandle) 
     episode = episode.with_summary(await kept_model_summary(session), entries)
     left = [entry for entry in entries if entry.at < since and (episode.until is None or entry.at >= episode.until)]
     longer = episode.extended(left, since)
-    while left != (kept := await without_forgotten(session, left)):  # also while the lines were made
+    while left != (kept := await without_forgotten(session, left)):  # the first lines of a long session take seconds
         left, longer = kept, episode.extended(kept, since)
     return longer if left or episode.until is not None else episode
 

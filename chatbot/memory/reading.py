@@ -59,11 +59,6 @@ class TimedFilter(ReadOptions, frozen=True, kw_only=True):
     known_at: datetime | None = None
     """Search memories that were known at that time."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.statuses != ("active",):
-            raise errors.InvalidValue("only active memories are searched: `list_observations` has those of other statuses")
-
 
 class Ranking(TimedFilter, frozen=True, kw_only=True):
     """Options of a ranked search. Abstract."""
@@ -342,6 +337,8 @@ class MemoryReads(ScopedOperations):
 
     async def _filter(self, asked: query.RowFilter) -> query.Filter:
         """Return the plain `Filter`, with all names of the wanted people, and all known paths of the wanted files."""
+        if isinstance(asked, TimedFilter) and asked.statuses != ("active",):
+            raise errors.InvalidValue("only active memories are searched: `every` also returns those of other statuses")
         kind = query.Filter if isinstance(asked, query.Filter) else query.RowFilter
         wanted = query.Filter(**{name: getattr(asked, name) for name in kind.__struct_fields__})
         if wanted.people:

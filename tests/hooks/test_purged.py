@@ -86,9 +86,8 @@ async def test_a_summary_that_a_model_was_making_meanwhile_is_not_kept(away: Awa
         assert await session.kv_get(MODEL_KEY) is None
 
 
-@pytest.mark.parametrize("is_told", [True, False])
 async def test_what_another_process_erases_while_a_summary_is_made_by_rule_is_not_in_it(
-    monkeypatch: pytest.MonkeyPatch, *, is_told: bool
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def erase(exchange: str) -> None:
         async with Runtime(model=ScriptedModel(["Noted."])) as other:
@@ -96,8 +95,7 @@ async def test_what_another_process_erases_while_a_summary_is_made_by_rule_is_no
 
     async with talking("Noted.") as (_, session, chat):
         exchange, redact = await say_all(chat, _nothing), episode.redact
-        if not is_told:
-            await session.kv_delete(KEY)
+        await session.kv_delete(KEY)
 
         def meanwhile(text: str) -> tuple[str, tuple[str, ...]]:
             monkeypatch.setattr(episode, "redact", redact)
