@@ -161,12 +161,13 @@ class Profiles(MemoryWrites):
         said = " ".join(
             row.user_text for row in rows if row.principal == scope.caller.principal and row.source in _SPOKEN
         )
+        said_at = min(said_at, scope.clock())  # it may have been set back since
         done: list[AddResult] = []
         named: set[str] = set()
         for key, value in stated:
             with suppress(InvalidValue):
                 each = ProfileValue(key, value, fold(key) in named)
-                if said_at > scope.clock() or each.secrets:
+                if each.secrets:
                     continue
                 named.add(fold(each.key))
                 if is_in_words(each.value, said):
@@ -243,7 +244,7 @@ async def _write_value(
     if same := next((line for line in lines if fold(line.value) == fold(stated.value)), None):
         return await _repeat(scope, same, stated if by == "person" else None, since, sensitivity)
     replaced = [] if stated.also else lines
-    later = next((line for line in replaced if line.said_at > said_at), None)
+    later = next((line for line in replaced if min(line.said_at, now) > said_at), None)
     held = {"since": format_time(since or said_at), "known": format_time(now), "by": by}
     pinned = {profile_lines.PINNED: True} if any(line.pinned for line in lines) else {}
     strictest: Sensitivity = max((line.sensitivity for line in lines), key=SENSITIVITIES.index, default="public")

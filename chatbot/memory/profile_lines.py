@@ -1,7 +1,7 @@
 """Lines of a profile: the values of each key at a time, as known at another, and the lines for a prompt.
 
 A line is an observation of the category `profile`. It is valid from the time that it names, or else from when it was
-said, until its successor becomes valid. A line dated in the future is not valid yet.
+said, until its successor becomes valid. A time in the future, which a clock that was ahead gave, counts as now.
 """
 
 from __future__ import annotations
@@ -95,14 +95,14 @@ def valid_lines(
 ) -> list[ProfileLine]:
     """Return the lines valid at a time, as known at another: pinned first, then by key, then the newest. Pure.
 
-    A key has one value and those added to it. Values dated in the future are not valid yet.
+    A key has one value and those added to it.
     """
     known = check_time(known_at) if known_at else now
     at = check_time(as_of) if as_of else known
     by_key: defaultdict[str, list[ProfileLine]] = defaultdict(list)
-    for line in all_lines([row for row in rows if _known_at(row) <= known], known):
-        is_over = line.valid_to is not None and line.valid_to <= at
-        if line.valid_from <= at and not is_over and key in (None, line.folded_key):
+    for line in all_lines([row for row in rows if min(_known_at(row), now) <= known], known_at and known):
+        is_over = line.valid_to is not None and min(line.valid_to, now) <= at
+        if min(line.valid_from, now) <= at and not is_over and key in (None, line.folded_key):
             by_key[line.folded_key].append(line)
     found: list[ProfileLine] = []
     for lines in by_key.values():

@@ -118,14 +118,30 @@ async def test_what_was_said_earlier_and_written_later_does_not_win(session: Ses
     assert told(await session.memory.profile(as_of=day_of(50))) == {"home": "Berlin"}
 
 
-async def test_a_date_in_the_future_never_wins(session: SessionHandle, clock: Clock) -> None:
-    said = await state(session.memory, clock, 0, "home", "Berlin")
-    assert await session.memory.profile_learn([("home", "Berlin Mitte")], said, day_of(400)) == []
+async def test_a_value_of_a_clock_that_was_ahead_is_valid_until_the_next_one(
+    session: SessionHandle, clock: Clock
+) -> None:
+    await state(session.memory, clock, 0, "home", "Berlin")
+    await state(session.memory, clock, 400, "home", "Graz")
+    clock.now = day_of(1)
+    assert told(await session.memory.profile()) == {"home": "Graz"}
+    assert told(await session.memory.profile(as_of=day_of(0.5))) == {"home": "Berlin"}
+    await session.memory.profile_set("home", "Porto")
+    assert told(await session.memory.profile()) == {"home": "Porto"}
+    clock.now = day_of(500)
+    assert told(await session.memory.profile()) == {"home": "Porto"}
+    said = await say(session.memory, clock, 501, "My home is Faro.")
+    clock.now = day_of(500.9)  # set back meanwhile
+    await session.memory.profile_learn([("home", "Faro")], said, day_of(501))
+    assert told(await session.memory.profile()) == {"home": "Faro"}
+
+
+async def test_a_value_since_a_time_in_the_future_is_refused(session: SessionHandle) -> None:
     with pytest.raises(InvalidValue, match="future"):
         await session.memory.profile_set("home", "Mars City", since=day_of(400))
     with pytest.raises(InvalidValue, match="no time zone"):
         await session.memory.profile_set("home", "Mars City", since=datetime(2025, 1, 1))  # noqa: DTZ001
-    assert told(await session.memory.profile()) == {"home": "Berlin"}
+    assert await session.memory.profile() == []
 
 
 async def test_in_company_nobody_changes_what_was_said_in_private(system: MemorySystem, clock: Clock) -> None:
