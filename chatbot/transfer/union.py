@@ -175,7 +175,7 @@ class SyncState(msgspec.Struct):
         try:
             state = msgspec.json.decode(document.read() or b"{}", type=cls)
         except (ValueError, RecursionError) as error:
-            raise DamagedFile(f"{document.name} cannot be read: {error}. Restore it from a backup") from error
+            raise DamagedFile(f"{document.name} cannot be read: {error}. Restore it, or start without it") from error
         state.machine = state.machine or token_hex(6)
         return state
 

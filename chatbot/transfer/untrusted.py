@@ -159,7 +159,7 @@ class ErasedLine(_Line, tag="erased"):
     """Rows that were erased, `alone` or with those derived from them; if `alone` is None, sessions and facts."""
 
     ids: list[str]
-    alone: bool | None
+    alone: bool | None = None
 
 
 class RecordsLine(_Line, tag="lines"):
@@ -249,7 +249,7 @@ def unpack(name: str, data: bytes, identity: str) -> Iterator[Line]:
     text = unpacking.decompress(data, _LARGEST_UNPACKED)
     if unpacking.unconsumed_tail or not unpacking.eof:
         raise DamagedFile("it unpacks to more than allowed, or is cut off")
-    lines = BytesIO(text)
+    lines = BytesIO(text.replace(b'\n{"k": "gone", ', b'\n{"k": "erased", '))  # the name of these lines at first
     head = msgspec.json.decode(lines.readline(), type=FileHead)
     if (head.identity, head.machine) != (identity, name.partition("/")[0]):
         raise DamagedFile("it belongs to another identity or machine")

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import json
+import re
 import os
 import shutil
 import subprocess
@@ -118,6 +119,23 @@ async def test_the_state_of_an_earlier_release_loses_its_titles_and_changes_noth
     await here.sync(place)
     after = json.loads(file.read_bytes())["sessions"][session_id]
     assert ("bees" in file.read_text(), after["times"]) == (False, {})
+
+
+async def test_erasures_in_the_files_of_an_earlier_release_are_taken(pair: Pair) -> None:
+    """Rows had a kind of line of their own there, and sessions did not say that they are no rows."""
+    here, there, place = pair
+    row_id, session_id = await _remembered(here, "Ada keeps bees"), await _session(here, "hello")
+    await _both(pair)
+    async with here.opened() as memory:
+        await memory.memory("chat").purge(row_id)
+        await memory.delete_session(session_id)
+    await here.sync(place)
+    for path in [*place.glob("*/*.gz")]:
+        text = gzip.decompress(path.read_bytes()).replace(b', "alone": null', b"")
+        data = gzip.compress(re.sub(rb'"erased"(.*"alone")', rb'"gone"\1', text))
+        path.rename(path.with_name(f"{path.name[:7]}{sha256(data).hexdigest()[:32]}.gz")).write_bytes(data)
+    report = await there.sync(place)
+    assert (report.aside, await there.rows(), await there.said()) == ([], {}, {})
 
 
 async def test_of_two_corrections_the_later_one_holds_and_both_are_in_the_history(pair: Pair) -> None:
