@@ -13,6 +13,7 @@ from typing import Any
 from chatbot.stores.access import Guard, fold
 from chatbot.stores.fields import MERGED, MOST_COUNTED, names_with
 from chatbot.stores.observation import FIELDS, KIND, OWN_KEY, PROTECTED_TYPES, SUMMARIES, Observation, estimate_tokens
+from chatbot.stores.text.dates import local
 
 MOST_TOKENS = 250
 """Maximum tokens of a digest with its title, so that several fit a prompt."""
@@ -75,7 +76,7 @@ def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime
         session_id=last.session_id,
         type="compressed_summary",
         title=f"{len(rows)} {what}: {textwrap.shorten(last.headline, _LONGEST_HEADLINE, placeholder='…')}",
-        subtitle=f"from {min(row.created_at for row in rows):%Y-%m-%d} to {last.last_said_at:%Y-%m-%d}",
+        subtitle=f"from {local(min(row.created_at for row in rows)):%Y-%m-%d} to {local(last.last_said_at):%Y-%m-%d}",
         narrative=_dated_lines((row, (row.title, row.subtitle, row.narrative)) for row in rows),
         user_text=_dated_lines((row, (row.user_text,)) for row in rows),
         assistant_text=_dated_lines((row, (row.assistant_text,)) for row in rows),
@@ -102,7 +103,7 @@ def _dated_lines(parts: Iterable[tuple[Observation, Iterable[str]]]) -> str:
         new = {key: line for line in _lines(texts) if (key := fold(line)) not in said}
         said.update(new)
         if new:
-            found.append(f"{row.last_said_at:%Y-%m-%d}: " + "\n".join(new.values()))
+            found.append(f"{local(row.last_said_at):%Y-%m-%d}: " + "\n".join(new.values()))
     return "\n".join(reversed(found))
 
 

@@ -22,7 +22,7 @@ from chatbot.stores.query import Filter
 from chatbot.stores.records import check_time, format_time, parse_time
 from chatbot.stores.row_events import HELD
 from chatbot.stores.text.analysis import terms
-from chatbot.stores.text.dates import date_terms
+from chatbot.stores.text.dates import date_terms, local
 
 PINNED = "pinned"
 ALSO = "also"
@@ -154,7 +154,7 @@ def _before(every: Sequence[ProfileLine], found: Sequence[ProfileLine]) -> list[
 
 def past_time(text: str, now: datetime) -> datetime | None:
     """Return the past time that a question names: the middle of its span; None if it names none."""
-    span = _span_named(text, now)
+    span = _span_named(text, local(now))
     return min(span[0] + (span[1] - span[0]) / 2, now) if span else None
 
 

@@ -33,7 +33,7 @@ from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, Candidates, Filter, Match, Question, check_limit
 from chatbot.stores.records import Vector
 from chatbot.stores.text.analysis import terms
-from chatbot.stores.text.dates import date_terms
+from chatbot.stores.text.dates import date_terms, local
 
 if TYPE_CHECKING:
     from chatbot.memory.reading import Recall, TimedFilter
@@ -389,8 +389,9 @@ def _question_terms(texts: Sequence[str], view: View) -> tuple[list[str], list[s
     said, questions = split_questions(last)
     if questions:
         before, last = [*before, said], " ".join(questions)
-    words, dates = dict.fromkeys(terms(last)), dict.fromkeys(date_terms(last, view.now, exact=True))
-    found = (term for text in before for term in (*date_terms(text, view.now, exact=True), *terms(text)))
+    now, words = local(view.now), dict.fromkeys(terms(last))
+    dates = dict.fromkeys(date_terms(last, now, exact=True))
+    found = (term for text in before for term in (*date_terms(text, now, exact=True), *terms(text)))
     earlier = dict.fromkeys(term for term in found if term not in words)
     return _ends(list(words)), list(dates), _ends(list(earlier))
 

@@ -22,7 +22,7 @@ from chatbot.stores.query import Progress
 from chatbot.stores.records import chunks
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.bm25 import Document
-from chatbot.stores.text.dates import date_terms, moment_terms
+from chatbot.stores.text.dates import date_terms, day_terms, local
 
 if TYPE_CHECKING:
     from chatbot.stores.observations.index import Plan, TextIndex
@@ -237,6 +237,7 @@ def document_of(row: Observation) -> Document:
     for field, value in zip(SEARCHED.values(), searched_of(row), strict=True):
         if value:
             texts.setdefault(field, []).append(value if isinstance(value, str) else "\n".join(value))
-    dates = [*moment_terms(row.created_at), *date_terms(row.text(), row.created_at)]
+    at = local(row.created_at)
+    dates = [*day_terms(at.date()), *date_terms(row.text(), at)]
     found = {name: words for name, parts in texts.items() if (words := terms("\n".join(parts)))}
     return found | {"dates": dates}

@@ -2,8 +2,8 @@
 
 A term shows its precision: `day:2026-03-04`, `week:2026-10`, `month:2026-03`, `year:2026`, and `in:03` for a month of
 any year. A day is also found by its week, month and year, a month by its year. Relative dates are resolved from a
-moment that the caller gives: for stored texts when they were written, for a question now. An ambiguous date has the
-terms of both readings.
+`local` time that the caller gives: for stored texts when they were written, for a question now. An ambiguous date has
+the terms of both readings.
 
 Numeric dates are recognized in any language, month names in English, German, French and Spanish, relative dates in
 English.
@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from datetime import date, datetime, timedelta
+from datetime import MAXYEAR, date, datetime, time, timedelta
 from functools import lru_cache
 
 from chatbot.stores.text.analysis import fold_letters
@@ -28,6 +28,11 @@ Part = Mapping[str, str]
 """The groups of a match, by name."""
 
 
+def local(at: datetime) -> datetime:
+    """Return a time in UTC in the time zone of this machine; midnight is a date without a time, and stays."""
+    return at if at.time() == time.min or at.year == MAXYEAR else at.astimezone()
+
+
 def date_terms(text: str, at: datetime, *, exact: bool = False) -> list[str]:
     """Return the terms of all dates that the text names, each once; relative ones counted from `at`.
 
@@ -35,11 +40,6 @@ def date_terms(text: str, at: datetime, *, exact: bool = False) -> list[str]:
     """
     found = _find_dates(fold_letters(text[:_LONGEST]).lower(), at.date())
     return list(dict.fromkeys(each for dates in found for each in (_finest(dates) if exact else dates)))
-
-
-def moment_terms(at: datetime) -> list[str]:
-    """Return the terms of one day: itself, its week, month and year, and its month of any year."""
-    return list(_day_terms(at.date()))
 
 
 def _find_dates(text: str, today: date) -> Iterator[list[str]]:
@@ -66,8 +66,7 @@ def _find_dates(text: str, today: date) -> Iterator[list[str]]:
 
 def _finest(dates: list[str]) -> list[str]:
     """Return the terms as precise as the first one, such as both days of a weekend."""
-    kind = dates[0].partition(":")[0]
-    return [each for each in dates if each.partition(":")[0] == kind]
+    return [each for each in dates if each.partition(":")[0] == dates[0].partition(":")[0]]
 
 
 def _numbered(*lines: str, begin: int = 1) -> dict[str, int]:
@@ -108,19 +107,19 @@ def _in_numbers(part: Part, _: date) -> Sequence[str]:
     whole = int(year) + (2000 if len(year) == 2 else 0)
     readings = [(int(second), int(first)), (int(first), int(second))]
     days = [date(whole, month, day) for month, day in readings if month <= 12]
-    return [term for day in days[: 1 if dash == "." else 2] for term in _day_terms(day)]
+    return [term for day in days[: 1 if dash == "." else 2] for term in day_terms(day)]
 
 
 def _day(part: Part, today: date) -> Sequence[str]:
     """Return a day; without a year, the next one if within two months, else the last one."""
     month, day = int(_MONTHS.get(part["month"], part["month"])), int(part["day"])
     if part["year"]:
-        return _day_terms(date(int(part["year"]), month, day))
+        return day_terms(date(int(part["year"]), month, day))
     known = []
     for year in range(today.year - 4, today.year + 2):
         with suppress(ValueError):  # the 29th of February, in most years
             known.append(date(year, month, day))
-    return _day_terms(max(each for each in known if each <= today + timedelta(days=61)))
+    return day_terms(max(each for each in known if each <= today + timedelta(days=61)))
 
 
 def _month(part: Part, today: date) -> Sequence[str]:
@@ -164,28 +163,29 @@ def _weekday(part: Part, today: date) -> Sequence[str]:
     """Return the last such day before today; for "this" and "next" the first one after today."""
     ahead = _WEEKDAYS[part["weekday"]] - today.weekday()
     days = (ahead - 1) % 7 + 1 if _WHICH.get(part["which"], -1) >= 0 else ahead % 7 - 7
-    return _day_terms(today + timedelta(days=days))
+    return day_terms(today + timedelta(days=days))
 
 
 def _relative_day(part: Part, today: date) -> Sequence[str]:
-    return _day_terms(today + timedelta(days=_DAYS[part["word"]]))
+    return day_terms(today + timedelta(days=_DAYS[part["word"]]))
 
 
 def _shifted(unit: str, count: int, today: date) -> Sequence[str]:
     """Return the day, week, weekend, month or year that lies `count` of them after today."""
     if unit == "day":
-        return _day_terms(today + timedelta(days=count))
+        return day_terms(today + timedelta(days=count))
     if unit == "week":
         return [_week_term(today + timedelta(weeks=count))]
     if unit == "weekend":
         saturday = today + timedelta(days=5 - today.weekday(), weeks=count)
-        return [*_day_terms(saturday), *_day_terms(saturday + timedelta(days=1))]
+        return [*day_terms(saturday), *day_terms(saturday + timedelta(days=1))]
     months = today.year * 12 + today.month - 1 + count
     return _month_terms(months // 12, months % 12 + 1) if unit == "month" else [f"year:{today.year + count}"]
 
 
 @lru_cache(maxsize=1024)
-def _day_terms(day: date) -> tuple[str, ...]:
+def day_terms(day: date) -> tuple[str, ...]:
+    """Return the terms of a day: itself, its week, month and year, and its month of any year."""
     return (f"day:{day.isoformat()}", _week_term(day), *_month_terms(day.year, day.month))
 
 

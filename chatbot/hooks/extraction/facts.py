@@ -39,6 +39,7 @@ from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import PROTECTED_TYPES, Observation, Type
 from chatbot.stores.query import Filter
 from chatbot.stores.text.analysis import terms
+from chatbot.stores.text.dates import local
 from chatbot.stores.text.redaction import redact
 
 FACT_TYPES: tuple[Type, ...] = ("note", "preference", "identity", "decision", "event", "discovery", "technical")
@@ -154,7 +155,7 @@ def _messages(parts: Iterable[tuple[str, str]], at: datetime) -> list[Message]:
     text = fenced("text", [with_bars(label, text) for label, text in parts], secrets.token_hex(4))
     return [
         Message("system", _INSTRUCTIONS),
-        Message("user", f"Written on {at:%A, %Y-%m-%d}.\n{text}\nReply with the JSON of its facts."),
+        Message("user", f"Written on {local(at):%A, %Y-%m-%d}.\n{text}\nReply with the JSON of its facts."),
     ]
 
 
@@ -479,9 +480,8 @@ def _comparable(steps: Sequence[FactStep], origin: Origin) -> list[int]:
 async def _outdated_by(facts: Sequence[ExtractedFact], memories: Memory, origin: Origin) -> list[Observation | None]:
     """Return for each fact the current row that it should replace, if there is one; no row twice.
 
-    Called before the facts are added, so that no fact finds itself, or another of its batch. Rows without a
-    vector are not found. The store checks that metadata does not conflict. One call of the embedder, none if
-    no fact has a subject.
+    Called before the facts are added, so that no fact finds itself, or another of its batch. Rows without a vector are
+    not found. One call of the embedder, none if no fact has a subject.
     """
     wanted = Filter(types=FACT_TYPES, agent_id=origin.agent_id, visibilities=(origin.guard.visibility,))
     about = {at: fact for at, fact in enumerate(facts) if fact.subject}

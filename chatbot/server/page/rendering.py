@@ -34,6 +34,7 @@ from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.markdown import render
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.fields import how_many
+from chatbot.stores.text.dates import local
 
 _HEADERS = {
     "content-security-policy": (
@@ -132,7 +133,7 @@ def shorten(text: str, most: int) -> str:
 
 def day(moment: datetime) -> str:
     """Return the day of a time in words, in the time zone of this machine."""
-    then, today = moment.astimezone().date(), utc_now().astimezone().date()
+    then, today = local(moment).date(), utc_now().astimezone().date()
     match (today - then).days:
         case 0:
             return "Today"
@@ -145,7 +146,7 @@ def day(moment: datetime) -> str:
 
 def span_of_days(moment: datetime) -> str:
     """Return the part of a list of sessions that a time belongs to."""
-    then, today = moment.astimezone().date(), utc_now().astimezone().date()
+    then, today = local(moment).date(), utc_now().astimezone().date()
     for days, name in ((0, "Today"), (1, "Yesterday"), (7, "Previous 7 days"), (30, "Previous 30 days")):
         if (today - then).days <= days:
             return name
