@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from math import log
 from typing import Any
 
@@ -17,8 +17,6 @@ from whoosh.filedb.filestore import RamStorage
 from whoosh.query.compound import Or
 from whoosh.query.terms import Term
 
-from chatbot.stores.observation import Observation
-from chatbot.stores.observations.search import document_of
 from chatbot.stores.text.analysis import MAX_TERM, sentences_of, terms
 from chatbot.stores.text.bm25 import BOOSTS, BS, FIELDS, K1, LENGTHS, MAX_FREQUENCY, Document, frequencies, rank
 from chatbot.stores.text.dates import date_terms
@@ -140,20 +138,6 @@ def test_a_question_is_asked_for_just_the_dates_that_it_names(text: str, terms: 
 def test_a_day_is_also_found_by_what_it_lies_in() -> None:
     assert date_terms("yesterday", TUESDAY) == ["day:2024-03-04", "week:2024-10", "month:2024-03", "in:03", "year:2024"]
     assert date_terms("last month", TUESDAY) == ["month:2024-02", "in:02", "year:2024"]
-
-
-def test_a_row_is_found_by_when_it_was_written_and_by_what_it_tells_of() -> None:
-    row = Observation(
-        id="01900000-0000-7000-8000-000000000001",
-        created_at=TUESDAY,
-        updated_at=TUESDAY,
-        narrative="We met two days ago.",
-    )
-    asked_later = TUESDAY + timedelta(days=7)
-    dates = document_of(row)["dates"]
-    assert set(date_terms("What happened a week ago?", asked_later, exact=True)) <= set(dates)
-    assert set(date_terms("Whom did I meet on March 3?", asked_later, exact=True)) <= set(dates)
-    assert not set(date_terms("What happened yesterday?", asked_later, exact=True)) & set(dates)
 
 
 GERMAN = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember".split()  # noqa: SIM905
