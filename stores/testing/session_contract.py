@@ -1,7 +1,8 @@
 """The contract kit for sessions: what a `KeyValueStore` and a `TranscriptStore` promise, as tests to inherit.
 
-Open the store with caps of 3 or more, which `kv_cap` and `transcript_cap` repeat. `StoreMachine` compares the store
-with `InMemoryStore`, taken as the perfect model, over random histories:
+Open the store with caps of 3 or more, which `kv_cap` and `transcript_cap` repeat. One that keeps files is opened twice,
+and both take turns, as those of two processes do. `StoreMachine` compares the store with `InMemoryStore`, taken as the
+perfect model, over random histories:
 
     class MyMachine(StoreMachine):
         open_store = TestMyStore.open_store
@@ -16,9 +17,10 @@ import random
 import shutil
 import string
 import tempfile
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
@@ -27,7 +29,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from msgspec.structs import replace
 
-from chatbot.stores.base import KeyValueStore, SessionStore, TranscriptStore, contracts_of
+from chatbot.stores.base import KeyValueStore, SessionStore, TranscriptStore
 from chatbot.stores.errors import UnsupportedOperation
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.records import LONGEST_KEY, KeyValue, SessionRef, TranscriptEntry
@@ -83,6 +85,16 @@ def key_value(key: str, value: str) -> KeyValue:
     return KeyValue(key, value, START)
 
 
+class TakingTurns:
+    """Stores that are open on one home, as one: each call is made to the next of them."""
+
+    def __init__(self, stores: Sequence[SessionStore]) -> None:
+        self._next = cycle(stores)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(next(self._next), name)
+
+
 class StoreContract(StoreTests):
     """Tests of every store. Inherit one of the classes below."""
 
@@ -96,18 +108,37 @@ class StoreContract(StoreTests):
             (tmp_path / session.id).mkdir(mode=0o700)
         return tmp_path
 
-    async def test_closing_twice_is_no_error(self, store: SessionStore) -> None:
-        await store.aclose()  # and once more when the test ends
+    def test_reading_writes_nothing_and_closing_twice_is_no_error(self, home: Path) -> None:
+        async def check() -> None:
+            async with self.open_store(home) as store:
+                assert not any(await _read(store, _placed(SESSION, home)))
+                await store.aclose()  # and once more at the end of the block
+
+        before = {*home.rglob("*")}
+        asyncio.run(check())
+        assert {*home.rglob("*")} == before
 
     async def test_forgetting_an_unknown_session_is_no_error(self, store: SessionStore, session: SessionRef) -> None:
         await store.forget_session(session)
 
-    def test_a_store_keeps_at_least_one_contract_and_says_which(self, home: Path) -> None:
-        assert contracts_of(type(self.open_store(home)))
-
-    def given(self, store: SessionStore, home: Path) -> tuple[SessionStore, SessionRef]:
+    def given(self, store: Any, home: Path) -> tuple[Any, SessionRef]:
         """Return the store and a session."""
         return store, _placed(SESSION, home)
+
+    def run(self, home: Path, check: Callable[..., Awaitable[Result]]) -> Result:
+        """Run `check` on the store, and check that another session keeps what another thread wrote there before."""
+        other = _placed(OTHER, home)
+
+        async def checked() -> Result:
+            async with self.open_store(home) as one, self.open_store(home) as two:
+                kept = await asyncio.to_thread(asyncio.run, _fill(one, other))
+                stores = [one, two] if one.keeps_files else [one]
+                result = await check(*self.given(TakingTurns(stores), home))
+                for store in stores:
+                    assert await asyncio.to_thread(asyncio.run, _read(store, other)) == kept
+            return result
+
+        return asyncio.run(checked())
 
     async def forget_session(self, store: SessionStore, session: SessionRef) -> None:
         """Delete a session as the app does: first in the store, then its folder, which is recreated."""
@@ -159,12 +190,6 @@ class KeyValueStoreContract(StoreContract):
             await store.kv_set(session, key_value(key, "v"))
         assert [found.key for found in await store.kv_entries(session)] == keys[-cap:]
 
-    async def test_sessions_know_nothing_of_each_other(
-        self, store: KeyValueStore, session: SessionRef, home: Path
-    ) -> None:
-        await store.kv_set(session, key_value("a", "1"))
-        assert await store.kv_get(_placed(OTHER, home), "a") is None
-
     async def test_sets_from_many_tasks_are_all_kept(self, store: KeyValueStore, session: SessionRef) -> None:
         count = min(self.kv_cap or 40, 40)
         async with asyncio.TaskGroup() as group:
@@ -173,15 +198,6 @@ class KeyValueStoreContract(StoreContract):
         assert {found.key: found.value for found in await store.kv_entries(session)} == {
             f"k{number}": str(number) for number in range(count)
         }
-
-    def test_entries_survive_closing(self, home: Path) -> None:
-        async def write(store: KeyValueStore, session: SessionRef) -> None:
-            await store.kv_set(session, key_value("a", "1"))
-
-        async def check(store: KeyValueStore, session: SessionRef) -> None:
-            assert await store.kv_get(session, "a") == "1"
-
-        self.survives(home, write, check)
 
     async def test_nothing_of_a_forgotten_session_comes_back(self, store: KeyValueStore, session: SessionRef) -> None:
         await store.kv_set(session, key_value("a", "1"))
@@ -224,11 +240,18 @@ class TranscriptStoreContract(StoreContract):
             assert len(await store.transcript_read_last(session, 10 * cap)) <= cap
         assert await store.transcript_read_last(session, 10 * cap) == wanted[-cap:]
 
-    async def test_no_session_has_the_transcript_of_another(
-        self, store: TranscriptStore, session: SessionRef, home: Path
-    ) -> None:
-        await store.transcript_append(session, [entry("mine")])
-        assert await store.transcript_read_last(_placed(OTHER, home), 5) == []
+    async def test_counts_and_stamps_follow_the_transcript(self, store: TranscriptStore, session: SessionRef) -> None:
+        stamps = [await store.transcript_stamp(session)]
+        for role in ("user", "tool", "user"):
+            await store.transcript_append(session, [entry("said", role)])
+            stamps.append(await store.transcript_stamp(session))
+        stamps = [each for each in stamps if each]  # a store has none, also for a moment
+        assert len({*stamps}) == len(stamps)
+        assert await store.transcript_count(session) == 3
+        assert await store.transcript_count(session, ["user"]) == 2
+        with suppress(UnsupportedOperation):
+            assert await store.transcript_clear(session) == 3
+            assert await store.transcript_read_all(session) == []
 
     def test_batches_from_many_tasks_stay_whole_and_in_order(self, home: Path) -> None:
         async def check(store: TranscriptStore, session: SessionRef) -> list[TranscriptEntry]:
@@ -269,15 +292,6 @@ class TranscriptStoreContract(StoreContract):
         assert await store.transcript_read_last(session, 9) == []
         assert await store.transcript_read_all(session) == []
 
-    def test_entries_survive_closing(self, home: Path) -> None:
-        async def write(store: TranscriptStore, session: SessionRef) -> None:
-            await store.transcript_append(session, [entry("remember me")])
-
-        async def check(store: TranscriptStore, session: SessionRef) -> None:
-            assert await store.transcript_read_last(session, 5) == [entry("remember me")]
-
-        self.survives(home, write, check)
-
 
 _LINE = st.sampled_from(["", FORGED, f"\\{FORGED}", "### user", "```", "text", "é🦜"]) | st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=12
@@ -303,12 +317,12 @@ class StoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._home = Path(tempfile.mkdtemp(prefix="store-machine-"))
-        self._session = _placed(SESSION, self._home)
-        self._session.folder.mkdir(mode=0o700)
-        self._store: Any = self.open_store(self._home)
+        self._sessions = cycle([_placed(each, self._home) for each in (SESSION, OTHER)])
+        self.turn_to_the_other_session()
+        self._open()
         self._model = InMemoryStore(self._home, kv_cap=self.kv_cap or _UNBOUNDED)
-        self._keeps_keys = isinstance(self._store, KeyValueStore)
-        self._keeps_transcript = isinstance(self._store, TranscriptStore)
+        self._keeps_keys = isinstance(self._stores[0], KeyValueStore)
+        self._keeps_transcript = isinstance(self._stores[0], TranscriptStore)
         self._runner = asyncio.Runner()
         self._now = START
 
@@ -360,10 +374,21 @@ class StoreMachine(RuleBasedStateMachine):
         assert cleared == self._run(self._model.transcript_clear(self._session))
 
     @rule()
+    def turn_to_the_other_session(self) -> None:
+        self._session = next(self._sessions)
+        self._session.folder.mkdir(mode=0o700, exist_ok=True)
+
+    @rule()
+    def forget(self) -> None:
+        self._both(lambda store: store.forget_session(self._session))
+        shutil.rmtree(self._session.folder)
+        self._session.folder.mkdir(mode=0o700)
+
+    @rule()
     def reopen(self) -> None:
-        if self._store.keeps_files:
-            self._run(self._store.aclose())
-            self._store = self.open_store(self._home)
+        if self._stores[0].keeps_files:
+            self._close()
+            self._open()
 
     @invariant()
     def both_hold_the_same(self) -> None:
@@ -371,13 +396,22 @@ class StoreMachine(RuleBasedStateMachine):
             self._both(lambda store: store.kv_entries(self._session))
         if self._keeps_transcript:
             self._same_end(1_000)
-            if type(self._store).transcript_read_all is not TranscriptStore.transcript_read_all:
+            if type(self._stores[0]).transcript_read_all is not TranscriptStore.transcript_read_all:
                 self._both(lambda store: store.transcript_read_all(self._session))
 
     def teardown(self) -> None:
-        self._run(self._store.aclose())
+        self._close()
         self._runner.close()
         shutil.rmtree(self._home)
+
+    def _open(self) -> None:
+        first: Any = self.open_store(self._home)
+        self._stores = [first, self.open_store(self._home)] if first.keeps_files else [first]
+        self._store: Any = TakingTurns(self._stores)
+
+    def _close(self) -> None:
+        for store in self._stores:
+            self._run(store.aclose())
 
     def _same_end(self, n: int) -> None:
         """Check that the last `n` entries are the same, within the cap of a store that drops the oldest."""
@@ -398,3 +432,20 @@ class StoreMachine(RuleBasedStateMachine):
 
 def _placed(session: SessionRef, home: Path) -> SessionRef:
     return replace(session, folder=home / session.id)
+
+
+async def _fill(store: Any, session: SessionRef) -> tuple[list[KeyValue], list[TranscriptEntry]]:
+    """Write what tests write elsewhere, unless it is there, and return all that the session has."""
+    if isinstance(store, KeyValueStore):
+        await store.kv_set(session, key_value("a", "of another session"))
+    if isinstance(store, TranscriptStore) and not await store.transcript_read_last(session, 1):
+        await store.transcript_append(session, [entry("in another session")])
+    return await _read(store, session)
+
+
+async def _read(store: Any, session: SessionRef) -> tuple[list[KeyValue], list[TranscriptEntry]]:
+    """Return all that the store has of a session."""
+    return (
+        await store.kv_entries(session) if isinstance(store, KeyValueStore) else [],
+        await store.transcript_read_last(session, 9) if isinstance(store, TranscriptStore) else [],
+    )
