@@ -1,7 +1,7 @@
 """The log of observations as rows of `chatbot.event`. Blocking.
 
-The place of a line is the number of bytes before it, so erasure and caches work as for files. Writing requires the lock
-of the log's row in `chatbot.head`; a rewritten log has another generation.
+A line is placed behind the bytes that were written before it, and stays there when others are erased. Writing requires
+the lock of the log's row in `chatbot.head`; a rewritten log has another generation.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ from typing import Any
 from chatbot.stores.errors import StoreBusy, StoreError
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
-from chatbot.stores.log import LineChange, LinePlace, Log, LogMark, Writing, WrittenByOthers, rewrite_lines
+from chatbot.stores.log import LineChange, LinePlace, Log, LogMark, Writing, WrittenByOthers
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database, TurnRead
 from chatbot.stores.postgres.database_connection import Row, Transaction
 from chatbot.stores.postgres.place import new_generation
+from chatbot.stores.records import chunks
 from chatbot.stores.row_events import Event, parse_event
 
 _HEAD: dict[str, Any] = {"session": "", "name": ".observations"}
@@ -34,6 +35,8 @@ _ALONE_S = 60.0
 """Seconds without another writer after which a process appends without a lock."""
 _LOST = -1
 """Generation of a log that was read and then rolled back: it must be read again."""
+_COMPARED = 100
+"""Characters of the last line by which it is recognised: they have its time and id."""
 
 
 class PostgresLog(Log):
@@ -45,7 +48,8 @@ class PostgresLog(Log):
         self._identity = address.identity
         self._generation = 0
         self._position = 0
-        self._last = b""
+        self._last, self._last_at = b"", -1
+        """The last line that was read, and its place; -1 without one."""
         self._found: tuple[int, float, int] | None = None
         """The thread and time of the last `is_replaced`, and the end that it found, for `read_new`."""
         self._lines: OrderedDict[int, bytes] = OrderedDict()
@@ -65,6 +69,11 @@ class PostgresLog(Log):
 
     @property
     def position(self) -> int:
+        return int(self._rows(statements.SIZE_OF_EVENTS)[0][0])
+
+    @property
+    def end(self) -> int:
+        """Place of the next line."""
         return self._position
 
     def mark(self) -> LogMark:
@@ -74,27 +83,34 @@ class PostgresLog(Log):
         generation, end = self._state()
         if not generation or generation != mark.inode or end < mark.size:
             return False
-        rows = self._rows(statements.LAST_EVENT, end=mark.size)
-        last = rows[0][1].encode() if rows else b""
-        if _digest(last) != mark.digest:
+        [(start, text)] = self._rows(statements.LAST_EVENT, end=mark.size) or [(-1, "")]
+        if _digest(text.encode()) != mark.digest:
             return False
-        self.take_as_read(generation, mark.size, last)
+        self.take_as_read(generation, mark.size, (start, text.encode()))
         return True
 
     def is_replaced(self) -> bool:
-        """Compare the generation in one round trip, which also gives `read_new` its end."""
+        """Compare generation and last line in one round trip, which also gives `read_new` its end.
+
+        A standby that took over, or a restored backup, may lack lines that were read.
+        """
         if (unsure := self._unsure) is not None and self._writer != threading.get_ident():
             unsure.wait()
         is_writing, asked_at = self._writing is not None, time.monotonic()
-        generation, end = self._state()
+        is_ours = is_writing and self._writer == threading.get_ident()
+        if is_ours and self._writing == (self._generation, self._position):
+            return False
+        generation, end, is_whole = self._compared()
         self._found = (threading.get_ident(), asked_at, end)
         if is_writing and not generation:
             return False  # our first write is not committed yet
-        return self._generation not in {0, generation}
+        if self._generation != generation:
+            return self._generation != 0
+        return not is_whole and (is_ours or not is_writing)  # what another thread writes is not committed yet
 
     def start_again(self) -> None:
         self._generation = self._position = 0
-        self._last, self._found = b"", None
+        self._last, self._last_at, self._found = b"", -1, None
         self._was_read = False
         self._lines.clear()
 
@@ -125,10 +141,10 @@ class PostgresLog(Log):
         """Return the read that finds whether others have written."""
 
         def keep(rows: list[Row]) -> None:
-            if _state_in(rows) == (self._generation, self._position):
+            if rows == [(self._generation, self._position, True)]:
                 self._known_at = max(self._known_at, fresh_at)
 
-        return TurnRead(self._database, self._identity, statements.STATE_OF_HEAD, _HEAD, keep)
+        return TurnRead(self._database, self._identity, statements.STATE_OF_LOG, self._read_so_far(), keep)
 
     def _read_to(self, end: int) -> Iterator[tuple[LinePlace, bytes]]:
         while self._position < end:
@@ -139,9 +155,9 @@ class PostgresLog(Log):
                 line = text.encode()
                 yield (start, len(line)), line
                 self._keep(start, line)
-                self._position, self._last = start + len(line) + 1, line
+                self._position, self._last, self._last_at = start + 1, line, start
             if len(rows) < _AT_A_TIME:
-                return
+                self._position = end
 
     def event_at(self, place: LinePlace) -> Event:
         if place[0] not in self._lines:
@@ -235,16 +251,17 @@ class PostgresLog(Log):
         """Count our next line as read; return its place."""
         place = (self._position, len(line))
         self._keep(place[0], line)
-        self._position, self._last = place[0] + len(line) + 1, line
+        self._position, self._last, self._last_at = place[0] + len(line) + 1, line, place[0]
         return place
 
-    def take_as_read(self, generation: int, position: int, last: bytes) -> None:
-        """Continue at that position of the log of that generation."""
+    def take_as_read(self, generation: int, position: int, last: tuple[int, bytes]) -> None:
+        """Continue at that position of the log of that generation; `last` is the line before, with its place."""
         if generation != self._generation:
             self._lines.clear()
-        self._generation, self._position, self._last = generation, position, last
+        self._generation, self._position = generation, position
+        self._last_at, self._last = last
 
-    def take_as_written(self, generation: int, position: int, last: bytes) -> None:
+    def take_as_written(self, generation: int, position: int, last: tuple[int, bytes]) -> None:
         """Continue after the log that the writer has rewritten."""
         self.take_as_read(generation, position, last)
         self._writing = (generation, position)
@@ -263,6 +280,14 @@ class PostgresLog(Log):
         if self._writing is not None and self._writer == threading.get_ident():
             return self._writing
         return _state_in(self._rows(statements.STATE_OF_HEAD, **_HEAD))
+
+    def _compared(self) -> tuple[int, int, bool]:
+        """Return generation, size, and whether what was read is still there."""
+        rows = self._rows(statements.STATE_OF_LOG, **self._read_so_far())
+        return rows[0] if rows else (0, 0, not self._position)
+
+    def _read_so_far(self) -> dict[str, Any]:
+        return {**_HEAD, "end": self._position, "start": self._last_at, "begins": self._last.decode()[:_COMPARED]}
 
     def _rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
         return self._database.rows(self._identity, statement, **values)
@@ -347,18 +372,31 @@ class PostgresWriting(_QueuedLines):
             self.is_over = True
 
     def rewrite(self, change: LineChange, more: Iterable[Event] = ()) -> dict[int, LinePlace]:
-        """Replace all lines; old rows are dead at once, and their bytes go with the next vacuum."""
+        """Change lines in their places; old rows are dead at once, and their bytes go with the next vacuum."""
         for statement, values in self._unsent_statements():
             self._transaction.run(statement, **values)
         everything = {"end": statements.BEYOND_ALL, "limit": statements.BEYOND_ALL}
-        rows = self._transaction.rows(statements.READ_EVENTS, start=0, **everything)
-        kept, moved = rewrite_lines(b"".join(text.encode() + b"\n" for _, text in rows), change)
-        lines = [*kept.split(b"\n")[:-1], *(encode(event.as_json()).rstrip(b"\n") for event in more)]
-        self._transaction.run(statements.DROP_EVENTS)
-        size = self._insert(lines)
+        moved: dict[int, LinePlace] = {}
+        dropped, changed, last = list[int](), list[tuple[int, str]](), (-1, b"")
+        for start, text in self._transaction.rows(statements.READ_EVENTS, start=0, **everything):
+            before = text.encode()
+            if (line := change(before, start)) is None:
+                dropped.append(start)
+                continue
+            moved[start], last = (start, len(line)), (start, line)
+            if line != before:
+                changed.append((start, line.decode()))
+        self._transaction.run(statements.DROP_EVENTS, starts=dropped)
+        for some in chunks(changed, _AT_A_TIME):
+            starts, lines = zip(*some, strict=True)
+            self._transaction.run(statements.CHANGE_EVENTS, starts=list(starts), lines=list(lines))
         generation = new_generation()
-        self._transaction.run(statements.SET_HEAD, **_HEAD, generation=generation, next=size)
-        self._log.take_as_written(generation, size, lines[-1] if lines else b"")
+        self._transaction.run(statements.SET_HEAD, **_HEAD, generation=generation, next=self._log.end)
+        self._log.take_as_written(generation, self._log.end, last)
+        for event in more:
+            self.append(event)
+        for statement, values in self._unsent_statements():
+            self._transaction.run(statement, **values)
         return moved
 
     def _unsent_statements(self) -> list[tuple[str, dict[str, Any]]]:
@@ -371,19 +409,6 @@ class PostgresWriting(_QueuedLines):
             (statements.ADD_EVENTS, {"starts": list(starts), "lines": [line.decode() for line in lines]}),
             (statements.SET_HEAD, {**_HEAD, "generation": generation, "next": starts[-1] + len(lines[-1]) + 1}),
         ]
-
-    def _insert(self, lines: list[bytes]) -> int:
-        """Insert the lines from place 0; return their total size."""
-        size, starts = 0, []
-        for line in lines:
-            starts.append(size)
-            size += len(line) + 1
-        for begin in range(0, len(lines), _AT_A_TIME):
-            part = slice(begin, begin + _AT_A_TIME)
-            self._transaction.run(
-                statements.ADD_EVENTS, starts=starts[part], lines=[line.decode() for line in lines[part]]
-            )
-        return size
 
 
 def _state_in(rows: list[Row]) -> tuple[int, int]:

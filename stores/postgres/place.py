@@ -195,8 +195,8 @@ class PostgresLines(backend.Lines):
         rows = self._place.rows(statements.LINES_SINCE, name=self._name, generation=generation, n=n, limit=_AT_A_TIME)
         if not rows:
             return backend.Reading([], None, starts_over=True)
-        starts_over = rows[0][0] != generation
-        found = [(number, text) for _, number, text in rows if number is not None]
+        starts_over = rows[0][0] != generation or rows[0][1] < n  # the database may have lost lines
+        found = [(number, text) for _, _, number, text in rows if number is not None]
         end = found[-1][0] if found else (0 if starts_over else n)
         records = list(self._readable(text for _, text in found))
         return backend.Reading(records, (rows[0][0], end), starts_over, may_go_on=len(rows) == _AT_A_TIME)

@@ -89,7 +89,7 @@ CREATE TABLE chatbot.event (
     line text NOT NULL,
     PRIMARY KEY (identity, start)
 ) PARTITION BY HASH (identity);
-COMMENT ON TABLE chatbot.event IS 'Events of memory, as in observations.jsonl; start counts the bytes before the line.';
+COMMENT ON TABLE chatbot.event IS 'Events of memory, as in observations.jsonl; start grows from line to line.';
 
 CREATE TABLE chatbot.piece (
     identity text NOT NULL,

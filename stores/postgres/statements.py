@@ -57,9 +57,9 @@ WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s AND 
 ORDER BY n DESC LIMIT %(limit)s
 """
 LINES_SINCE = """
-SELECT h.generation, l.n, l.record FROM chatbot.head AS h
+SELECT h.generation, h.next, l.n, l.record FROM chatbot.head AS h
 LEFT JOIN chatbot.line AS l ON l.identity = %(identity)s AND l.session = h.session AND l.name = h.name
-    AND l.n > CASE WHEN h.generation = %(generation)s THEN %(n)s ELSE 0 END
+    AND l.n > CASE WHEN h.generation = %(generation)s AND h.next >= %(n)s THEN %(n)s ELSE 0 END
 WHERE h.identity = %(identity)s AND h.session = %(session)s AND h.name = %(name)s
 ORDER BY l.n LIMIT %(limit)s
 """
@@ -217,6 +217,15 @@ STATE_OF_HEAD = """
 SELECT generation, next FROM chatbot.head
 WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
 """
+STATE_OF_LOG = """
+SELECT h.generation, h.next, h.next >= %(end)s AND (%(start)s < 0 OR EXISTS (
+    SELECT FROM chatbot.event AS e
+    WHERE e.identity = %(identity)s AND e.start = %(start)s AND left(e.line, length(%(begins)s::text)) = %(begins)s
+))
+FROM chatbot.head AS h
+WHERE h.identity = %(identity)s AND h.session = %(session)s AND h.name = %(name)s
+"""
+"""The head of the log, and whether the log still has the last line that was read, which begins so."""
 READ_EVENTS = """
 SELECT start, line FROM chatbot.event
 WHERE identity = %(identity)s AND start >= %(start)s AND start < %(end)s ORDER BY start LIMIT %(limit)s
@@ -240,7 +249,11 @@ INSERT INTO chatbot.event (identity, start, line)
 SELECT %(identity)s, e.start, e.line FROM head, unnest(%(starts)s::bigint[], %(lines)s::text[]) AS e (start, line)
 """
 """Append to the log if it still ends there."""
-DROP_EVENTS = "DELETE FROM chatbot.event WHERE identity = %(identity)s"
+DROP_EVENTS = "DELETE FROM chatbot.event WHERE identity = %(identity)s AND start = ANY(%(starts)s)"
+CHANGE_EVENTS = """
+UPDATE chatbot.event AS v SET line = e.line FROM unnest(%(starts)s::bigint[], %(lines)s::text[]) AS e (start, line)
+WHERE v.identity = %(identity)s AND v.start = e.start
+"""
 SET_HEAD = """
 UPDATE chatbot.head SET generation = %(generation)s, next = %(next)s
 WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
@@ -278,6 +291,7 @@ SELECT coalesce(sum(size), 0) FROM (
     UNION ALL SELECT octet_length(value) FROM chatbot.document WHERE identity = %(identity)s AND session <> ''
 ) AS parts (size)
 """
+SIZE_OF_EVENTS = "SELECT coalesce(sum(octet_length(line) + 1), 0) FROM chatbot.event WHERE identity = %(identity)s"
 SIZE_OF_PIECES = "SELECT coalesce(sum(octet_length(data)), 0) FROM chatbot.piece WHERE identity = %(identity)s"
 
 WITHOUT_IDENTITY: dict[str, LiteralString] = {

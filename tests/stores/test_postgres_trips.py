@@ -7,7 +7,7 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -352,3 +352,46 @@ async def test_servers_that_write_at_once_without_a_lock_lose_nothing_and_keep_n
         for memories in (mine, theirs):
             texts = sorted(hit.observation.title for hit in await memories.search("hive", limit=50))
             assert texts == ["a hive in the garden", *(f"hive {n}" for n in range(8))]
+
+
+@pytest.mark.parametrize("others", [0, 1, 4])
+def test_what_a_standby_lacks_that_takes_over_is_forgotten_and_what_others_write_instead_is_read(
+    tmp_path: Path, others: int
+) -> None:
+    one, backend = open_log(tmp_path), open_backend(tmp_path)
+    bill = backend.lines("usage")
+    write(one, event(1))
+    bill.append([{"n": 1}])
+    with psycopg.connect(owner_url(), autocommit=True) as owner:
+        for table in ("event", "line", "head"):
+            owner.execute(f"CREATE TEMP TABLE {table} AS SELECT * FROM chatbot.{table}")
+        write(one, event(2), event(3, "a long one"))
+        bill.append([{"n": 2}])
+        mark = bill.since(None).mark
+        for table in ("event", "line", "head"):
+            owner.execute(f"DELETE FROM chatbot.{table} WHERE identity = %s", [backend.identity])
+            owner.execute(f"INSERT INTO chatbot.{table} SELECT * FROM {table} WHERE identity = %s", [backend.identity])
+    again = bill.since(mark)
+    assert ([each["n"] for each in again.records], again.starts_over) == ([1], True)
+    with closing(open_log(tmp_path)) as two:
+        write(two, *(event(number) for number in range(4, 4 + others)))
+    write(one, event(9))
+    kept = [row_id(number) for number in (1, *range(4, 4 + others), 9)]
+    one.start_again()
+    with closing(open_log(tmp_path)) as two:
+        assert [each for _, each in read(one)] == [each for _, each in read(two)] == kept
+    one.close()
+    backend.close()
+
+
+def test_an_erasure_leaves_all_other_rows_where_they_are(tmp_path: Path) -> None:
+    log, backend = open_log(tmp_path), open_backend(tmp_path)
+    places = write(log, *map(event, range(4)))
+    where = "SELECT start, ctid FROM chatbot.event WHERE identity = %(identity)s ORDER BY start"
+    before = backend.rows(where)
+    with log.locked() as writing:
+        moved = writing.rewrite(lambda line, begin: None if begin == places[1][0] else line, [event(5)])
+    assert moved == {place[0]: place for place in (places[0], *places[2:])}
+    assert backend.rows(where)[:-1] == [before[0], *before[2:]]
+    log.close()
+    backend.close()
