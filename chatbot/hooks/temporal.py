@@ -14,12 +14,15 @@ from typing import Annotated, Literal, get_args
 
 from msgspec import Meta, Struct
 
-from chatbot.chat.events import CHOOSE, TOOL_POST, TURN_END, ToolPost, TurnEnd
+from chatbot.chat.dialogue import USER
+from chatbot.chat.events import CHOOSE, TURN_END, TurnEnd
 from chatbot.hooks.capture import ToolRun, can_remember
 from chatbot.hooks.hook import Hook, HookContext, PassiveHook, per_session
 from chatbot.memory import SessionHandle
+from chatbot.memory.episode import READ_AT_ONCE
 from chatbot.memory.recall import RankedMemory
 from chatbot.messages import without_blocks
+from chatbot.stores.access import Sensitivity
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import OF_SESSION, Observation
 from chatbot.stores.records import format_time, parse_time
@@ -39,7 +42,7 @@ _WORD = re.compile(r"[\w'’]+(?:[-.][\w'’]+)*")
 class Boundaries(Hook):
     """Detects changes of subject in a session, and keeps each as a fact: `memory.boundaries`."""
 
-    topics = (TOOL_POST, TURN_END)
+    topics = (TURN_END,)
     priority = 90
     background = True
 
@@ -55,17 +58,18 @@ class Boundaries(Hook):
         self._latest = per_session(list[datetime | None])
         context.capabilities["memory.boundaries"] = self.latest
 
-    async def handle(self, event: ToolPost | TurnEnd) -> None:
-        """Add a tool run or an exchange to the window, and keep the boundary that it reveals."""
+    async def handle(self, event: TurnEnd) -> None:
+        """Add an exchange to the window, and keep the boundary that it reveals."""
         session = event.session
         if not can_remember(session):
             return
-        if isinstance(event, TurnEnd):
-            texts = event.text, event.reply
-        else:
-            run = ToolRun.of(event.result)
-            texts = run.tool, run.substance
-        boundary = self._window(session.id).add(Interaction.of(event.at, *texts))
+        window, answers = self._window(session.id), (ToolRun.of(each).substance for each in event.tools)
+        exchange = Interaction.of(event.at, event.text, event.reply, *answers)
+        before = window.interactions = [each for each in window.interactions if each.at != event.at]  # another reply
+        boundary = window.add(exchange)
+        if boundary is not None and (left := await _without_gone(session, before)) != before:
+            window.interactions = left
+            boundary = window.add(exchange)
         if boundary is not None:
             stated = f"{format_time(boundary.at)} {', '.join(boundary.about)}".strip()
             await session.memory.store_fact(f"{OF_SESSION}{session.id}", PREDICATE, stated)
@@ -83,8 +87,20 @@ class Boundaries(Hook):
         return known[0]
 
 
+async def _without_gone(session: SessionHandle, interactions: Sequence[Interaction]) -> list[Interaction]:
+    """Return those that were neither taken back nor forgotten, erased or made more private than the session."""
+    said = {each.at for each in await session.transcript_read_last(READ_AT_ONCE) if each.role == USER}
+    remembered = await session.remembered_since(interactions[0].at)
+    shown: tuple[Sensitivity, ...] = ("public", session.record.sensitivity)
+    ids = [row_id for _, row_id in remembered]
+    rows = await session.memory.get(ids, sensitivities=shown, count_use=False, current=False)
+    there = {row.id for row in rows if row.status != "deleted"}
+    is_there = {parse_time(at): row_id in there for at, row_id in remembered}  # of a message, its last row
+    return [each for each in interactions if each.at in said and is_there.get(each.at, True)]
+
+
 class Interaction(Struct, frozen=True):
-    """One exchange or tool run: its time, and its keywords, as stems with the words that they came from."""
+    """One exchange: its time, and its keywords, as stems with the words that they came from."""
 
     at: datetime
     words: Mapping[str, str]

@@ -239,6 +239,24 @@ async def test_where_a_subject_changed_is_told_in_no_word_of_what_is_gone_or_hid
         assert facts == ([fact] if how == "use" else [])
 
 
+@pytest.mark.parametrize("how", ["take back", "purge", "hide"])
+async def test_a_change_of_subject_that_is_found_later_holds_no_word_of_what_was_gone_before(how: str) -> None:
+    configure("[hooks.boundaries]\nwindow = 2\n")
+    async with talking("…") as (runtime, session, chat):
+        for text in ("How long does the sourdough need for bread?", "Does the sourdough smell of bread?"):
+            await chat.turn(text)
+        kept = (await chat.turn(f"Does the {WORD} of the network have a router?")).remembered or ""
+        if how == "take back":
+            await chat.take_back()
+        else:
+            await (session.memory.purge(kept) if how == "purge" else session.memory.update(kept, sensitivity="secret"))
+        for text in ("Why does the router drop the network lease?", "Where does the router log the network lease?"):
+            await chat.turn(text)
+        await runtime.hooks.settle()
+        [fact] = await session.memory.query_facts(subject=f"session:{session.id}")
+        assert ("router" in fact.object, WORD in fact.object) == (True, False)
+
+
 async def test_what_is_told_in_short_holds_no_secret_and_nothing_that_memory_gave() -> None:
     key = "hunter2!"
     block = '<memory-context nonce="0f9c0f9c">\n  text | the launch code is 0000\n</memory-context nonce="0f9c0f9c">'
