@@ -177,7 +177,8 @@ class Window:
         first = next((at for at, entry in enumerate(entries) if entry.at >= since), None)
         if first is None or (entries[0].at > since and len(entries) >= self.limit + own):
             first = (len(entries) - own) // 2  # all are older than the window if the clock was set back
-        first = next((at for at, entry in enumerate(entries) if at >= first and entry.role == USER), first)
+        asked = [at for at, entry in enumerate(entries) if entry.role == USER]
+        first = next((at for at in asked if at >= first), asked[-1] if asked else first)
         self.since = entries[first].at
         return list(entries[first:])
 

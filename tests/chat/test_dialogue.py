@@ -74,8 +74,9 @@ def test_the_window_keeps_its_limit_begins_with_the_user_and_stays_for_several_t
     assert len({each[0].content for each in shown}) <= 2 * 2 * 200 / limit + 1
 
 
-def test_an_edit_that_empties_the_transcript_begins_a_new_window() -> None:
+def test_a_window_whose_beginning_was_taken_back_or_cut_out_begins_at_a_message() -> None:
     window = Window(20)
-    window.cut(SAID[:11], 1)
+    window.since = SAID[8].at
+    assert [entry.content for entry in window.cut(SAID[:2], 0)] == ["0", "1"]
     assert window.cut([], 0) == []
     assert [entry.content for entry in window.cut(SAID[:1], 1)] == ["0"]
