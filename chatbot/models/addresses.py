@@ -55,13 +55,7 @@ _VARIABLES: Mapping[str, tuple[str, ...]] = {
     "watsonx": ("WATSONX_APIKEY", "WATSONX_API_KEY", "WX_API_KEY"),
 }
 """The variables of a key, if not `<PROVIDER>_API_KEY`; the first one that is set is used."""
-_AZURE = (
-    "openai.azure.com",
-    "cognitiveservices.azure.com",
-    "services.ai.azure.com",
-    "inference.ai.azure.com",
-    "models.ai.azure.com",
-)
+_AZURE = ("openai.azure.com", "cognitiveservices.azure.com", "ai.azure.com")
 _HOSTS: Mapping[str, tuple[str, ...]] = {
     "ai21": ("api.ai21.com",),
     "anthropic": ("api.anthropic.com",),

