@@ -18,6 +18,7 @@ from chatbot.chat.events import Emit, Phase, Publisher
 from chatbot.chat.ledger import Bill, Call, Ledger, bill_of, calls_in
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import Receipt
+from chatbot.chat.titles import title_of
 from chatbot.chat.turn import Turn
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import SessionHandle
@@ -207,6 +208,8 @@ class Chat:
                     # Memory first and the transcript last: then a failure in between can be tried again.
                     await self._erase_derived(session, entries)
                     await session.take_back_turn(entries[0].at)
+                    if session.record.parent is not None:  # the receipt of its title is the original's
+                        await session.rename("", instead_of=title_of(entries[0].content))
                     await session.transcript_drop_last(len(entries))
                     if not to_ask_again:
                         await session.drop_unnamed_attachments()

@@ -194,12 +194,14 @@ async def test_a_title_by_a_model_goes_unless_somebody_gave_another(renamed: boo
         assert (await chat.bill()).by_purpose.keys() == {"chat", "title"}
 
 
-async def test_a_memory_without_files_takes_back_as_much() -> None:
+async def test_a_memory_without_files_takes_back_as_much_and_so_does_a_fork() -> None:
     configure()
-    async with talking("So be it.", "Nothing.", options=Options(ephemeral=True)) as (_, session, chat):
+    async with talking("So be it.", "Nothing.", options=Options(ephemeral=True)) as (runtime, session, chat):
         await chat.turn(GONE)
-        await chat.take_back()
-        assert session.record.title == ""
+        fork = await runtime.memory.fork_session(session.id)
+        for each in (chat, runtime.chat(fork)):
+            await each.take_back()
+        assert session.record.title == fork.record.title == ""
         [receipt] = await session.receipts()
         assert "query" not in receipt["memory"]
         assert (await session.memory.list_observations()).rows == ()
