@@ -23,7 +23,7 @@ import logging
 from asyncio import CancelledError
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 from pathlib import PurePosixPath
@@ -39,6 +39,7 @@ from chatbot.memory.erasure import FROM, HASH, KEY, PurgeMark, marks_of, marks_o
 from chatbot.memory.handle import CHOICES, Choices
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import utc_now
+from chatbot.memory.session_catalog import TurnOrder
 from chatbot.messages import without_blocks
 from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visibility, default_visibility
 from chatbot.stores.backend import suffix_of
@@ -49,7 +50,7 @@ from chatbot.stores.observation import CONTENT, STATUSES, Observation, content_h
 from chatbot.stores.query import EVERY, Progress
 from chatbot.stores.records import KeyValue, TranscriptEntry, chunks, format_time
 from chatbot.transfer.exports import MemoryExport, SessionExport, render_note
-from chatbot.transfer.formats import EDITED, MARKDOWN, Conversation, MemoryItem, Skip, read_markdown
+from chatbot.transfer.formats import EDITED, MARKDOWN, Conversation, Item, MemoryItem, Skip, read_markdown
 from chatbot.transfer.sources import BUNDLE, Source
 
 logger = logging.getLogger(__name__)
@@ -133,6 +134,13 @@ class Importer:
         self._ids_here: dict[str, str] = {}  # the id here for each imported id
         self._added: set[str] = set()
         items = [*source.items]
+        order = TurnOrder(self.memory.backend.lease("import"), work="importing conversations into this memory")
+        has_sessions = any(isinstance(each, Conversation | SessionExport) for each in items)
+        async with order if has_sessions and not self.dry_run else nullcontext():  # two would add each session twice
+            await self._take_all(items)
+        return self._report
+
+    async def _take_all(self, items: Sequence[Item | SessionExport | MemoryExport]) -> None:
         notes = [each for each in items if isinstance(each, MemoryItem)]
         work = [*(each for each in items if not isinstance(each, MemoryItem)), *chunks(notes, _AT_ONCE)]
         records = await self.memory.list_sessions()
@@ -152,7 +160,6 @@ class Importer:
             raise
         if self._report.sessions and not self.dry_run:
             await self.memory.reorder_sessions()
-        return self._report
 
     async def _take(self, item: Conversation | Sequence[MemoryItem] | Skip | SessionExport | MemoryExport) -> None:
         match item:

@@ -2,7 +2,7 @@
 
 import json
 import zipfile
-from asyncio import CancelledError
+from asyncio import CancelledError, Event, gather
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +94,20 @@ async def test_a_conversation_that_grew_goes_on_in_one_file_or_another(memory: M
     report = await imported(memory, _file(tmp_path / "c.json", [exports.chatgpt(*said)]))
     assert (report.sessions, [each.why for each in report.skipped]) == ([], ["its session continued differently here"])
     assert len(await session.transcript_read_all()) == 4
+
+
+async def test_two_imports_at_once_add_each_conversation_once(
+    memory: MemorySystem, memory_home: Path, tmp_path: Path
+) -> None:
+    path, begun = _file(tmp_path / "c.json", _conversations(9)), Event()
+
+    async def second() -> int:
+        await begun.wait()
+        async with MemorySystem(memory_home) as other:
+            return (await imported(other, path)).already
+
+    _, already = await gather(imported(memory, path, progress=lambda *_: begun.set()), second())
+    assert (already, len(await memory.list_sessions())) == (9, 9)
 
 
 async def test_notes_of_a_failed_import_are_counted(memory: MemorySystem, memory_home: Path, tmp_path: Path) -> None:
