@@ -44,6 +44,7 @@ from chatbot.stores.observation import Observation, Triple, parse_observation, p
 from chatbot.stores.query import EVERY
 from chatbot.stores.records import KeyValue, TranscriptEntry, format_time, parse_record, parse_time
 from chatbot.stores.text.redaction import redact_all
+from chatbot.transfer.formats import Skip
 from chatbot.transfer.untrusted import AHEAD, checked_receipt
 
 SESSION, MEMORIES, END = "session", "memories", "end"
@@ -53,11 +54,11 @@ VERSION = 1
 
 
 class MemoryExport(msgspec.Struct, frozen=True):
-    """Memories, oldest first; `broken` counts the lines of a file that could not be parsed."""
+    """Memories, oldest first; `broken` are the lines of a file that could not be parsed."""
 
     observations: tuple[Observation, ...] = ()
     facts: tuple[Triple, ...] = ()
-    broken: int = 0
+    broken: tuple[Skip, ...] = ()
 
 
 class SessionExport(msgspec.Struct, frozen=True):
@@ -157,7 +158,7 @@ class _Part:
 
     def __init__(self, kind: str, fields: Mapping[str, Any], where: str) -> None:
         self.lines = defaultdict[str, list[Any]](list)
-        self.broken = 0
+        self.broken = list[Skip]()
         try:
             if fields["format"] > VERSION:
                 raise LaterFormat("it was written by a later release: upgrade chatbot to read it")
@@ -165,7 +166,7 @@ class _Part:
         except LaterFormat as error:
             raise LaterFormat(f"{where}: {error}") from error
         except (KeyError, ValueError, TypeError) as error:
-            raise _unparsable(where, error) from error
+            raise DamagedFile(f"{where} cannot be parsed: {_why(error)}") from error
 
     def add(self, kind: str, fields: Mapping[str, Any], where: str) -> None:
         """Parse a line. Lines that a session needs must be valid; other invalid lines are counted."""
@@ -175,21 +176,20 @@ class _Part:
             self.lines[kind].append(_PARSERS[kind](fields))
         except (ValueError, TypeError, KeyError, AttributeError) as error:
             if self.record is not None and kind not in {*_OF_MEMORY, "receipt"}:
-                raise _unparsable(where, error) from error
-            self.broken += 1
+                raise DamagedFile(f"{where} cannot be parsed: {_why(error)}") from error
+            self.broken.append(Skip(where, f"not of this format: {_why(error)}"))
 
     def whole(self) -> SessionExport | MemoryExport:
         """Return the session or the memories in it."""
         entries, values, receipts, rows, facts, files = (tuple(self.lines[kind]) for kind in _PARSERS)
-        remembered = MemoryExport(rows, facts, self.broken)
+        remembered = MemoryExport(rows, facts, tuple(self.broken))
         if self.record is None:
             return remembered
         return SessionExport(self.record, entries, values, receipts, remembered, attachments=files)
 
 
-def _unparsable(where: str, error: Exception) -> DamagedFile:
-    why = f"it has no {error}" if isinstance(error, KeyError) else error
-    return DamagedFile(f"{where} cannot be parsed: {why}")
+def _why(error: Exception) -> str:
+    return f"it has no {error}" if isinstance(error, KeyError) else str(error)
 
 
 def read_bundle(text: str, name: str) -> Iterator[SessionExport | MemoryExport]:

@@ -298,8 +298,7 @@ class Importer:
 
     async def _take_remembered(self, item: MemoryExport, old: str, session_id: str | None) -> None:
         """Import the memories of the bundled session `old`, or of a memory export; each row once."""
-        if item.broken:
-            self._report.skip(how_many(item.broken, "line") + (f" of {old}" if old else ""), "not rows of this format")
+        self._report.skipped += item.broken
         if not (item.observations or item.facts):
             return
         if not self.remembers:

@@ -249,7 +249,7 @@ async def test_what_a_bundle_says_opens_no_gate(memory: MemorySystem, session: S
         assert (kept.agent_id, kept.store_types, kept.clearance) == ("chat", ("basic_session", "observations"), "inner")
         found = await inner.memory().every(sensitivities=SENSITIVITIES)
         assert {(row.title, row.visibility) for row in found} == {("row public", "shared"), ("row private", "shared")}
-        assert len(report.skipped) == 5  # the broken lines, the private fact, the secret row, those that are unknown
+        assert len(report.skipped) == 14  # 10 broken lines, the private fact, the secret row, those that are unknown
         loaded = await inner.load_session(kept.id, "chat")
         assert [receipt["session"] for receipt in await loaded.receipts()] == [kept.id]
 

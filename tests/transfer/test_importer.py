@@ -185,7 +185,7 @@ async def test_a_row_that_no_store_can_keep_stops_no_other(memory: MemorySystem,
         exports.row(4, "\ud800 lone"),
     ]
     report = await imported(memory, _rows(tmp_path / "rows.jsonl", *facts))
-    assert (report.memories, [each.what for each in report.skipped]) == (1, ["3 lines"])
+    assert (report.memories, [each.what[-6:] for each in report.skipped]) == (1, ["line 2", "line 3", "line 5"])
 
 
 async def test_who_sees_nothing_or_keeps_no_memories_writes_none_and_says_so(memory_home: Path, tmp_path: Path) -> None:
@@ -257,7 +257,11 @@ async def test_a_file_of_memories_is_a_strangers_word(memory: MemorySystem, tmp_
     file = tmp_path / "memories.jsonl"
     file.write_text("\n".join(lines), encoding="utf-8")
     report = await imported(memory, file)
-    assert (report.memories, [each.what for each in report.skipped]) == (1, ["4 lines", rows[2]["id"]])
+    assert (report.memories, [each.what for each in report.skipped]) == (
+        1,
+        [*(f"{file}, line {at}" for at in (4, 5, 6, 7)), rows[2]["id"]],
+    )
+    assert report.skipped[1].why == "not of this format: it has no 'id'"
     [row] = await memory.memory("chat").every(sensitivities=NOT_SECRET)
     assert (row.title, row.visibility) == ("for everybody", "private")
     file.write_text('{"kind": "memories", "format": 99}\n', encoding="utf-8")
