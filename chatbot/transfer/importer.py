@@ -351,7 +351,8 @@ class Importer:
 
     def _draft_of(self, row: Observation, old: str, new: str | None) -> Draft:
         """Return the row as a draft, visible to no one who could not see the caller's own rows."""
-        content = {name: getattr(row, name) for name in CONTENT if name not in _NOT_COPIED}
+        own = {"source", "derived_from", "token_count"}  # it is from the import, ids differ, tokens are counted again
+        content = {name: getattr(row, name) for name in CONTENT if name not in own}
         return Draft(
             **content | {"subject": new if new and row.subject == old else row.subject},
             visibility=self._allowed_visibility(row.visibility),
@@ -411,22 +412,13 @@ class Importer:
         return False
 
     async def _remember(self, memories: Memory, items: Sequence[MemoryItem]) -> None:
-        """Remember the items unless they exist."""
+        """Remember the items unless they exist, some at a time, so that the report of a failure counts the others."""
         known = await self._known_rows()
-        new = [each for each in items if await self._is_new(known, each)]
-        drafts = [self._with_origin(item) for item in new]
-        if self.dry_run:
-            results = [self._foreseen_of(memories, known, draft) for draft in drafts]
-        else:
-            results = await memories.remember_all(drafts, keep_going=True)
-        for item, result in zip(new, results, strict=True):
-            self._report.redacted.update(result.redacted)
-            if result.outcome == "skipped":
-                self._report.skip(item.key, result.reason)
-                continue
-            self._ids_here[item.key] = known.by_hash[item.hash] = result.id
-            if result.outcome == "exact_dup":
-                self._report.already += 1
+        for some in chunks(items, _AT_ONCE):
+            new = [each for each in some if await self._is_new(known, each)]
+            drafts = [self._with_origin(item) for item in new]
+            if self.dry_run:
+                results = [self._foreseen_of(memories, known, draft) for draft in drafts]
             else:
                 self._added.add(item.key)
                 self._report.exchanges += item.draft.type == EXCHANGE
@@ -462,10 +454,6 @@ class Importer:
         """Return the visibility of an imported row: at most that of the caller's own rows, unless `trust` is set."""
         own = default_visibility(self.memory.caller.clearance)
         return visibility if self.trust else min(visibility, own, key=VISIBILITIES.index)
-
-
-_NOT_COPIED = frozenset({"source", "derived_from", "token_count"})
-"""Fields that are not copied: an import is the source itself, ids differ here, and tokens are counted again."""
 
 
 def _without_model_and_persona(entry: KeyValue) -> KeyValue:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import asdict
 
-from chatbot.memory import MemorySystem
+from chatbot.memory import Memory, MemorySystem
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import Caller, utc_now
 from chatbot.memory.writing import Draft
@@ -110,16 +110,24 @@ async def test_two_imports_at_once_add_each_conversation_once(
     assert (already, len(await memory.list_sessions())) == (9, 9)
 
 
-async def test_notes_of_a_failed_import_are_counted(memory: MemorySystem, memory_home: Path, tmp_path: Path) -> None:
-    path, journal = tmp_path / "notes.md", memory_home / "observations.jsonl"
-    path.write_text("".join(f"# {n}\n\nThe door opens with key {n}.\n\n" for n in range(501)), encoding="utf-8")
+@pytest.mark.parametrize("name", ["notes.md", "rows.jsonl"])
+async def test_memories_of_a_failed_import_are_counted(
+    memory: MemorySystem, memory_home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    path, journal, remember = tmp_path / name, memory_home / "observations.jsonl", Memory.remember_all
+    _rows(path, *(exports.row(n, f"The door opens with key {n}.") for n in range(501)))
+    if name == "notes.md":
+        path.write_text("".join(f"# {n}\n\nThe door opens with key {n}.\n\n" for n in range(501)), encoding="utf-8")
 
-    def replace_by_link(*_: int) -> None:
+    async def remember_and_break(*given: Any, **options: Any) -> Any:
+        results = await remember(*given, **options)
         journal.unlink()
         journal.symlink_to("elsewhere")
+        return results
 
+    monkeypatch.setattr(Memory, "remember_all", remember_and_break)
     with pytest.raises(UnsafePath, match=r"\. 500 memories had been imported: import it again to continue"):
-        await imported(memory, path, progress=replace_by_link)
+        await imported(memory, path)
 
 
 async def test_a_dry_run_writes_none_and_says_the_same(memory: MemorySystem, memory_home: Path, tmp_path: Path) -> None:
