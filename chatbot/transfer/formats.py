@@ -134,10 +134,13 @@ def _conversation(kind: str, value: Mapping[str, Any], number: int) -> Conversat
         return Skip(what, "no id")
     parents = {each: said.get(_NAMES[kind][-1]) if isinstance(said, dict) else None for each, said in found.items()}
     messages = {each: _message_of(kind, said) for each, said in found.items()}
-    is_tree = kind == CHATGPT or all(isinstance(each, str) for each in (*found, *filter(None, parents.values())))
-    if kind == CHATGPT and leaf not in [*messages]:  # a list, as an invalid leaf may not be hashable
-        leaf = max(messages, key=lambda each: _moment_of(messages[each].at, EPOCH), default="")
-    branch = (_branch(parents, leaf) if is_tree else []) or [*messages]  # if a link is broken, all are read
+    links = [*filter(None, parents.values())]  # old exports of Claude have none
+    is_tree = kind == CHATGPT or (bool(links) and all(isinstance(each, str) for each in (*found, *links)))
+    if leaf not in [*messages]:  # a list, as an invalid leaf may not be hashable
+        leaf = max(reversed(messages), key=lambda each: _moment_of(messages[each].at, EPOCH), default="")
+    branch = _branch(parents, leaf) if is_tree else []
+    if not branch or (kind == CLAUDE and parents[branch[0]] != parents[next(iter(found))]):
+        branch = [*messages]  # a link is broken
     shown = [messages[each] for each in branch]
     at = created_at = _moment_of(begun, EPOCH)
     entries: list[TranscriptEntry] = []

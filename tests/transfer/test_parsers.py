@@ -165,8 +165,10 @@ def test_branches_of_claude_are_told_apart() -> None:
         exports.claude_message("assistant", "thrown away", uuid="2", parent_message_uuid="1"),
         exports.claude_message("assistant", "kept", uuid="3", parent_message_uuid="1"),
     ]
-    value = exports.claude(*messages, current_leaf_message_uuid="3")
-    assert _said("claude", value) == [("user", "one"), ("assistant", "kept")]
+    for leaf in ({"current_leaf_message_uuid": "3"}, {}):  # only the web page names it
+        assert _said("claude", exports.claude(*messages, **leaf)) == [("user", "one"), ("assistant", "kept")]
+    after_a_gap = exports.claude_message("human", "two", uuid="5", parent_message_uuid="4")
+    assert len(_said("claude", exports.claude(*messages, after_a_gap | {"created_at": "2024-05-08T00:00:00Z"}))) == 4
 
 
 def test_what_claude_remembers_comes_in_as_memories() -> None:
