@@ -67,7 +67,7 @@ class Skip(Struct, frozen=True):
 
 Item = Conversation | MemoryItem | Skip
 
-_MEMORIES = frozenset({"conversations_memory", "project_memories"})
+_MEMORIES = frozenset({"conversations_memory", "project_memories", "memory_files"})
 
 
 def kind_of(value: object) -> str | None:
@@ -237,9 +237,12 @@ def _parts(value: Any) -> Sequence[Any]:
 def _claude_memories(value: Mapping[str, Any]) -> Iterator[MemoryItem]:
     """Parse an element of `memories.json`: the memory of all conversations, and that of each project."""
     account = [value["account_uuid"]] if value.get("account_uuid") else []
-    texts = {("conversations", *account): value.get("conversations_memory") or ""}
-    texts |= {("project", project): text for project, text in (value.get("project_memories") or {}).items()}
-    for key, text in texts.items():
+    of_all = value.get("conversations_memory")
+    texts: dict[tuple[str, ...], tuple[Any, Any]] = {("conversations", *account): (of_all, None)}
+    texts |= {("project", project): (text, None) for project, text in (value.get("project_memories") or {}).items()}
+    for file in value.get("memory_files") or ():
+        texts["file", *account, file["path"]] = file["content"], file.get("updated_at")
+    for key, (text, at) in texts.items():
         if isinstance(text, str) and text.strip():
             title = f"What Claude remembered{' of a project' if key[0] == 'project' else ''}"
             yield MemoryItem(_key_of(*key), Draft(title=title, narrative=text, tags=("claude",)))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -28,10 +27,10 @@ LARGEST_JSON = 1 << 30
 LARGEST_MARKDOWN = 4 << 20
 MOST_FILES = 20_000
 MOST_LEVELS = 100
-_CONVERSATIONS = re.compile(r"conversations(-\d{1,4})?\.json")
+_CONVERSATIONS = re.compile(r"(?:.*/)?conversations(-\d{1,4})?\.json")
+_MEMORIES = re.compile(r"(?:.*/)?memories(?:\.json|/[^/.][^/]*\.json)")
 _CONVERSATION = re.compile(r"\s*(?:# .*\n\s*[0-9a-f-]{36}; started .*\n\s*)?### \S+ — \d{4}-\d\d-\d\dT[\d:.]+Z")
 """The beginning of a transcript, or of an export of one; elsewhere, a note quotes it."""
-_ZIP = b"PK\x03\x04"
 
 Items = Iterator[Item | SessionExport | MemoryExport]
 _Member = tuple[str, Callable[[], str]]
@@ -59,7 +58,7 @@ def open_source(path: Path) -> Source:
     if not (is_zip or members) and (path.is_dir() or path.suffix.lower() in MARKDOWN_SUFFIXES):
         return Source(path, MARKDOWN, _notes(path))
     if is_zip and not members:
-        raise InvalidValue(f"{path} contains no conversations.json: nothing to import")
+        raise InvalidValue(f"{path} contains neither conversations.json nor memories: nothing to import")
     if not members:
         text = _read_text(path)
         if is_bundle(text):
@@ -75,7 +74,7 @@ def open_source(path: Path) -> Source:
 
 def _is_zip(path: Path) -> bool:
     with path.open("rb") as file:
-        return file.read(len(_ZIP)) == _ZIP
+        return file.read(4) == b"PK\x03\x04"
 
 
 def _exports(path: Path, *, is_zip: bool) -> list[_Member]:
@@ -85,11 +84,10 @@ def _exports(path: Path, *, is_zip: bool) -> list[_Member]:
             members = open_zip(file, str(path)).infolist()
         files: list[_Member] = [(each.filename, partial(_read_member, path, each)) for each in members]
     else:
-        inside = sorted(path.iterdir()) if path.is_dir() else ()
-        files = [(each.name, partial(_read_text, each)) for each in inside if each.is_file()]
-    named = [(PurePosixPath(each[0]).name, each) for each in files]
-    found = sorted((each for name, each in named if _CONVERSATIONS.fullmatch(name)), key=itemgetter(0))
-    found += [each for name, each in named if name == "memories.json" and found]
+        inside = sorted((*path.iterdir(), *path.glob("memories/*.json"))) if path.is_dir() else ()
+        files = [(_as_text(each.relative_to(path)), partial(_read_text, each)) for each in inside if each.is_file()]
+    found = sorted((each for each in files if _CONVERSATIONS.fullmatch(each[0])), key=itemgetter(0))
+    found += [each for each in files if (found or is_zip) and _MEMORIES.fullmatch(each[0])]
     if len({name for name, _ in found}) < len(found):
         raise DamagedFile(f"{path} contains a name more than once")
     return found
@@ -147,8 +145,6 @@ def _read_text(path: Path) -> str:
 def _read_member(path: Path, member: zipfile.ZipInfo) -> str:
     """Return the text of a member of a zip file. Raises `DamagedFile` or `UnsafePath`."""
     name = f"{path}: {member.filename!r}"
-    if stat.S_ISLNK(member.external_attr >> 16):
-        raise UnsafePath(f"{name} is a symbolic link, which is refused")
     if member.file_size > LARGEST_JSON:
         raise DamagedFile(f"{name} would unpack to {member.file_size:,} bytes, which is refused")
     with path.open("rb") as file:

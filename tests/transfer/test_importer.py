@@ -169,6 +169,12 @@ async def test_the_zip_of_an_export_is_read_as_it_comes(memory: MemorySystem, tm
     assert hit.observation.source == "import:claude"
     again = await imported(memory, path)
     assert (again.sessions, again.memories, again.already) == ([], 0, 3)
+    with zipfile.ZipFile(path, "w") as archive:  # Claude's exports of 2026 have an archive for each category
+        archive.writestr("memories/a.json", exports.as_bytes({"memory_files": [{"path": "/b.md", "content": "rye"}]}))
+        archive.extractall(tmp_path / "unpacked")
+    assert (await imported(memory, path)).memories == 1
+    _file(tmp_path / "unpacked" / "conversations.json", [talk])
+    assert (await imported(memory, tmp_path / "unpacked")).already == 2
 
 
 async def test_imports_are_the_callers_classified_marked_without_secrets(memory: MemorySystem, tmp_path: Path) -> None:

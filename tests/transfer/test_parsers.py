@@ -175,12 +175,14 @@ def test_what_claude_remembers_comes_in_as_memories() -> None:
     projects = {"o": None, "p": "A bakery.", "q": ""}
     value = {"conversations_memory": "Sam bakes.", "project_memories": projects, "account_uuid": "a"}
     found = [each for each in read_element("claude", value, 1) if isinstance(each, MemoryItem)]
-    assert [memory.draft.narrative for memory in found] == ["Sam bakes.", "A bakery."]
+    assert [memory.draft.narrative for memory in found] == ["Sam bakes.", "A bakery.", "Rye."]
+    assert str(found[2].draft.created_at) == "2026-01-02 03:04:05+00:00"
 
 
 def test_a_list_is_read_element_by_element_and_breaks_where_it_is_broken() -> None:
     assert list(elements('[1, {"a": [2]}, "x"]\n', "f")) == [1, {"a": [2]}, "x"]
     assert list(elements('{"a": "\\ud83d\\ude00 \\ud800"}', "f")) == [{"a": "\U0001f600 ?"}]
+    value["memory_files"] = [{"path": "/b.md", "content": "Rye.", "updated_at": "2026-01-02T03:04:05.000000Z"}]
     for broken in ("", "[", "[1", "[1 2]", "[1,", '[{"a"]', "[1] 2", '{"a": 1}}', "[" * 100_000, f"[{'9' * 9_000}]"):
         why = "too large" if len(broken) > 10 else rf"error at character \d of {len(broken)}: check"
         with pytest.raises(DamagedFile, match=f"f is not valid JSON: .*{why}"):
