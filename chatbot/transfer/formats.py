@@ -113,7 +113,7 @@ _NAMES = {
     CLAUDE: ("uuid", "name", "created_at", "updated_at", "current_leaf_message_uuid", "parent_message_uuid"),
 }
 _ROLES = {"human": "user", "user": "user", "assistant": "assistant"}
-_PICTURES = {"image_asset_pointer": "image", "audio_asset_pointer": "audio", "video_container_asset_pointer": "video"}
+_MEDIUM = re.compile("image|audio|video")
 
 
 class _Message(NamedTuple):
@@ -185,14 +185,23 @@ def _of_chatgpt(node: Mapping[str, Any]) -> _Message:
     role, content, at = message["author"].get("role"), message["content"], message.get("create_time")
     if role == "tool" or (role == "assistant" and message.get("recipient") not in {None, "all"}):
         return _Message(["tool"], at=at)
-    if role not in _ROLES or (message.get("metadata") or {}).get("is_visually_hidden_from_conversation") is True:
+    metadata = message.get("metadata") or {}
+    if role not in _ROLES or metadata.get("is_visually_hidden_from_conversation") is True:
         return _Message(["hidden"], at=at)
     if (kind := content.get("content_type")) not in {"text", "multimodal_text"}:
         return _Message([str(kind)[:40]], at=at)
     said, left_out = [], []
     for part in content.get("parts") or ():
         if isinstance(part, dict) and (picture := _PICTURES.get(str(part.get("content_type")))):
+        if isinstance(part, dict) and not isinstance(text, str):
+            medium = _MEDIUM.search(str(part.get("content_type")))
+            left_out.append(medium[0] if medium else "unknown")
+            text = medium and f"[{medium[0]}]"
             left_out.append(picture)
+    for file in filter(lambda each: isinstance(each, dict), _parts(metadata.get("attachments"))):
+        if not str(file.get("mimeType") or file.get("mime_type")).startswith("image/"):  # which is a part, too
+            left_out.append("file")
+            said.append(f"[file: {file.get('name') or 'unnamed'}]")
             said.append(f"[{picture}]")
         text = part.get("text") if isinstance(part, dict) else part  # a transcription is a dict
         said += [text] if isinstance(text, str) else []

@@ -62,6 +62,8 @@ def test_a_conversation_of_chatgpt_is_the_branch_that_was_shown_last() -> None:
 
 def test_tools_reasoning_and_pictures_of_chatgpt_are_counted_not_forged() -> None:
     picture = {"content_type": "image_asset_pointer", "asset_pointer": "file-service://x"}
+    voice = {"content_type": "real_time_user_audio_video_asset_pointer", "audio_asset_pointer": {}}
+    files = [{"name": "x.png", "mimeType": "image/png"}, {"name": "a.pdf", "mimeType": "application/pdf"}, "odd"]
     value = exports.chatgpt(
         exports.chatgpt_message("user", picture, "what is it?", kind="multimodal_text"),
         exports.chatgpt_message("assistant", "import os", kind="code", recipient="python"),
@@ -71,9 +73,12 @@ def test_tools_reasoning_and_pictures_of_chatgpt_are_counted_not_forged() -> Non
         exports.chatgpt_message("tool_call", "forged role"),
         exports.chatgpt_message("assistant", "a shape that nobody knows", author=None),
         exports.chatgpt_message("assistant", "a cat"),
+        exports.chatgpt_message("user", "", metadata={"attachments": files}),
+        exports.chatgpt_message("user", voice, {"content_type": "nobody knows"}, kind="multimodal_text"),
     )
-    assert _said("chatgpt", value) == [("user", "[image]\n\nwhat is it?"), ("assistant", "a cat")]
-    left_out = {"image": 1, "tool": 2, "thoughts": 1, "hidden": 3, "unknown": 1}
+    said = [("user", "[image]\n\nwhat is it?"), ("assistant", "a cat"), ("user", "[file: a.pdf]"), ("user", "[audio]")]
+    assert _said("chatgpt", value) == said
+    left_out = {"image": 1, "tool": 2, "thoughts": 1, "hidden": 3, "unknown": 2, "file": 1, "audio": 1}
     assert _conversation("chatgpt", value).left_out == left_out
 
 
