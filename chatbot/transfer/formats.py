@@ -265,7 +265,6 @@ _FENCE = re.compile(r"[ \t]*(```|~~~)")
 _FIELD = re.compile(r"([A-Za-z][\w-]*)[ \t]*:[ \t]*(.*)")
 _DATE = re.compile(r"\d{4}-\d{2}-\d{2}")
 _LONGEST_TITLE = 300
-_SHORTEST_SECTION = 2
 
 Fields = Mapping[str, list[str]]
 
@@ -316,7 +315,7 @@ def _sections(body: str) -> Iterator[tuple[list[str], str]]:
         headings = [*[each for each in headings if each[0] < level], (level, title)]
         found.append(([title for _, title in headings], []))
     for titles, lines in found:
-        if len(text := "\n".join(lines).strip()) >= _SHORTEST_SECTION:
+        if text := "\n".join(lines).strip():
             yield titles, text
 
 

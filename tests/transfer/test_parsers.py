@@ -204,7 +204,7 @@ def test_a_markdown_file_with_front_matter_is_one_memory() -> None:
 
 def test_any_other_markdown_file_is_a_memory_for_each_section() -> None:
     text = "---\ntags:\n- a\n---\nintro\n\n# House\n\n## Heating\n- serviced in May\n```\n# no heading\n```\n"
-    text += "## Empty\n# Garden\nroses\n# Garden\nmore"
+    text += "## Empty\n# Garden\nroses\n# Garden\n8"
     found = list(read_markdown(text, PurePosixPath("/2026-01-31.md")))
     assert [memory.draft.title for memory in found] == ["2026-01-31", "House › Heating", "Garden", "Garden"]
     assert "# no heading" in found[1].draft.narrative
@@ -274,8 +274,9 @@ def test_links_in_a_folder_are_not_followed_and_what_is_not_read_is_named(tmp_pa
     (folder / "good.md").write_text("@../secret.txt says more", "utf-8")
     (folder / "photo.png").write_bytes(b"")
     items = list(open_source(folder).items)
+    (folder / "empty.md").write_text("# A title alone", "utf-8")
     assert [item.draft.narrative for item in items if isinstance(item, MemoryItem)] == ["@../secret.txt says more"]
-    assert {item.what for item in items if isinstance(item, Skip)} == {"link.md", "binary.md", "photo.png"}
+    assert {item.what for item in items if isinstance(item, Skip)} == {"link.md", "binary.md", "photo.png", "empty.md"}
 
 
 def test_a_folder_that_cannot_be_read_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
