@@ -192,19 +192,16 @@ def _of_chatgpt(node: Mapping[str, Any]) -> _Message:
         return _Message([str(kind)[:40]], at=at)
     said, left_out = [], []
     for part in content.get("parts") or ():
-        if isinstance(part, dict) and (picture := _PICTURES.get(str(part.get("content_type")))):
+        text = part.get("text") if isinstance(part, dict) else part  # a transcription is a dict
         if isinstance(part, dict) and not isinstance(text, str):
             medium = _MEDIUM.search(str(part.get("content_type")))
             left_out.append(medium[0] if medium else "unknown")
             text = medium and f"[{medium[0]}]"
-            left_out.append(picture)
+        said += [text] if isinstance(text, str) else []
     for file in filter(lambda each: isinstance(each, dict), _parts(metadata.get("attachments"))):
         if not str(file.get("mimeType") or file.get("mime_type")).startswith("image/"):  # which is a part, too
             left_out.append("file")
             said.append(f"[file: {file.get('name') or 'unnamed'}]")
-            said.append(f"[{picture}]")
-        text = part.get("text") if isinstance(part, dict) else part  # a transcription is a dict
-        said += [text] if isinstance(text, str) else []
     return _Message(left_out, _ROLES[role], said, at)
 
 
@@ -244,7 +241,7 @@ def _parts(value: Any) -> Sequence[Any]:
 
 
 def _claude_memories(value: Mapping[str, Any]) -> Iterator[MemoryItem]:
-    """Parse an element of `memories.json`: the memory of all conversations, and that of each project."""
+    """Parse the memories of an account: those of all conversations and of each project, and its files, with dates."""
     account = [value["account_uuid"]] if value.get("account_uuid") else []
     of_all = value.get("conversations_memory")
     texts: dict[tuple[str, ...], tuple[Any, Any]] = {("conversations", *account): (of_all, None)}
@@ -253,8 +250,10 @@ def _claude_memories(value: Mapping[str, Any]) -> Iterator[MemoryItem]:
         texts["file", *account, file["path"]] = file["content"], file.get("updated_at")
     for key, (text, at) in texts.items():
         if isinstance(text, str) and text.strip():
-            title = f"What Claude remembered{' of a project' if key[0] == 'project' else ''}"
-            yield MemoryItem(_key_of(*key), Draft(title=title, narrative=text, tags=("claude",)))
+            about = {"project": " of a project", "file": f" in {key[-1]}"}.get(key[0], "")
+            made_at = _moment_of(at, EPOCH) if at else None
+            draft = Draft(f"What Claude remembered{about}", narrative=text, tags=("claude",), created_at=made_at)
+            yield MemoryItem(_key_of(*key), draft)
 
 
 # Markdown: a file whose front matter has a title or a description is one memory; any other file is one memory per

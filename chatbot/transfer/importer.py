@@ -420,9 +420,19 @@ class Importer:
             if self.dry_run:
                 results = [self._foreseen_of(memories, known, draft) for draft in drafts]
             else:
-                self._added.add(item.key)
-                self._report.exchanges += item.draft.type == EXCHANGE
-                self._report.memories += item.draft.type != EXCHANGE
+                results = await memories.remember_all(drafts, keep_going=True)
+            for item, result in zip(new, results, strict=True):
+                self._report.redacted.update(result.redacted)
+                if result.outcome == "skipped":
+                    self._report.skip(item.key, result.reason)
+                    continue
+                self._ids_here[item.key] = known.by_hash[item.hash] = result.id
+                if result.outcome == "exact_dup":
+                    self._report.already += 1
+                else:
+                    self._added.add(item.key)
+                    self._report.exchanges += item.draft.type == EXCHANGE
+                    self._report.memories += item.draft.type != EXCHANGE
 
     @staticmethod
     def _foreseen_of(memories: Memory, known: KnownRows, draft: Draft) -> AddResult:

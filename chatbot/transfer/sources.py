@@ -144,7 +144,7 @@ def _read_text(path: Path) -> str:
 
 
 def _read_member(path: Path, member: zipfile.ZipInfo) -> str:
-    """Return the text of a member of a zip file. Raises `DamagedFile` or `UnsafePath`."""
+    """Return the text of a member of a zip file. Raises `DamagedFile`."""
     name = f"{path}: {member.filename!r}"
     if member.file_size > LARGEST_JSON:
         raise DamagedFile(f"{name} would unpack to {member.file_size:,} bytes, which is refused")

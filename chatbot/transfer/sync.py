@@ -315,7 +315,7 @@ class Sync:
             added = unite_lines(self.storage.backend.lines(name), records)
             self.report.taken["calls"] += added if name == untrusted.BILL else 0
         for name, data in batch.documents.items():
-            self.storage.backend.document(name).change(partial(_kept, data))
+            self.storage.backend.document(name).change(lambda before, data=data: before or data)
 
     def _earlier(self, machine: str, session_id: str) -> union.Entries:
         """Return all entries of a session that the files of a machine hold."""
@@ -444,10 +444,6 @@ class Sync:
             await asyncio.to_thread(self.place.drop, name)
         there = ours & (self.known.own | self.known.taken) - {*stale}  # without unreadable files
         self.known.own = {*(there if self.place.keeps or not files else ()), *files}
-
-
-def _kept(new: bytes, before: bytes | None) -> bytes:
-    return before or new
 
 
 def _ids_in(line: untrusted.Line) -> set[str]:

@@ -273,21 +273,19 @@ class ServerPlace(ParcelPlace):
 
     def _ask(self, files: Mapping[str, bytes]) -> ServerAnswer:
         identity = self._visitor.identity or self.identity
-        answer = self._answer(asdict(self._visitor) | {"identity": identity, "files": files})
-        if answer.aside:
-            raise StoreFailed(f"{self.key} refused a file of ours: {answer.aside[0].why}")
-        return answer
-
-    def _answer(self, body: dict[str, Any]) -> ServerAnswer:
+        body = asdict(self._visitor) | {"identity": identity, "files": files}
         request = Request(self._address, msgspec.json.encode(body), self._headers)  # noqa: S310 - http or https
         try:
-            with build_opener(_NoRedirect()).open(request, timeout=_LONGEST_WAIT_S) as answer:
-                return msgspec.json.decode(answer.read(_LARGEST_ANSWER), type=ServerAnswer)  # a larger one is cut off
+            with build_opener(_NoRedirect()).open(request, timeout=_LONGEST_WAIT_S) as reply:
+                answer = msgspec.json.decode(reply.read(_LARGEST_ANSWER), type=ServerAnswer)  # a larger one is cut off
         except HTTPError as error:
             raise ConfigError(f"{self.key}: {_why(error)}") from error
         except (OSError, HTTPException, ValueError, RecursionError) as error:
             reason = getattr(error, "reason", error)
             raise StoreFailed(f"cannot sync with {self.key}: {getattr(reason, 'strerror', '') or reason}") from error
+        if answer.aside:
+            raise StoreFailed(f"{self.key} refused a file of ours: {answer.aside[0].why}")
+        return answer
 
 
 def _why(error: HTTPError) -> str:
@@ -337,27 +335,19 @@ def open_sealed(place: FolderPlace, backend: Backend, passphrase: Callable[[], s
             raise ConfigError(f"{place.key} is encrypted: pass --passphrase")
         return _SealedFolder(place.folder, secret) if secret else place
     if KEY in names:
-        secret = _unseal_key(place, passphrase)
+        try:
+            secret = str(_age().passphrase.decrypt(place.read(KEY), passphrase()).decode())
+        except _age().DecryptError as error:
+            raise ConfigError(f"wrong passphrase for {place.key}: {error}") from error
     elif secret or NAME not in names:
-        secret = _seal_key(place, secret or str(_age().x25519.Identity.generate()), passphrase)
+        secret = secret or str(_age().x25519.Identity.generate())
+        if not (asked := passphrase()):
+            raise ConfigError("the passphrase is empty: nothing was written")
+        place.write(KEY, _age().passphrase.encrypt(secret.encode(), asked))
     else:
         raise ConfigError(f"{place.key} holds files that are not encrypted: use an empty folder")
     document.change(lambda _: msgspec.json.encode(secrets | {place.key: secret}))
     return _SealedFolder(place.folder, secret)
-
-
-def _seal_key(place: FolderPlace, secret: str, passphrase: Callable[[], str]) -> str:
-    if not (asked := passphrase()):
-        raise ConfigError("the passphrase is empty: nothing was written")
-    place.write(KEY, _age().passphrase.encrypt(secret.encode(), asked))
-    return secret
-
-
-def _unseal_key(place: FolderPlace, passphrase: Callable[[], str]) -> str:
-    try:
-        return str(_age().passphrase.decrypt(place.read(KEY), passphrase()).decode())
-    except _age().DecryptError as error:
-        raise ConfigError(f"wrong passphrase for {place.key}: {error}") from error
 
 
 def _age() -> Any:

@@ -167,8 +167,10 @@ def test_an_odd_message_costs_no_other_and_no_text_in_silence(odd: Any, text: st
 def test_branches_of_claude_are_told_apart() -> None:
     messages = [
         exports.claude_message("human", "one", uuid="1"),
+        exports.claude_message(
+            "assistant", "kept", uuid="3", parent_message_uuid="1", created_at="2024-05-07T00:00:00Z"
+        ),
         exports.claude_message("assistant", "thrown away", uuid="2", parent_message_uuid="1"),
-        exports.claude_message("assistant", "kept", uuid="3", parent_message_uuid="1"),
     ]
     for leaf in ({"current_leaf_message_uuid": "3"}, {}):  # only the web page names it
         assert _said("claude", exports.claude(*messages, **leaf)) == [("user", "one"), ("assistant", "kept")]
@@ -179,6 +181,7 @@ def test_branches_of_claude_are_told_apart() -> None:
 def test_what_claude_remembers_comes_in_as_memories() -> None:
     projects = {"o": None, "p": "A bakery.", "q": ""}
     value = {"conversations_memory": "Sam bakes.", "project_memories": projects, "account_uuid": "a"}
+    value["memory_files"] = [{"path": "/b.md", "content": "Rye.", "updated_at": "2026-01-02T03:04:05.000000Z"}]
     found = [each for each in read_element("claude", value, 1) if isinstance(each, MemoryItem)]
     assert [memory.draft.narrative for memory in found] == ["Sam bakes.", "A bakery.", "Rye."]
     assert str(found[2].draft.created_at) == "2026-01-02 03:04:05+00:00"
@@ -187,7 +190,6 @@ def test_what_claude_remembers_comes_in_as_memories() -> None:
 def test_a_list_is_read_element_by_element_and_breaks_where_it_is_broken() -> None:
     assert list(elements('[1, {"a": [2]}, "x"]\n', "f")) == [1, {"a": [2]}, "x"]
     assert list(elements('{"a": "\\ud83d\\ude00 \\ud800"}', "f")) == [{"a": "\U0001f600 ?"}]
-    value["memory_files"] = [{"path": "/b.md", "content": "Rye.", "updated_at": "2026-01-02T03:04:05.000000Z"}]
     for broken in ("", "[", "[1", "[1 2]", "[1,", '[{"a"]', "[1] 2", '{"a": 1}}', "[" * 100_000, f"[{'9' * 9_000}]"):
         why = "too large" if len(broken) > 10 else rf"error at character \d of {len(broken)}: check"
         with pytest.raises(DamagedFile, match=f"f is not valid JSON: .*{why}"):
@@ -272,9 +274,9 @@ def test_links_in_a_folder_are_not_followed_and_what_is_not_read_is_named(tmp_pa
     (folder / "link.md").symlink_to(tmp_path / "secret.txt")
     (folder / "binary.md").write_bytes(b"\xff\xfe\x00")
     (folder / "good.md").write_text("@../secret.txt says more", "utf-8")
+    (folder / "empty.md").write_text("# A title alone", "utf-8")
     (folder / "photo.png").write_bytes(b"")
     items = list(open_source(folder).items)
-    (folder / "empty.md").write_text("# A title alone", "utf-8")
     assert [item.draft.narrative for item in items if isinstance(item, MemoryItem)] == ["@../secret.txt says more"]
     assert {item.what for item in items if isinstance(item, Skip)} == {"link.md", "binary.md", "photo.png", "empty.md"}
 
