@@ -111,7 +111,7 @@ def _notes(path: Path) -> Items:
             elif _CONVERSATION.match(text := decode(file.read_bytes(), name)):
                 yield Skip(name, "it is a conversation: export it as a bundle, `sessions export ID -o FILE.jsonl`")
             else:  # the resolved path is the same however the file is named
-                found = [*formats.read_markdown(text, PurePosixPath(_as_text(file.resolve())))]
+                found: list[Item] = [*formats.read_markdown(text, PurePosixPath(_as_text(file.resolve())))]
                 yield from found or [Skip(name, "no text")]
         except (StoreError, OSError) as error:
             yield Skip(name, str(error))

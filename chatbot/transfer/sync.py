@@ -315,7 +315,7 @@ class Sync:
             added = unite_lines(self.storage.backend.lines(name), records)
             self.report.taken["calls"] += added if name == untrusted.BILL else 0
         for name, data in batch.documents.items():
-            self.storage.backend.document(name).change(lambda before, data=data: before or data)
+            self.storage.backend.document(name).change(partial(lambda new, before: before or new, data))
 
     def _earlier(self, machine: str, session_id: str) -> union.Entries:
         """Return all entries of a session that the files of a machine hold."""

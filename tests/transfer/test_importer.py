@@ -173,6 +173,7 @@ async def test_the_zip_of_an_export_is_read_as_it_comes(memory: MemorySystem, tm
         archive.writestr("memories/a.json", exports.as_bytes({"memory_files": [{"path": "/b.md", "content": "rye"}]}))
         archive.extractall(tmp_path / "unpacked")
     assert (await imported(memory, path)).memories == 1
+    talk = exports.claude(exports.claude_message("human", "hi"), key="k-0")
     _file(tmp_path / "unpacked" / "conversations.json", [talk])
     assert (await imported(memory, tmp_path / "unpacked")).already == 2
 

@@ -180,7 +180,7 @@ def test_branches_of_claude_are_told_apart() -> None:
 
 def test_what_claude_remembers_comes_in_as_memories() -> None:
     projects = {"o": None, "p": "A bakery.", "q": ""}
-    value = {"conversations_memory": "Sam bakes.", "project_memories": projects, "account_uuid": "a"}
+    value: dict[str, Any] = {"conversations_memory": "Sam bakes.", "project_memories": projects, "account_uuid": "a"}
     value["memory_files"] = [{"path": "/b.md", "content": "Rye.", "updated_at": "2026-01-02T03:04:05.000000Z"}]
     found = [each for each in read_element("claude", value, 1) if isinstance(each, MemoryItem)]
     assert [memory.draft.narrative for memory in found] == ["Sam bakes.", "A bakery.", "Rye."]
