@@ -85,10 +85,6 @@ class ImportReport(Struct):
         added = {"session": len(self.sessions), "memory": self.memories, "exchange": self.exchanges, "fact": self.facts}
         return ", ".join(how_many(count, what) for what, count in added.items() if count)
 
-    def skip(self, what: str, why: str) -> None:
-        """Report an item that is not imported."""
-        self.skipped.append(Skip(what, why))
-
 
 class KnownRows:
     """Rows of earlier imports of one kind, the newest first."""
@@ -182,11 +178,11 @@ class Importer:
         known = self._origins.get(origin)
         said = await self._transcript_of(known) if known else ()
         if known and not all(map(_is_same, said, item.entries)):
-            self._report.skip(item.key, "its session continued differently here")
+            self._report.skipped.append(Skip(item.key, "its session continued differently here"))
         elif known and len(said) >= len(item.entries):
             self._report.already += 1
         elif not known and self._is_barred([("origin", origin)]):
-            self._report.skip(item.key, DELETED)
+            self._report.skipped.append(Skip(item.key, DELETED))
         else:
             record = known or self._record(self.agent, item.title, item.created_at, item.used_at, origin)
             record = await self._remember_said(record, item.entries, item.key, beyond=len(said))
@@ -232,7 +228,7 @@ class Importer:
             is_contained = len(said) >= len(item.entries) and all(map(_is_same, said, item.entries))
             here = known if is_contained else None
         if here is None and self._is_barred([("origin", origin), ("session", item.record.id)]):
-            self._report.skip(item.record.id, DELETED)
+            self._report.skipped.append(Skip(item.record.id, DELETED))
             return
         self._report.already += here is not None
         session_id = await self._adopt_bundled(item, origin) if here is None else here.id
@@ -253,7 +249,7 @@ class Importer:
         past = tuple(structs.replace(each, at=min(each.at, self._now)) for each in item.key_values)
         values = past if self.trust else tuple(map(_without_model_and_persona, past))
         if values != past:
-            self._report.skip(f"model and persona of {given.id}", "accept them with --trust")
+            self._report.skipped.append(Skip(f"model and persona of {given.id}", "accept them with --trust"))
         attachments = [(data, suffix_of(name)) for name, data in item.attachments]
         parts: dict[str, Any] = {"key_values": values, "receipts": receipts, "attachments": attachments}
         return await self._write(record, item.entries, given.id, {}, **parts)
@@ -302,7 +298,8 @@ class Importer:
         if not (item.observations or item.facts):
             return
         if not self.remembers:
-            self._report.skip(f"memories of {old}" if old else "memories", "the agent keeps no memories")
+            what = f"memories of {old}" if old else "memories"
+            self._report.skipped.append(Skip(what, "the agent keeps no memories"))
             return
         memories = self.memory.memory(self.agent, session_id=session_id)
         every = await memories.everywhere().every(sensitivities=SENSITIVITIES, statuses=STATUSES, session_id=session_id)
@@ -346,7 +343,7 @@ class Importer:
             except StoreError as error:
                 why = str(error)
             if why:
-                self._report.skip(fact.id, why)
+                self._report.skipped.append(Skip(fact.id, why))
             self._report.facts += not why
 
     def _draft_of(self, row: Observation, old: str, new: str | None) -> Draft:
@@ -389,7 +386,7 @@ class Importer:
         """Return True if the item is to be added; if not, it is counted, and its row brought up to date."""
         digest, row = item.hash, known.by_key.get(item.key)
         if item.draft.sensitivity == "unknown":
-            self._report.skip(item.key, "its sensitivity is unknown")
+            self._report.skipped.append(Skip(item.key, "its sensitivity is unknown"))
         elif digest in known.by_hash or (row is not None and row.status != "active"):
             known.repeated.add(digest)
             # not in `by_hash`: if the row of this key is hidden, an edited text may still be new under another key
@@ -406,7 +403,7 @@ class Importer:
             else:
                 await known.memories.update(row.id, **{name: getattr(draft, name) for name in EDITED})
         elif self._is_barred(self._marks(known.memories, item)):
-            self._report.skip(item.key, PURGED)
+            self._report.skipped.append(Skip(item.key, PURGED))
         else:
             return True
         return False
@@ -424,7 +421,7 @@ class Importer:
             for item, result in zip(new, results, strict=True):
                 self._report.redacted.update(result.redacted)
                 if result.outcome == "skipped":
-                    self._report.skip(item.key, result.reason)
+                    self._report.skipped.append(Skip(item.key, result.reason))
                     continue
                 self._ids_here[item.key] = known.by_hash[item.hash] = result.id
                 if result.outcome == "exact_dup":

@@ -273,19 +273,21 @@ class ServerPlace(ParcelPlace):
 
     def _ask(self, files: Mapping[str, bytes]) -> ServerAnswer:
         identity = self._visitor.identity or self.identity
-        body = asdict(self._visitor) | {"identity": identity, "files": files}
+        answer = self._answer(asdict(self._visitor) | {"identity": identity, "files": files})
+        if answer.aside:
+            raise StoreFailed(f"{self.key} refused a file of ours: {answer.aside[0].why}")
+        return answer
+
+    def _answer(self, body: dict[str, Any]) -> ServerAnswer:
         request = Request(self._address, msgspec.json.encode(body), self._headers)  # noqa: S310 - http or https
         try:
-            with build_opener(_NoRedirect()).open(request, timeout=_LONGEST_WAIT_S) as reply:
-                answer = msgspec.json.decode(reply.read(_LARGEST_ANSWER), type=ServerAnswer)  # a larger one is cut off
+            with build_opener(_NoRedirect()).open(request, timeout=_LONGEST_WAIT_S) as answer:
+                return msgspec.json.decode(answer.read(_LARGEST_ANSWER), type=ServerAnswer)  # a larger one is cut off
         except HTTPError as error:
             raise ConfigError(f"{self.key}: {_why(error)}") from error
         except (OSError, HTTPException, ValueError, RecursionError) as error:
             reason = getattr(error, "reason", error)
             raise StoreFailed(f"cannot sync with {self.key}: {getattr(reason, 'strerror', '') or reason}") from error
-        if answer.aside:
-            raise StoreFailed(f"{self.key} refused a file of ours: {answer.aside[0].why}")
-        return answer
 
 
 def _why(error: HTTPError) -> str:
