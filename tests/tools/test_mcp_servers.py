@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,6 @@ from chatbot.runtime import Options, Runtime
 from chatbot.server.callers import Grant, Tokens
 from chatbot.tools import Tool, Toolbox, ToolResult
 from chatbot.tools.function import FunctionTool
-from chatbot.tools.mcp import server
 from chatbot.tools.mcp.connection import LONGEST_LINE
 from chatbot.tools.mcp.server import LONGEST_ANSWER, LONGEST_DESCRIPTION, REST_S, McpServers
 from tests.command import run
@@ -90,7 +90,13 @@ def _nothing_is_left() -> Any:
 @pytest.fixture
 def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Lets more time pass than a server that fails is left alone."""
-    return lambda: monkeypatch.setattr(server, "monotonic", lambda now=server.monotonic: now() + REST_S)
+    rests = count(1)
+
+    def later() -> None:
+        passed = next(rests) * REST_S
+        monkeypatch.setattr("chatbot.tools.mcp.server.monotonic", lambda: time.monotonic() + passed)
+
+    return later
 
 
 Confirm = Callable[[ToolCall], Awaitable[bool]]
