@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 
 from chatbot.chat.attached import with_file_texts
 from chatbot.chat.calls import Reply
-from chatbot.chat.dialogue import UNMATCHED_ANSWERS, ClientRequest
+from chatbot.chat.dialogue import UNMATCHED_ANSWERS, ClientRequest, last_exchange
 from chatbot.chat.events import ClientCall, ToolFinished, TurnEvent
 from chatbot.chat.ledger import bill_of, calls_in
 from chatbot.memory import SessionHandle
@@ -41,7 +41,6 @@ class Completion(Lenient):
     """A reply, as OpenAI documents it; with `session_id` if it belongs to a session."""
 
     id: str
-    """The reply's id."""
     model: str
     """The identity that answered."""
     choices: list[dict[str, Any]]
@@ -305,7 +304,7 @@ async def _reply_in_session(
 ) -> AsyncGenerator[Delta, None]:
     """Run the turn with that id in the session, and yield its reply; then store digests of a history that was sent.
 
-    If the turn fails, delete a new session: the client will ask again.
+    If the turn fails, delete a new session: the client will ask again. In another, its message is not written twice.
     """
     client = ClientRequest(
         turn=turn,
@@ -317,6 +316,7 @@ async def _reply_in_session(
         tools=request.tools,
         options=request.options,
         recalls=request.recalls_always or not request.options.is_forced,
+        again=not access.is_answering(session.id) and places.is_failed_try(await last_exchange(session), request),
     )
     try:
         text = request.typed

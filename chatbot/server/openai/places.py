@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from chatbot.attachments import SUFFIXES, is_image, link_name, split_links
 from chatbot.attachments.read import Upload, upload_of
-from chatbot.chat.dialogue import ASSISTANT, USER, messages_of, tool_result_line, unanswered_calls
+from chatbot.chat.dialogue import ASSISTANT, ERROR, USER, messages_of, tool_result_line, unanswered_calls
 from chatbot.config import Remembers
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle, SessionRecord
@@ -89,11 +89,6 @@ class ParsedRequest(Struct, frozen=True, kw_only=True, dict=True):
         at = max((at for at, each in enumerate(self.said) if each.role == "user"), default=len(self.said))
         return self.said[at:] if self.answers else self.new
 
-    @property
-    def before_turn(self) -> tuple[Message, ...]:
-        """Messages before `turn`, the user's current one."""
-        return self.said[: len(self.said) - len(self.turn)] if self.turn else ()
-
     @cached_property
     def answers(self) -> tuple[Message, ...]:
         """Tool results among the new messages."""
@@ -159,7 +154,7 @@ class ReplyPlace(Struct, frozen=True):
     """Earlier messages: those that the client sent or, where nothing is stored, the session's, with the answers of
     tools. None: the session's own transcript continues."""
     is_new: bool = False
-    """True if the session was created for a request that names none."""
+    """True if the session was created for this request."""
 
 
 async def find_place(request: ParsedRequest, access: IdentityAccess) -> ReplyPlace:
@@ -168,16 +163,17 @@ async def find_place(request: ParsedRequest, access: IdentityAccess) -> ReplyPla
     if request.memory == "off":
         return ReplyPlace(history=None if named is None else await _said_in(named, request, access))
     if named is not None:
-        named.session.check("chat")
-        end = named.entries
-        return ReplyPlace(named.session if end is None else await access.fork(named.session.id, at=end))
+        session, end = named
+        session.check("chat")
+        fork = None if end is None else await access.fork(session.id, at=end)
+        return ReplyPlace(fork or session, is_new=fork is not None)
     if request.session == NEW:
         return ReplyPlace(await access.new_session())
     remembers = (request.memory or access.caller.memory) == "on"
     if not (remembers and access.runtime.store_types and request.new) or request.is_side_call:
         return ReplyPlace()
-    session = await _session_of(request.before_new, access.in_project)
-    return ReplyPlace(session or await access.new_session(), request.before_turn, is_new=session is None)
+    session = await _session_of(request, access.in_project) or await access.new_session()
+    return ReplyPlace(session, request.said[: -len(request.turn)], is_new=not session.record.history)
 
 
 def session_in_headers(headers: Mapping[str, str]) -> tuple[str | None, Remembers | None]:
@@ -203,40 +199,38 @@ def response_id(session: SessionHandle | None, turn: str) -> str:
 
 
 def parse_response_id(response: str) -> tuple[str, str]:
-    """Return the session and the turn of a response. Raises `Problem` for an invalid id."""
-    ids = response.removeprefix(_RESPONSE)
+    """Return the session and the turn of a response, or of an item of one. Raises `Problem` for an invalid id."""
+    ids = response.partition("_")[2]
     try:
-        session, turn = uuid.UUID(ids[:_ID_LENGTH]), uuid.UUID(ids[_ID_LENGTH:])
+        session, turn = uuid.UUID(ids[:_ID_LENGTH]), uuid.UUID(ids[_ID_LENGTH : 2 * _ID_LENGTH])
     except ValueError:
         raise unknown_response(response) from None
-    if not response.startswith(_RESPONSE) or not session.int:
+    if not session.int:
         raise unknown_response(response)
     return str(session), str(turn)
 
 
 def unknown_response(response: str) -> Problem:
     """Return the error for a response that is not stored, or that the caller may not know."""
-    why = f"no response {response!r:.100} is stored: send store: true, or use a token that remembers"
+    why = f"no response {response!r:.100} is stored: send store: true or its items, or use a token that remembers"
     return Problem(404, "previous_response_not_found", why, "previous_response_id")
 
 
-class _Continuation(Struct, frozen=True):
-    session: SessionHandle
-    entries: int | None = None
-    """Number of entries to continue after; None: all."""
+_Continuation = tuple[SessionHandle, int | None]
+"""A session, and the number of entries to continue after; None: all."""
 
 
 async def _continuation(request: ParsedRequest, access: IdentityAccess) -> _Continuation | None:
     if request.previous is not None:
         if request.session is not None:
             raise invalid("it cannot be sent together with a session", "previous_response_id")
-        return await _continuation_of(request.previous, access)
+        return await _continuation_of(request.previous, request, access)
     if request.session in {None, NEW}:
         return None
-    return _Continuation(await access.session(str(request.session)))
+    return await access.session(str(request.session)), None
 
 
-async def _continuation_of(response: str, access: IdentityAccess) -> _Continuation:
+async def _continuation_of(response: str, request: ParsedRequest, access: IdentityAccess) -> _Continuation:
     session_id, turn = parse_response_id(response)
     try:
         session = await access.session(session_id)
@@ -248,24 +242,32 @@ async def _continuation_of(response: str, access: IdentityAccess) -> _Continuati
         raise unknown_response(response)
     at = found[-1]  # a reply that was chosen again has two receipts
     if at == len(receipts) - 1:
-        return _Continuation(session)
-    later = begun_at(receipts[at + 1])
-    return _Continuation(session, sum(entry.at < later for entry in await session.transcript_read_all()))
+        return session, None
+    entries, later = await session.transcript_read_all(), begun_at(receipts[at + 1])
+    end = sum(entry.at < later for entry in entries)
+    return session, None if is_failed_try(entries[end:], request) else end
 
 
 async def _said_in(named: _Continuation, request: ParsedRequest, access: IdentityAccess) -> tuple[Message, ...]:
     """Return the messages of a session, with the answers of tools, for a reply that is not kept in it."""
-    named.session.check("chat")
+    session, end = named
+    session.check("chat")
     most = access.runtime.setup.agent_settings.window_entries
-    if named.entries is None:
-        entries = await named.session.transcript_read_last(most)
+    if end is None:
+        entries = await session.transcript_read_last(most)
     else:
-        entries = (await named.session.transcript_read_all())[: named.entries][-most:]
+        entries = (await session.transcript_read_all())[:end][-most:]
     waiting = {call.id for call in unanswered_calls(entries)}
     if not waiting.issuperset(str(each.tool_call_id) for each in request.answers):
         raise invalid("no pending tool call matches these answers", "messages")
     answers = [tool_result_line(str(each.tool_call_id), each.content) for each in request.answers]
     return tuple(messages_of([*((entry.role, entry.content) for entry in entries), *answers]))
+
+
+def is_failed_try(entries: Sequence[TranscriptEntry], request: ParsedRequest) -> bool:
+    """Return whether the entries are the message of the request, with an error in place of the reply."""
+    begins = [each.content for each in entries if each.role == USER]
+    return begins == [request.typed] and entries[-1].role == ERROR and not (request.answers or request.attachments)
 
 
 async def note_history(session: SessionHandle, request: ParsedRequest, reply: Message) -> None:
@@ -280,12 +282,12 @@ async def note_history(session: SessionHandle, request: ParsedRequest, reply: Me
     await session.note_history(f"{entries}:{'.'.join(map(''.join, run[-_LONGEST_RUN:]))}")
 
 
-async def _session_of(history: Sequence[Message], access: IdentityAccess) -> SessionHandle | None:
-    """Return the caller's session that ends with this history, or a fork of one that has continued since.
+async def _session_of(request: ParsedRequest, access: IdentityAccess) -> SessionHandle | None:
+    """Return the caller's session that ends with the request's history, or a fork of one that has continued since.
 
     If several fit equally, return a fork of one with the last reply. None if none fits, or the caller may not read.
     """
-    run, own = _exchanges_in(history), access.memory.caller.principal
+    run, own = _exchanges_in(request.before_new), access.memory.caller.principal
     if not run:
         return None
     try:
@@ -298,9 +300,9 @@ async def _session_of(history: Sequence[Message], access: IdentityAccess) -> Ses
             ),
         )
         alike = [record for record in found if _may_have_replies(run, _history_in(record)[1])] or found
-        answered = None if len(alike) == 1 else list(_sent_exchanges(history))[-1][1]
+        answered = None if len(alike) == 1 else list(_sent_exchanges(request.before_new))[-1][1]
         for record in alike[:_MOST_COMPARED]:
-            if (session := await _session_or_fork(record, run, answered, access)) is not None:
+            if (session := await _session_or_fork(record, answered, request, access)) is not None:
                 return session
     except MissingRight:  # a new session will do
         return None
@@ -308,7 +310,7 @@ async def _session_of(history: Sequence[Message], access: IdentityAccess) -> Ses
 
 
 async def _session_or_fork(
-    record: SessionRecord, run: Sequence[_Exchange], answered: str | None, access: IdentityAccess
+    record: SessionRecord, answered: str | None, request: ParsedRequest, access: IdentityAccess
 ) -> SessionHandle | None:
     """Return the session if it ends with the run, or a fork up to the end of the run; None if neither can be.
 
@@ -316,9 +318,10 @@ async def _session_or_fork(
     then a fork is returned, and only of a session with that reply.
     """
     session = await access.session(record.id)
-    count, known = _history_in(record)
+    run, (count, known) = _exchanges_in(request.before_new), _history_in(record)
     entries, end = await session.transcript_read_all(), _end_of(run, known)
-    is_whole = end == len(known) and count == len(entries) and not access.is_answering(session.id)
+    is_whole = end == len(known) and (count == len(entries) or is_failed_try(entries[count:], request))
+    is_whole = is_whole and not access.is_answering(session.id)
     if answered is None and is_whole:
         return session
     stored = list(_stored_exchanges(entries[:count]))  # entries after these were added by others

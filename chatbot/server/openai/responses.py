@@ -16,7 +16,7 @@ from chatbot.server import sse
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.errors import OF_IDENTITY, OF_MODELS, Problem, TurnGone
 from chatbot.server.idempotency import IdempotentWrite, WritingHere
-from chatbot.server.openai import wire
+from chatbot.server.openai import places, wire
 from chatbot.server.openai.completions import PendingReply, earlier_reply, reply_to
 from chatbot.server.openai.places import parse_response_id, response_id, unknown_response
 from chatbot.server.request_values import Flag, Tokens
@@ -31,7 +31,9 @@ class ResponseRequest(wire.ReplyFields):
         str | list[dict[str, Any]],
         Field(min_length=1),
         wire.only_types(
-            *("message", "function_call", "function_call_output", "reasoning"), of="items", default="message"
+            *("message", "function_call", "function_call_output", "reasoning", "item_reference"),
+            of="items",
+            default="message",
         ),
     ]
     """Input to answer, with or without the conversation before it: text, or messages, calls and their outputs."""
@@ -54,6 +56,12 @@ class ResponseRequest(wire.ReplyFields):
     background: Annotated[Flag | None, wire.only(False, otherwise="a response is not made in the background")] = None  # noqa: FBT003
     """Always false."""
     prompt: wire.Unsupported = None
+
+    @property
+    def last_reference(self) -> str | None:
+        """Id of the last stored item that the input refers to: its session has all items before, too."""
+        items = self.input if isinstance(self.input, list) else []
+        return next((str(each.get("id")) for each in reversed(items) if each.get("type") == "item_reference"), None)
 
     def as_completion(self) -> wire.ReplyRequest:
         """Return the request for `/v1/chat/completions`. Raises `RequestValidationError`."""
@@ -81,7 +89,7 @@ def _messages(instructions: str | None, given: str | list[dict[str, Any]]) -> li
     messages: list[dict[str, Any]] = [{"role": "system", "content": instructions}] if instructions else []
     for at, item in enumerate([{"role": "user", "content": given}] if isinstance(given, str) else given):
         match item.get("type"):
-            case "reasoning":
+            case "reasoning" | "item_reference":
                 continue
             case "function_call":
                 if not messages or messages[-1]["role"] != "assistant":
@@ -89,28 +97,25 @@ def _messages(instructions: str | None, given: str | list[dict[str, Any]]) -> li
                 calls = messages[-1].setdefault("tool_calls", [])
                 calls.append({"id": item.get("call_id"), "function": item})
             case "function_call_output":
-                content, call_id = _content(item.get("output")), item.get("call_id")
+                content, call_id = _translated(item.get("output")), item.get("call_id")
                 messages.append({"role": "tool", "content": content, "tool_call_id": call_id, "item": at})
             case _:
-                messages.append({"role": item.get("role"), "content": _content(item.get("content")), "item": at})
+                messages.append({"role": item.get("role"), "content": _translated(item.get("content")), "item": at})
     return messages
 
 
-def _content(content: Any) -> Any:
-    return list(map(_translated, content)) if isinstance(content, list) else content
-
-
 def _translated(given: Any) -> Any:
-    """Return a part of a message, a tool, a choice of one or a format in the form of chat completions."""
+    """Return the content of a message, a tool, a choice of one or a format in the form of chat completions."""
     match given:
+        case [*parts]:
+            return list(map(_translated, parts))
         case {"type": "input_text" | "output_text"}:
             return {**given, "type": "text"}
         case {"type": "input_image"}:
             return {"type": "image_url", "image_url": {"url": given.get("image_url"), "detail": given.get("detail")}}
-        case {"type": "input_file"}:
-            return {"type": "file", "file": given}
-        case {"type": "function" | "json_schema" as kind}:
-            return {"type": kind, kind: given}
+        case {"type": "input_file" | "function" | "json_schema" as kind}:
+            name = kind.removeprefix("input_")
+            return {"type": name, name: given}
         case {"type": "allowed_tools", "tools": [*tools]}:
             return {"type": "allowed_tools", "allowed_tools": {**given, "tools": list(map(_translated, tools))}}
     return given
@@ -160,6 +165,8 @@ async def respond(
     `store: true`. `previous_response_id` continues from it, and forks the session if it has continued since.
     """
     completion = asked.as_completion()
+    if not (asked.session_id or asked.conversation or places.SESSION_HEADER in request.headers):
+        completion.previous_response_id = asked.previous_response_id or asked.last_reference
     pending = await reply_to(completion, request.headers, identities, caller, writing, remembers=bool(asked.store))
     response = _Encoder(asked, pending)
     if asked.stream:

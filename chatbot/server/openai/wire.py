@@ -105,12 +105,6 @@ Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Penalty = Annotated[Number, Field(ge=-2, le=2)]
 
 
-class ConversationId(Lenient):
-    """The conversation of a response, by its id."""
-
-    id: str
-
-
 class TextPart(Lenient):
     """A text in a message."""
 
@@ -124,7 +118,6 @@ class ImageUrl(Lenient):
     url: ImageAddress
     """A `data:` URL."""
     detail: Literal["auto", "low", "high", "original"] | None = None
-    """Level of image detail."""
 
 
 class ImagePart(Lenient):
@@ -179,7 +172,6 @@ class RequestMessage(Lenient):
     """One message of the conversation."""
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    """Author."""
     content: Content | None = None
     tool_calls: list[MessageToolCall] | None = None
     """Tool calls of an assistant."""
@@ -215,7 +207,6 @@ class FunctionSpec(Lenient):
     """A function that the model may call; you run it."""
 
     name: FunctionName
-    """Name of the function."""
     description: str | None = None
     parameters: dict[str, Any] | None = None
     """Parameters as a JSON schema."""
@@ -308,7 +299,7 @@ class ReplyFields(IdentityRequest):
     session_id: str | None = None
     """Answer in this session: its memory and transcript replace all messages before the last; `new` begins a session.
     The header `X-Chatbot-Session` does the same."""
-    conversation: Annotated[str | None, BeforeValidator(_id_in, str | ConversationId | None)] = None
+    conversation: Annotated[str | None, BeforeValidator(_id_in, str | dict[str, str] | None)] = None
     """The same as `session_id`, also as `{"id": …}`."""
     previous_response_id: str | None = None
     """Continue after that response: in its session, or in a fork if the session has continued since."""
@@ -369,7 +360,6 @@ class ReplyRequest(ReplyFields):
     ) = None
     """Texts before which the reply ends."""
     logit_bias: dict[str, Annotated[Number, Field(ge=-100, le=100)]] | None = None
-    """Bias for or against tokens."""
     seed: Annotated[int, Field(strict=True)] | None = None
     """Seed for repeatable sampling, if supported."""
     presence_penalty: Penalty | None = None

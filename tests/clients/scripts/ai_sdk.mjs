@@ -32,6 +32,9 @@ for (const model of [openai("ada"), openai.chat("ada")]) {
     prompt: "What is the weather in San Francisco?",
   });
   assert(ran.text.includes("72"), ran.text);
+  const messages = [{ role: "user", content: "Hello" }, ...ran.response.messages, { role: "user", content: "Say sesame." }];
+  const further = await generateText({ model, messages });
+  assert(further.text.includes("sesame"), further.text);
   await generateText({ model, prompt: "Hello", stopSequences: ["Observation:"], temperature: 0 });
 }
 

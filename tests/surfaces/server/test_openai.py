@@ -124,7 +124,7 @@ def test_the_identity_is_an_extension_stronger_than_the_model(served: Served, cl
         ({"messages": [{"role": "assistant", "content": "x"}], "session_id": "new"}, 400, "unsupported_value"),
         ({"session_id": "new", "previous_response_id": "resp_1"}, 400, "invalid_value"),
         ({"previous_response_id": "resp_1"}, 404, "previous_response_not_found"), ({"input": ""}, 400, "invalid_value"),
-        ({"input": [{"type": "item_reference", "id": "x"}]}, 400, "unsupported_value"),
+        ({"input": [{"type": "computer_call"}]}, 400, "unsupported_value"),
         ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, 400, "invalid_value"),
         ({"input": "hi", "tools": [{"type": "web_search"}]}, 400, "unsupported_value"),
         ({"input": "hi", "background": True}, 400, "unsupported_value"),

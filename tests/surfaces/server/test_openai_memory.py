@@ -40,6 +40,10 @@ def _chat(client: httpx.Client, *messages: Say, headers: dict[str, str] | None =
     return response.json()
 
 
+def _respond(client: httpx.Client, *said: Say, **more: Any) -> httpx.Response:
+    return client.post("/v1/responses", json={"model": "ada", "input": list(said), **more})
+
+
 def _reply(answer: Any) -> Say:
     message = answer["choices"][0]["message"]
     return {name: value for name, value in message.items() if value is not None}
@@ -241,6 +245,29 @@ def test_a_first_request_that_fails_leaves_no_session(http: Serve) -> None:
         assert _sessions(client) == []
         answer = _chat(client, _user("hi"))
         assert [each["id"] for each in _sessions(client)] == [answer["session_id"]]
+
+
+@pytest.mark.parametrize("way", ["history", "session_id", "previous_response_id"])
+def test_a_message_that_a_client_sends_again_after_a_failure_is_kept_once(http: Serve, way: str) -> None:
+    """The clients of OpenAI do so by themselves, twice."""
+    down = ProviderFailed("down")
+    served = http(["Hello.", down, down, "Nice.", down, "Great."], tokens=True)
+    with served.client(served.token("ada", memory="on")) as client:
+        said = [_user("hi"), _user("My dog is Rex.")]
+        first = _respond(client, said[0]).json()
+        named = {"session_id": first["session_id"], "previous_response_id": first["id"]}
+        more = {way: named[way]} if way in named else {}
+        before = [] if more else [said[0], {"role": "assistant", "content": "Hello."}]
+        for status in (502, 502, 200):
+            answer = _respond(client, *before, said[1], **more)
+            assert answer.status_code == status, answer.text
+        [session] = _sessions(client)
+        assert _said(client, session["id"]) == ["hi", "My dog is Rex."]
+        assert _transcript(client, session["id"])[-1] == ("assistant", "Nice.")
+        assert [row["assistant_text"] for row in client.get("/v1/memories").json()["data"]] == ["Nice.", "Hello."]
+        for last in ("My cat is Tom.", "My cat is Tim."):
+            _respond(client, _user(last), session_id=session["id"])
+        assert _said(client, session["id"])[2:] == ["My cat is Tom.", "My cat is Tim."]
 
 
 @pytest.mark.parametrize(("failing", "told"), [("note_history", "may begin another"), ("write_turn", "disk is full")])

@@ -108,6 +108,27 @@ def test_a_history_that_is_sent_whole_finds_its_session_also_from_the_other_rout
     assert _session(third) == _session(first)
 
 
+def test_items_of_stored_responses_may_be_sent_as_references_to_them(http: Serve) -> None:
+    """As the AI SDK does in the second turn of a conversation."""
+    call = ToolCall("c1", "weather", '{"place": "Oslo"}')
+    served = http([[ReasoningDelta("Hm."), TextDelta("I look."), call], "It rains.", "It is dry."], tokens=True)
+    with official(served, served.token("ada", memory="on")) as client:
+        said: Any = [{"role": "user", "content": "How is Oslo?"}]
+        first = client.responses.create(model="ada", input=said, tools=[WEATHER])
+        said += [{"type": "item_reference", "id": each.id} for each in first.output]
+        said += [{"type": "function_call_output", "call_id": "c1", "output": "rain"}]
+        second = client.responses.create(model="ada", input=said, tools=[WEATHER])
+        said += [{"type": "item_reference", "id": second.output[0].id}, {"role": "user", "content": "And Rome?"}]
+        third = client.responses.create(model="ada", input=said, tools=[WEATHER])
+        assert (third.output_text, _session(third)) == ("It is dry.", _session(first))
+        prompt = [(each.role, each.content) for each in served.models["ada"].prompts[-1][1:]]
+        assert prompt[1:4] == [("assistant", "I look."), ("tool", "rain"), ("assistant", "It rains.")]
+        assert served.models["ada"].prompts[-1][2].tool_calls == (call,)
+        other: Any = [{"type": "item_reference", "id": f"msg_{'0' * 64}0"}, *said[:1]]
+        with pytest.raises(openai.NotFoundError, match="or its items"):
+            client.responses.create(model="ada", input=other)
+
+
 def test_what_is_not_stored_cannot_be_followed(served: Served, client: openai.OpenAI) -> None:
     response = client.responses.create(model="ada", input="I play chess.", store=False)
     assert _session(response) is None
