@@ -20,7 +20,7 @@ from chatbot.stores.access import CLEARANCES, GUEST_RIGHTS, SENSITIVITIES, VISIB
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import ConflictingChange, InvalidValue, MissingRight, OtherEmbedder, UnknownObservation
 from chatbot.stores.observation import STATUSES, Decay, Observation, RowState, Status, Triple, version_of
-from chatbot.stores.query import FactFilter, Filter, VectorStats
+from chatbot.stores.query import FactFilter, Filter, Order, Question, VectorStats
 from chatbot.stores.records import format_time, unit
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.testing.observation_machine import (
@@ -293,6 +293,25 @@ class ObservationStoreContract(StoreTests):
             with pytest.raises(InvalidValue, match="negative"):
                 await reading
 
+    async def test_what_is_found_is_filtered_limited_and_in_order(self, store: ObservationStore) -> None:
+        rows = [observation(1, title="tea"), observation(2, title="black tea", tags=("b", "a"))]
+        await store.commit(OWNER, adding(*rows, observation(3, title="green tea", tags=("b",))))
+        later = structs.replace(OWNER, now=NOW + timedelta(days=1))
+        await store.commit(later, [Event(kind="update", at=later.now, ids=(IDS[1],), fields={"category": "x"})])
+        assert [each.id for each in await store.match(later, ["tea"], Filter())] == [IDS[1], IDS[3], IDS[2]]
+        assert [each.id for each in await store.match(later, ["tea"], Filter(), limit=1)] == [IDS[1]]
+        assert [each.id for each in await store.match(later, ["tea"], Filter(tags=("a",)))] == [IDS[2]]
+        question = Question(terms=("tea",))
+        assert (await store.candidates(later, question, Filter())).rows.keys() == {*IDS[1:4]}
+        assert (await store.candidates(later, question, Filter(tags=("a",)))).rows.keys() == {IDS[2]}
+        orders: list[tuple[Order, list[str]]] = [("updated", [IDS[1], IDS[3], IDS[2]]), ("created", IDS[3:0:-1])]
+        for order, wanted in orders:
+            assert [row.id for row in (await store.find(later, Filter(), order=order)).rows] == wanted
+            assert [row.id for row in (await store.find(later, Filter(), order=order, limit=2)).rows] == wanted[:2]
+        assert [each.value for each in await store.facets(later, "tags")] == ["b", "a"]
+        assert [each.value for each in await store.facets(later, "tags", limit=1)] == ["b"]
+        assert await store.resolve(later, IDS[0][:-1], limit=2) == IDS[1:3]
+
     async def test_pages_follow_each_other_without_gap_or_repetition(self, store: ObservationStore) -> None:
         await store.commit(OWNER, adding(*(observation(number) for number in range(7))))
         for ascending in (False, True):
@@ -328,8 +347,9 @@ class ObservationStoreContract(StoreTests):
             assert (stated.kind == "added") == (row.sensitivity != "unknown")
             await store.commit(author, _events_to(status, row))
         askings: list[frozenset[Sensitivity]] = [frozenset({"public"}), EVERY_SENSITIVITY]
-        for clearance, asked, row in product(CLEARANCES, askings, rows):
-            view = structs.replace(OWNER, clearance=clearance, asked=asked)
+        views = [structs.replace(OWNER, clearance=each, asked=asked) for each in CLEARANCES for asked in askings]
+        views.append(structs.replace(author, namespaces=frozenset({"other"})))
+        for view, row in product(views, rows):
             found = await read_everything(store, view, row)
             wanted = found.keys() & {"get any", "history", "written_at", "resolve", f"find {status}"}
             if status == "active":
@@ -792,6 +812,7 @@ async def read_everything(store: ObservationStore, view: View, row: Observation)
         "get": {each.id for each in await store.get(view, [row.id])},
         "get any": {each.id for each in await store.get(view, [row.id], current=False)},
         "match": {each.id for each in await store.match(view, word, Filter())},
+        "candidates": {*(await store.candidates(view, Question(terms=tuple(word)), Filter())).rows},
     }
     for status in STATUSES:
         page = await store.find(view, Filter(statuses=(status,)), limit=100)

@@ -317,8 +317,8 @@ class StoreMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._home = Path(tempfile.mkdtemp(prefix="store-machine-"))
-        self._sessions = cycle([_placed(each, self._home) for each in (SESSION, OTHER)])
-        self.turn_to_the_other_session()
+        self._session = _placed(SESSION, self._home)
+        self._session.folder.mkdir(mode=0o700)
         self._open()
         self._model = InMemoryStore(self._home, kv_cap=self.kv_cap or _UNBOUNDED)
         self._keeps_keys = isinstance(self._stores[0], KeyValueStore)
@@ -338,15 +338,13 @@ class StoreMachine(RuleBasedStateMachine):
         self._both(lambda store: store.kv_delete(self._session, key))
 
     @precondition(lambda self: self._keeps_transcript)
-    @rule(contents=st.lists(TEXTS, max_size=4), role=st.sampled_from(["user", "assistant", "tool_call", "error"]))
-    def append(self, contents: list[str], role: str) -> None:
-        batch = [TranscriptEntry(role, content, self._tick()) for content in contents]
-        self._both(lambda store: store.transcript_append(self._session, batch))
-
-    @precondition(lambda self: self._keeps_transcript)
-    @rule(content=TEXTS)
-    def append_at_the_same_moment(self, content: str) -> None:
-        batch = [TranscriptEntry("user", content, self._now)] * 2
+    @rule(
+        contents=st.lists(TEXTS, max_size=4),
+        role=st.sampled_from(["user", "assistant", "tool_call", "error"]),
+        step=st.sampled_from([0, 1]),
+    )
+    def append(self, contents: list[str], role: str, step: int) -> None:
+        batch = [TranscriptEntry(role, content, self._tick(step)) for content in contents]
         self._both(lambda store: store.transcript_append(self._session, batch))
 
     @precondition(lambda self: self._keeps_transcript)
@@ -372,17 +370,6 @@ class StoreMachine(RuleBasedStateMachine):
         except UnsupportedOperation:
             return
         assert cleared == self._run(self._model.transcript_clear(self._session))
-
-    @rule()
-    def turn_to_the_other_session(self) -> None:
-        self._session = next(self._sessions)
-        self._session.folder.mkdir(mode=0o700, exist_ok=True)
-
-    @rule()
-    def forget(self) -> None:
-        self._both(lambda store: store.forget_session(self._session))
-        shutil.rmtree(self._session.folder)
-        self._session.folder.mkdir(mode=0o700)
 
     @rule()
     def reopen(self) -> None:
@@ -425,8 +412,8 @@ class StoreMachine(RuleBasedStateMachine):
     def _run(self, work: Coroutine[Any, Any, Result]) -> Result:
         return self._runner.run(work)
 
-    def _tick(self) -> datetime:
-        self._now += timedelta(microseconds=1)
+    def _tick(self, step: int = 1) -> datetime:
+        self._now += timedelta(microseconds=step)
         return self._now
 
 
