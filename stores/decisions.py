@@ -197,7 +197,8 @@ def _supersede(event: Event, view: View, known: PriorState) -> tuple[list[Event]
 
 def _compress_event(event: Event, row: Observation, view: View, known: PriorState) -> Event:
     """Return the event that replaces active rows by their summary `row`; all have its agent, principal and guard."""
-    rows = row_events.each_visible(event.compresses, view, known)
+    states = row_events.each_state(event.compresses, view, known)
+    rows = [each for state in states if (each := known.observation(state.id)) is not None]
     if len(rows) != len(set(event.compresses)) or not all(each.is_current(view.now) for each in rows):
         raise errors.ConflictingChange(f"not all sources of {row.id} are active")
     if not {each.id for each in rows} <= set(row.derived_from):

@@ -17,6 +17,8 @@ from contextlib import suppress
 from functools import wraps
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
+from chatbot.stores.records import reason_of
+
 logger = logging.getLogger(__name__)
 
 Waiter = asyncio.Future[None]
@@ -46,15 +48,19 @@ def in_thread(
 async def in_own_task(work: Callable[[], Awaitable[Result]]) -> Result:
     """Return the result of a plug-in's work, which may cancel its own task; ours then gets a `CancelledError`."""
 
-    async def contain() -> Result | SystemExit | KeyboardInterrupt:
+    async def contain() -> Result | BaseException:
         try:
             return await work()
-        except (SystemExit, KeyboardInterrupt) as error:  # raised in a task, they would end the event loop
+        except (Exception, asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # noqa: BLE001 - some, raised in a task, would end the event loop
             return error
 
     result = await asyncio.create_task(contain())
-    if isinstance(result, SystemExit | KeyboardInterrupt):
-        raise result
+    if isinstance(result, BaseException):
+        raise (
+            result if isinstance(result, SystemExit | KeyboardInterrupt) else RuntimeError(reason_of(result))
+        )  # as Rust panics
     return result
 
 
@@ -68,7 +74,7 @@ def is_failure(error: BaseException) -> bool:
     """Return whether a plug-in failed: it was neither cancelled from outside nor interrupted."""
     if isinstance(error, asyncio.CancelledError):
         return not is_cancelled()
-    return isinstance(error, Exception | SystemExit)
+    return not isinstance(error, KeyboardInterrupt | GeneratorExit)
 
 
 def new_waiter() -> Waiter:

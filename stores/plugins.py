@@ -9,7 +9,7 @@ import importlib
 import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,7 +65,8 @@ class PluginPoint(Struct, frozen=True):
             sys.path.append(str(beside))
         try:
             module, _, names = where.partition("[")[0].partition(":")  # an entry point may name extras in brackets
-            return attrgetter(names.strip())(importlib.import_module(module.strip()))
+            with redirect_stdout(sys.stderr):  # ours may be the protocol, or JSON
+                return attrgetter(names.strip())(importlib.import_module(module.strip()))
         except (Exception, SystemExit) as error:  # a plug-in may raise anything
             module = name.partition(":")[0]
             if where == name and isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
@@ -77,10 +78,14 @@ class PluginPoint(Struct, frozen=True):
         """Return the `module:attribute` of a plug-in, without importing it. Raises `unknown` for another name."""
         if ":" in name or name in self.own:
             return self.own.get(name, name)
-        points = self.installed()
-        if name not in points:
-            raise self.unknown(f"unknown {self.noun} {name!r:.80}{errors.did_you_mean(name, points)}")
-        return points[name].value
+        from importlib.metadata import entry_points
+
+        offered = sorted({point.value for point in entry_points(group=self.group, name=name)})
+        if not offered:
+            raise self.unknown(f"unknown {self.noun} {name!r:.80}{errors.did_you_mean(name, self.installed())}")
+        if len(offered) > 1:
+            raise self.broken(f"packages offer several {self.noun}s {name!r}: name one as {' or '.join(offered)}")
+        return offered[0]
 
     def load_class(self, name: str, root: type[Plugin], *, beside: Path | None = None) -> type[Plugin]:
         """Load a class that inherits `root`. Raises `broken` unless its methods fit the contracts of that module."""
@@ -209,8 +214,8 @@ def open_store(name: str, home: Home, settings: Mapping[str, Any], *, beside: Pa
         opened = store(home, **checked)
     except errors.StoreError as error:
         raise type(error)(f"{table_name('memory', name)}: {error}") from error
-    except Exception as error:
-        raise errors.BrokenStore(f"the store {name!r} could not be opened: {error}") from error
+    except (Exception, SystemExit) as error:
+        raise errors.BrokenStore(f"the store {name!r} could not be opened: {reason_of(error)}") from error
     opened.configured_as = name
     return opened
 

@@ -335,12 +335,6 @@ def visible_row(observation_id: str | None, view: View, known: PriorState) -> Ob
     return row
 
 
-def each_visible(ids: Iterable[str], view: View, known: PriorState) -> list[Observation]:
-    """Return the rows that the caller may see. Raises `UnknownObservation` if there are none."""
-    states = each_state(ids, view, known)
-    return [row for state in states if (row := known.observation(state.id)) is not None]
-
-
 def each_state(ids: Iterable[str], view: View, known: PriorState) -> list[RowState]:
     """Return the states of the rows that the caller may see. Raises `UnknownObservation` if there are none."""
     everything = view.asking_all()

@@ -429,7 +429,10 @@ class SessionOpening(AsyncResource, Observable):
                     f"session {record.id} uses the store {name!r}, which is not configured: "
                     "review it, then name it in memory of an [agents.<id>] table"
                 )
-        return self._open_stores(record.store_types)
+        try:
+            return self._open_stores(record.store_types)
+        except UnknownStore as error:
+            raise UnknownStore(f"session {record.id} is kept in a store that is not installed: {error}") from error
 
     def _open_stores(self, names: Sequence[str]) -> dict[str, Store]:
         with self._opening_stores:  # else two threads could open one each

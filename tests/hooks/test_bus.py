@@ -76,6 +76,9 @@ async def test_what_raises_hangs_or_cancels_itself_disturbs_none_and_is_told_onc
     async def leaves(_: Any) -> None:
         sys.exit(3)
 
+    async def panics(_: Any) -> None:
+        raise BaseException("as Rust does")  # noqa: TRY002
+
     async def answers(_: Any) -> str:
         return "here"
 
@@ -84,14 +87,15 @@ async def test_what_raises_hangs_or_cancels_itself_disturbs_none_and_is_told_onc
     listen(bus, "c", cancels, priority=3)
     listen(bus, "d", leaves, priority=4)
     listen(bus, "e", answers, priority=5)
+    listen(bus, "f", panics, priority=5)
     listen(bus, "inject", answers, priority=6, timeout_s=0.01)  # one of our own, for which a turn does the work
     first, second, step = Happened(), Happened(), Step("inject", asyncio.Event().wait)
     assert await bus.publish(first, step) == ["here"]
     assert await bus.publish(second, step) == ["here"]
-    assert [notice.split("'")[1] for notice in first.notices] == ["a", "b", "c", "d", "inject"]
+    assert [notice.split("'")[1] for notice in first.notices] == ["a", "b", "c", "d", "f", "inject"]
     assert second.notices == []
     kept = failures.read()
-    assert [failure.hook for failure in kept] == ["a", "b", "c", "d", "inject"] * 2
+    assert [failure.hook for failure in kept] == ["a", "b", "c", "d", "f", "inject"] * 2
     assert "did not finish within 0.01 s" in kept[1].message
     assert kept[3].message == "SystemExit: 3"
     assert kept[0].message.startswith("ValueError: token=")

@@ -15,6 +15,7 @@ from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import new_id
 from chatbot.runtime import Options, Runtime
+from chatbot.stores import UnknownStore
 from chatbot.stores.access import View
 from chatbot.stores.base import KeyValueStore
 from chatbot.stores.errors import BrokenStore, ClosedResource, MissingFolder, StoreFailed, UnsupportedOperation
@@ -110,7 +111,7 @@ class Faulty(KeyValueStore):
     at: Any = None
 
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
-        raise {"cancel": asyncio.CancelledError, "exit": SystemExit}.get(key, KeyError)(key)
+        raise {"cancel": asyncio.CancelledError, "exit": SystemExit, "panic": BaseException}.get(key, KeyError)(key)
 
     async def kv_set(self, session: SessionRef, entry: KeyValue) -> None:
         raise OSError(28, "No space left on device")
@@ -121,7 +122,7 @@ class Faulty(KeyValueStore):
         raise UnsupportedOperation("keys stay")
 
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
-        return self.at and [KeyValue("key", "value", self.at)]
+        return self.at and [KeyValue("key", "value", self.at), self.at]
 
     async def forget_session(self, session: SessionRef) -> None: ...
 
@@ -132,13 +133,16 @@ async def test_what_a_plug_in_raises_of_its_own_is_a_store_error_that_names_it(m
     with pytest.raises(BrokenStore, match=r"store Faulty failed in kv_get: KeyError: 'key'") as caught:
         await session.kv_get("key")
     assert isinstance(caught.value.__cause__, KeyError)
-    for key in ("cancel", "exit"):
-        with pytest.raises(BrokenStore, match=f"(CancelledError|SystemExit): {key}"):
+    for key in ("cancel", "exit", "panic"):
+        with pytest.raises(BrokenStore, match=f"(CancelledError|SystemExit|BaseException): {key}"):
             await session.kv_get(key)
     with pytest.raises(BrokenStore, match="kv_entries: TypeError: it returned None, which is not a list of KeyValue"):
         await session.kv_entries()
     monkeypatch.setattr(Faulty, "at", "2026-01-02")
     with pytest.raises(BrokenStore, match="store Faulty failed in kv_entries: InvalidValue: the time is '2026-01-02'"):
+        await session.kv_entries()
+    monkeypatch.setattr(Faulty, "at", datetime.now(UTC))
+    with pytest.raises(BrokenStore, match=r"kv_entries: TypeError: it returned \[.*, which is not a list of KeyValue"):
         await session.kv_entries()
     with pytest.raises(StoreFailed, match=r"Faulty failed in kv_set.*No space left"):
         await session.kv_set("key", "value")
@@ -154,13 +158,25 @@ class Unopened(Faulty):
     """A plug-in whose constructor fails."""
 
     def __init__(self, home: Path) -> None:
-        raise LookupError("no server answers")
+        raise SystemExit("no server answers")
 
 
 async def test_a_plug_in_that_cannot_be_opened_is_broken() -> None:
     async with MemorySystem(Path("memory")) as memory:
-        with pytest.raises(BrokenStore, match="Unopened' could not be opened: no server answers"):
+        with pytest.raises(BrokenStore, match="Unopened' could not be opened: SystemExit: no server answers"):
             await memory.create_session([f"{__name__}:Unopened"], "chat")
+
+
+async def test_a_session_of_a_store_that_is_not_installed_any_more_says_so() -> None:
+    async with MemorySystem(Path("memory")) as memory:
+        session = await memory.create_session(["basic_session"], "chat")
+    record = Path("memory/sessions", session.id, "session.json")
+    record.write_text(record.read_text("utf-8").replace("basic_session", "gone"), "utf-8")
+    async with MemorySystem(Path("memory")) as memory:
+        with pytest.raises(
+            UnknownStore, match=f"session {session.id} is kept in a store that is not installed: .*gone"
+        ):
+            await memory.load_session(session.id, "chat")
 
 
 async def test_a_turn_of_a_closed_runtime_begins_nothing(caplog: pytest.LogCaptureFixture) -> None:

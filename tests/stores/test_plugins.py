@@ -93,13 +93,13 @@ def test_a_wrong_setting_is_named(tmp_path: Path, store: str, settings: dict[str
 @pytest.mark.parametrize(
     ("source", "words"),
     [
-        ("raise RuntimeError('set TOKEN first')", "RuntimeError: set TOKEN first"),
+        ("print('hello'); raise RuntimeError('set TOKEN first')", "RuntimeError: set TOKEN first"),
         ("class (", "cannot be loaded: SyntaxError"),
         ("import a_module_that_is_not_there", "a_module_that_is_not_there"),
     ],
 )
 def test_whatever_a_module_raises_when_it_is_imported_names_the_store(
-    tmp_path: Path, source: str, words: str, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, source: str, words: str, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level("DEBUG")
     module = f"raising_{tmp_path.name}"
@@ -107,6 +107,7 @@ def test_whatever_a_module_raises_when_it_is_imported_names_the_store(
     with pytest.raises(BrokenStore, match=f"{module}.*{words}"):
         load(f"{module}:Store", beside=tmp_path)
     assert f"{module}.py" in caplog.text  # the traceback
+    assert not capsys.readouterr().out, "standard output may be the protocol, or JSON"
 
 
 def test_annotations_that_cannot_be_read_are_said_to_be_the_trouble(tmp_path: Path) -> None:
@@ -120,11 +121,12 @@ def test_installed_plug_ins_are_listed_and_loaded_by_name(tmp_path: Path, monkey
     own, broken = f"installed_{tmp_path.name}", f"installed_broken_{tmp_path.name}"
     (tmp_path / f"{own}.py").write_text(OWN, encoding="utf-8")
     (tmp_path / f"{broken}.py").write_text("import a_module_that_is_not_there", encoding="utf-8")
-    info = tmp_path / "stranger-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n", encoding="utf-8")
-    points = f"[chatbot.stores]\nmine = {own}:Own\nbroken = {broken}:Own\nmissing = {own}:Missing\n"
-    (info / "entry_points.txt").write_text(points, encoding="utf-8")
+    points = f"mine = {own}:Own\nbroken = {broken}:Own\nmissing = {own}:Missing\nboth = {own}:Plain"
+    for package, offered in (("stranger", points), ("other", f"mine = {own}:Own\nboth = {own}:Own")):
+        info = tmp_path / f"{package}-1.0.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n", encoding="utf-8")
+        (info / "entry_points.txt").write_text(f"[chatbot.stores]\n{offered}\n", encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)
     assert {"mine", "broken", "missing", "basic_session"} <= STORES.installed().keys()
     assert own not in sys.modules
@@ -133,6 +135,8 @@ def test_installed_plug_ins_are_listed_and_loaded_by_name(tmp_path: Path, monkey
         load("broken")
     with pytest.raises(BrokenStore, match="Missing"):
         load("missing")
+    with pytest.raises(BrokenStore, match=f"several stores 'both': name one as {own}:Own or {own}:Plain"):
+        load("both")
     with pytest.raises(UnknownStore, match="did you mean 'mine'"):
         load("mines")
 
