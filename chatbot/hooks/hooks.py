@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from chatbot.chat.events import SESSION_START, Publisher, SessionEnd, SessionStart, Step
 from chatbot.errors import ChatbotError, ConfigError
-from chatbot.hooks.hook import HOOKS, Failure, Failures, Hook, HookContext, planned_hooks
+from chatbot.hooks.hook import HOOKS, Failure, Failures, Hook, HookContext, HookPlan, planned_hooks
 from chatbot.memory import AddResult, Draft, Hit, SessionHandle
 from chatbot.memory.scope import MemoryEvent
 from chatbot.stores.base import AsyncResource
@@ -202,8 +202,8 @@ class Hooks(Bus, AsyncResource):
         self.capabilities["memory.store"] = context.memory
         self._observer = context.memory.caller.observer
         self._context = replace(context, publisher=self)
-        self._hooks: list[tuple[Hook, float]] | None = None
-        """Each with its time-out; None before the first event."""
+        self._hooks: list[tuple[Hook, HookPlan]] | None = None
+        """None before the first event."""
         self._sessions: dict[str, tuple[SessionHandle, datetime]] = {}
         self.last_failures: list[str] = []
         """After `aclose`, the failures that no event has reported, of the sessions that it ended."""
@@ -259,12 +259,14 @@ class Hooks(Bus, AsyncResource):
                 task.cancel()
             raise
         while self._hooks:
-            hook, timeout_s = self._hooks.pop()
+            hook, plan = self._hooks.pop()
             try:
-                async with asyncio.timeout(timeout_s):
+                async with asyncio.timeout(plan.timeout_s):
                     await hook.aclose()
-            except (Exception, SystemExit):  # a plug-in may raise anything, and the others still close
-                logger.exception("the hook %s could not be closed", type(hook).__name__)
+            except (Exception, SystemExit) as error:  # noqa: BLE001 - of a plug-in, and the others still close
+                at = SimpleNamespace(topic="close")
+                await self.note_failure(plan.name, at, reason_of(error), verb="could not be closed:")
+        self.last_failures += self._unreported.pop("", ())
 
     def _open(self) -> list[tuple[str, str]]:
         """Make the hooks; return the names of those that could not be made, and why."""
@@ -277,7 +279,7 @@ class Hooks(Bus, AsyncResource):
             except ConfigError as error:
                 failed.append((plan.name, str(error)))
             else:
-                self._hooks.append((hook, plan.timeout_s))
+                self._hooks.append((hook, plan))
                 subscriptions.append(
                     Subscription(plan.name, hook.topics, hook.handle, plan.priority, plan.timeout_s, hook.background)
                 )

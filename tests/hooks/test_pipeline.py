@@ -56,6 +56,8 @@ class Hangs(Hook):
     priority = 2
     async def handle(self, event):
         await asyncio.Event().wait()
+    async def aclose(self):
+        raise ValueError("busy")
 
 class CannotBeMade(Hook):
     topics = ("turn:end",)
@@ -170,7 +172,7 @@ async def test_hooks_that_raise_and_hang_harm_no_turn_and_are_told_once_and_kept
     configure(
         '[hooks."own_hooks:Raises"]\n[hooks."own_hooks:Hangs"]\ntimeout_s = 0.05\n[hooks."own_hooks:CannotBeMade"]\n'
     )
-    async with talking("Noted.") as (_, _, chat):
+    async with talking("Noted.") as (runtime, _, chat):
         first = await chat.turn(SAID[0][0])
         second = await chat.turn(SAID[1][0])
         assert first.reply == second.reply == "Noted."
@@ -179,6 +181,7 @@ async def test_hooks_that_raise_and_hang_harm_no_turn_and_are_told_once_and_kept
         notices = [notice.split("'")[1] for notice in first.notices]
         assert notices == ["own_hooks:CannotBeMade", "own_hooks:Raises", "own_hooks:Hangs"]
         assert second.notices == []
+    assert runtime.hooks.last_failures == ["the hook 'own_hooks:Hangs' could not be closed: ValueError: busy"]
     kept = Failures(Path("identities/ada/memory")).read()
     assert {failure.hook for failure in kept} == {f"own_hooks:{name}" for name in ("Raises", "Hangs", "CannotBeMade")}
     assert {failure.topic for failure in kept if failure.hook.endswith("Raises")} >= {"session:start", "session:end"}
