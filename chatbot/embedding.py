@@ -98,9 +98,10 @@ class Embedder(AsyncResource):
 
     def _checked(self, found: EmbeddingResult) -> EmbeddingResult:
         if not all(map(is_finite, found.vectors)):
-            raise ModelError(f"{self.name} gave a vector with numbers that are not finite")
+            raise unusable(f"{self.name} gave a vector with numbers that are not finite", found.usage)
         if self.dimension and (others := {len(each) for each in found.vectors} - {self.dimension}):
-            raise ModelError(f"{self.name} has {self.dimension} dimensions, and gave a vector of {min(others)} numbers")
+            wrong = f"{self.name} has {self.dimension} dimensions, and gave a vector of {min(others)} numbers"
+            raise unusable(wrong, found.usage)
         return found
 
     async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:
@@ -130,6 +131,13 @@ class Embedder(AsyncResource):
     async def aclose(self) -> None:
         """Release connections and memory. May be called twice."""
         return
+
+
+def unusable(message: str, usage: Usage) -> ModelError:
+    """Return the error for vectors that cannot be used; their call is billed, and not made again."""
+    error = ModelError(message)
+    error.usage = usage
+    return error
 
 
 def is_finite(vector: Vector) -> bool:

@@ -394,11 +394,19 @@ class Meaning(AsyncResource):
     async def _bill_call(self, work: Awaitable[tuple[list[T], Usage]], texts: int) -> list[T]:
         """Await one call of the embedder for a number of texts, as a span and on the bill."""
         begun, model = time.monotonic(), {"model": self._embedder.name, "server": self._embedder.server}
+        failure = None
         with span("call", request="embeddings", purpose="embed", **model) as noted:
-            found, usage = await work
+            try:
+                found, usage = await work
+            except ModelError as error:
+                if error.usage is None:
+                    raise
+                found, usage, failure = [], error.usage, error
             noted.note(usage=usage)
         if self._bill is not None:
             await self._bill(self._embedder.name, usage, time.monotonic() - begun)
+        if failure is not None:
+            raise failure
         if len(found) != texts:
             raise ModelError(f"{self._embedder.name} gave {len(found)} vectors for {texts} texts")
         return found

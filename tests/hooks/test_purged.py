@@ -11,7 +11,7 @@ import pytest
 
 from chatbot.chat.chat import Chat
 from chatbot.hooks.summarize import SUMMARY, evicted_entries, summarize_evicted
-from chatbot.memory import Memory, episode
+from chatbot.memory import Memory
 from chatbot.memory.episode import KEY, MODEL_KEY, summarize_episode, without_forgotten
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
@@ -19,6 +19,7 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY
 from chatbot.stores.records import format_time
+from chatbot.stores.text.redaction import redact
 from chatbot.transfer.exports import export_session, render_session
 from tests import talk
 from tests.hooks.conftest import calls_of
@@ -94,16 +95,16 @@ async def test_what_another_process_erases_while_a_summary_is_made_by_rule_is_no
             await other.memory.memory().purge(exchange)
 
     async with talking("Noted.") as (_, session, chat):
-        exchange, redact = await say_all(chat, _nothing), episode.redact
+        exchange, place = await say_all(chat, _nothing), "chatbot.memory.episode.redact"
         await session.kv_delete(KEY)
 
         def meanwhile(text: str) -> tuple[str, tuple[str, ...]]:
-            monkeypatch.setattr(episode, "redact", redact)
+            monkeypatch.setattr(place, redact)
             with ThreadPoolExecutor(1) as thread:
                 thread.submit(asyncio.run, erase(exchange)).result()
             return redact(text)
 
-        monkeypatch.setattr(episode, "redact", meanwhile)
+        monkeypatch.setattr(place, meanwhile)
         assert WORD not in await summarize_episode(session, (await session.transcript_read_all())[-1].at)
         assert WORD not in (await session.kv_get(KEY) or "")
 

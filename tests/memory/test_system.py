@@ -173,7 +173,12 @@ async def test_a_session_used_lately_is_found_by_its_key_among_few(
 ) -> None:
     kept = [await memory.keyed_session(f"thread-{number}", STORES, "chat") for number in range(9)]
     read, parse = list[bytes](), json_lines.record_of
-    monkeypatch.setattr(json_lines, "record_of", lambda line: [read.append(line), parse(line)][1])
+
+    def counted(line: bytes) -> dict[str, Any]:
+        read.append(line)
+        return parse(line)
+
+    monkeypatch.setattr(json_lines, "record_of", counted)
     assert (await memory.keyed_session("thread-8", STORES, "chat")).id == kept[8].id
     assert len(read) < 4
 

@@ -73,7 +73,7 @@ async def test_what_it_took_is_told_and_priced_or_else_estimated(openai_url: str
         ("fails", ProviderFailed, 3), ("is-overloaded", ProviderFailed, 3), ("slows-down-for-an-hour", RateLimited, 1),
         ("has-no-quota", RateLimited, 1), ("denies", KeyRefused, 1), ("is-unknown", UnknownModel, 1),
         ("refuses", RequestRefused, 1), ("drops-at-once", ProviderFailed, 3), ("embeds-nonsense", ProviderFailed, 3),
-        ("embeds-one-without-usage", ProviderFailed, 3),
+        ("embeds-one-without-usage", ModelError, 1),
     ],
 )  # fmt: skip
 async def test_failures_show_no_key(openai_url: str, behaviour: str, kind: type[ModelError], calls: int) -> None:
@@ -85,6 +85,7 @@ async def test_failures_show_no_key(openai_url: str, behaviour: str, kind: type[
     assert KEY[:6] not in str(raised.value)
     assert KEY not in "".join(traceback.format_exception(raised.value))
     assert len(await requests_at(openai_url)) == calls
+    assert (raised.value.usage is not None) == (kind is ModelError)
 
 
 def test_the_settings_name_the_embedder() -> None:
