@@ -410,7 +410,7 @@ def _terminal_width(to: TextIO) -> int | None:
 
 _GAP = "  "
 _NARROWEST_LAST = 12
-_KEPT = 2
+_LEADING = 2
 
 
 def table_lines(head: Sequence[str], rows: Iterable[Sequence[str]], width: int | None) -> list[str]:
@@ -421,7 +421,7 @@ def table_lines(head: Sequence[str], rows: Iterable[Sequence[str]], width: int |
     cells = [[" ".join(cell.split("\n")) for cell in row] for row in (head, *rows)]
     widths = [max(map(_width, column)) for column in zip(*cells, strict=True)]
     if width is not None:
-        while len(widths) > _KEPT + 1 and sum(widths[:-1]) + len(_GAP) * (len(widths) - 1) + _least(widths) > width:
+        while len(widths) > _LEADING + 1 and sum(widths[:-1]) + len(_GAP) * (len(widths) - 1) + _least(widths) > width:
             cells = [[*row[:-2], row[-1]] for row in cells]
             widths = [*widths[:-2], widths[-1]]
         widths = _narrowed(widths, width - len(_GAP) * (len(widths) - 1))

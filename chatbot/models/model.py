@@ -2,8 +2,8 @@
 
 The estimate of tokens is fitted to cl100k, one of the less efficient common tokenizers, so that prose in any language,
 code, hashes and emoji are rather overestimated. A word counts one token per four letters, at least one; other strings
-(`a3f5e8c9…`) count two per three characters; scripts and symbols have a weight per character. A message adds 4 for role
-and separators.
+(`a3f5e8c9…`) count two per three characters; numbers one per three digits, with one for a mark or space before them;
+scripts and symbols have a weight per character. A message adds 4 for role and separators.
 """
 
 from __future__ import annotations
@@ -193,8 +193,10 @@ _WEIGHTS = {
     "dense": 0.75,
     "capitals": 0.42,
     "word": 0.25,
-    "digits": 0.4,
+    "digits": 0.33,
+    "separator": 1.0,
     "space": 0.1,
+    "indent": 0.1,
     "mark": 0.6,
     "alphabet": 0.85,
     "hangul": 1.6,
@@ -202,10 +204,12 @@ _WEIGHTS = {
     "symbol": 2.5,
     "other": 1.4,
 }
-"""Tokens for a character of each kind of text."""
+"""Tokens for a character of each kind of text; a word, up to three digits and an indentation have at least one."""
+_AT_LEAST_ONE = frozenset({"word", "digits", "indent"})
 _KINDS = (
     r"(?s)(?P<dense>(?=[A-Za-z]*[0-9])(?=[0-9]*[A-Za-z])[A-Za-z0-9]{8,})|(?P<capitals>[A-Z]{2,}(?![a-z]))"
-    r"|(?P<word>[A-Za-z]+)|(?P<digits>[0-9]+)|(?P<space> +)|(?P<mark>[\x00-\x7f])"
+    r"|(?P<word>[A-Za-z]+)|(?P<digits>[0-9]{1,3})|(?P<separator>[.,:;/-](?= ?[0-9])| (?=[0-9]))"
+    r"|(?P<indent> {2,})|(?P<space> )|(?P<mark>[\x00-\x7f])"
     r"|(?P<alphabet>[\x80-\u036f\u0400-\u052f\u0600-\u08ff]+)|(?P<hangul>[\uac00-\ud7a3]+)|(?P<ideograph>[\u3000-\u9fff\uff00-\uffef]+)"
     r"|(?P<symbol>[\u0530-\u058f\u0a00-\u0b7f\u0c00-\u0dff\u0e80-\u17ff\u2010-\u2bff\ufe00-\ufe0f\U0001f000-\U0001ffff]+)|(?P<other>.)"
 )
@@ -228,7 +232,7 @@ def _estimate(text: str) -> int:
     for piece in re.finditer(_KINDS, text):
         kind = piece.lastgroup or "other"
         tokens = _WEIGHTS[kind] * (piece.end() - piece.start())
-        total += max(1.0, tokens) if kind == "word" else tokens
+        total += max(1.0, tokens) if kind in _AT_LEAST_ONE else tokens
     return math.ceil(total)
 
 

@@ -15,6 +15,8 @@ TEXTS = {
     "German": "Die Bundesregierung beschließt heute Maßnahmen zur Förderung erneuerbarer Energien. ",
     "code": "    async def read(self, path: Path) -> bytes:\n        return (await self._open(path)).read(1024)\n",
     "JSON": '{"id": "9b2f0c6e-7a41", "items": [1, 2, 3], "is_open": true, "url": "https://example.com/a?b=c"}\n',
+    "indented JSON": '[\n  {\n    "lat": -41.2865,\n    "points": [\n      3,\n      7\n    ]\n  }\n]\n',
+    "numbers": "[[3,7,1,0], [18017, 64, 0.2653, -9], [2026-11-30, 14:50:04]]\n",
     "Chinese": "我们今天去北京的故宫博物院参观，天气非常好，人也不是很多，大家都很高兴。",
     "Japanese": "昨日は友達と一緒に映画を見に行きました。カタカナもひらがなもあります。",
     "Korean": "오늘은 날씨가 정말 좋아서 친구와 함께 공원에 갔습니다.",

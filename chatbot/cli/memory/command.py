@@ -32,7 +32,7 @@ from chatbot.stores.records import is_id
 from chatbot.stores.text.redaction import redact_all
 
 _ID = re.compile(r"(?=.*\d)[0-9a-f]{4,8}(-[0-9a-f-]*)?", re.IGNORECASE)
-_MOST = 10
+_MATCHES = 10
 """Number of matching memories from which one is chosen."""
 _NEAR = 0.3
 """Least evidence of a match without a word of the text; few unrelated memories reach it."""
@@ -100,17 +100,18 @@ class VerbRun(Struct, frozen=True, dict=True):
 
         A proposal, and a hidden memory for `restore`, must have every word; the latest comes first.
         """
+        memories = self.memories
         is_restore = getattr(self.args, "operation", "") == "restore_memory"
         if is_restore or noun == "proposal":
             words = fold(text).split()
             if is_restore:
-                rows = await self.memories.every(statuses=STATUSES[1:], sensitivities=SENSITIVITIES)
+                rows = await memories.every(statuses=STATUSES[1:], sensitivities=SENSITIVITIES)
             else:
-                rows = await self.memories.profile_proposals()
+                rows = await memories.profile_proposals()
             found = [row for row in rows if all(word in fold(row.text()) for word in words)]
-            return sorted(found, key=lambda row: row.updated_at, reverse=True)[:_MOST]
+            return sorted(found, key=lambda row: row.updated_at, reverse=True)[:_MATCHES]
         types: list[Type] = ["task"] if noun == "task" else []
-        hits = await self.memories.search(text, types=types, limit=_MOST, sensitivities=SENSITIVITIES, count_use=False)
+        hits = await memories.search(text, types=types, limit=_MATCHES, sensitivities=SENSITIVITIES, count_use=False)
 
         def fits(hit: Hit) -> bool:
             is_near = hit.parts.get("evidence", 0) >= _NEAR or fold(text) in fold(hit.observation.text())
