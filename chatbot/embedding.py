@@ -96,12 +96,16 @@ class Embedder(AsyncResource):
         )
         return self._checked(EmbeddingResult([each for part in parts for each in part.vectors], usage))
 
+    def check_count(self, found: Sequence[object], texts: int) -> None:
+        """Raise `ModelError` for too few or too many vectors, of a call that is billed already and not made again."""
+        if len(found) != texts:
+            raise ModelError(f"{self.name} gave {len(found)} vectors for {texts} texts")
+
     def _checked(self, found: EmbeddingResult) -> EmbeddingResult:
         if not all(map(is_finite, found.vectors)):
-            raise unusable(f"{self.name} gave a vector with numbers that are not finite", found.usage)
+            raise ModelError(f"{self.name} gave a vector with numbers that are not finite")
         if self.dimension and (others := {len(each) for each in found.vectors} - {self.dimension}):
-            wrong = f"{self.name} has {self.dimension} dimensions, and gave a vector of {min(others)} numbers"
-            raise unusable(wrong, found.usage)
+            raise ModelError(f"{self.name} has {self.dimension} dimensions, and gave a vector of {min(others)} numbers")
         return found
 
     async def embed_questions(self, texts: Sequence[str]) -> tuple[list[list[Vector]], Usage]:
@@ -131,13 +135,6 @@ class Embedder(AsyncResource):
     async def aclose(self) -> None:
         """Release connections and memory. May be called twice."""
         return
-
-
-def unusable(message: str, usage: Usage) -> ModelError:
-    """Return the error for vectors that cannot be used; their call is billed, and not made again."""
-    error = ModelError(message)
-    error.usage = usage
-    return error
 
 
 def is_finite(vector: Vector) -> bool:

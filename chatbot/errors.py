@@ -33,7 +33,6 @@ import re
 from pathlib import Path
 from typing import Self
 
-from chatbot.messages import Usage
 from chatbot.stores import errors as store_errors
 
 _FOLDERS = re.compile(r"post\w+://\S*?/|(?:(?<![\w./:~-])|(?<=\blocal/))(?:~|[A-Za-z]:)?/(?:[^/\n:'\"]*[^/\s:'\"]/)+")
@@ -104,8 +103,6 @@ class ModelError(ChatbotError):
     """The provider's own word for the error, such as `insufficient_quota`."""
     is_charged: bool = False
     """True if the provider may charge the call."""
-    usage: Usage | None = None
-    """What the call took, if it was answered by vectors that cannot be used."""
     in_public: str = ""
     """The message for guests, without addresses and places of keys; empty if it is the same."""
 

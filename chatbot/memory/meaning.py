@@ -394,21 +394,12 @@ class Meaning(AsyncResource):
     async def _bill_call(self, work: Awaitable[tuple[list[T], Usage]], texts: int) -> list[T]:
         """Await one call of the embedder for a number of texts, as a span and on the bill."""
         begun, model = time.monotonic(), {"model": self._embedder.name, "server": self._embedder.server}
-        failure = None
         with span("call", request="embeddings", purpose="embed", **model) as noted:
-            try:
-                found, usage = await work
-            except ModelError as error:
-                if error.usage is None:
-                    raise
-                found, usage, failure = [], error.usage, error
+            found, usage = await work
             noted.note(usage=usage)
         if self._bill is not None:
             await self._bill(self._embedder.name, usage, time.monotonic() - begun)
-        if failure is not None:
-            raise failure
-        if len(found) != texts:
-            raise ModelError(f"{self._embedder.name} gave {len(found)} vectors for {texts} texts")
+        self._embedder.check_count(found, texts)
         return found
 
     def _full_view(self) -> View:

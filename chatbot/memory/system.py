@@ -80,6 +80,7 @@ class MemorySystem(SessionOpening):
         found = await self._embedder.embed_all(list_of(texts, "texts"))
         if self._options.bill is not None:
             await self._options.bill(self._embedder.name, found.usage, time.monotonic() - begun)
+        self._embedder.check_count(found.vectors, len(texts))
         return self._embedder.name, found
 
     async def archive_session(self, session_id: str, *, undo: bool = False) -> SessionRecord:

@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from chatbot.config import EmbeddingSettings, ProviderSettings
-from chatbot.embedding import Embedder, EmbeddingResult, unusable
+from chatbot.embedding import Embedder, EmbeddingResult
 from chatbot.errors import ConfigError, ModelError, ModelTimeout, UnknownModel
 from chatbot.messages import MOST_TOKENS, Usage
 from chatbot.models.call import LONGEST_PAUSE_S, MARGIN_S, pause_before, translate
@@ -19,7 +19,7 @@ from chatbot.models.local_encoder import NAME as LOCAL
 from chatbot.models.local_encoder import JudgingEmbedder, LocalEmbedder, MiniLMEmbedder
 from chatbot.models.model import estimate_text
 from chatbot.models.provider import Provider
-from chatbot.stores.records import vector
+from chatbot.stores.records import Vector, vector
 
 _RETRIES = 2
 _TIMEOUT_S = 60.0
@@ -89,7 +89,7 @@ class LiteLLMEmbedder(LiteLLMClient, JudgingEmbedder):
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 found = await litellm.aembedding(**self._request(texts), timeout=_TIMEOUT_S + MARGIN_S)
-            return self._result(found, self._usage(litellm, found, texts), len(texts))
+            return EmbeddingResult(self._vectors(found), self._usage(litellm, found, texts))
         except TimeoutError:
             failure = ModelTimeout(f"{self.name}: no answer for {_TIMEOUT_S:g} s")
         except Exception as error:  # noqa: BLE001 - LiteLLM raises any exception of its many providers
@@ -108,15 +108,15 @@ class LiteLLMEmbedder(LiteLLMClient, JudgingEmbedder):
             **({"dimensions": size, "allowed_openai_params": ["dimensions"]} if size else {}),  # else LiteLLM drops it
         }
 
-    def _result(self, response: Any, usage: Usage, count: int) -> EmbeddingResult:
+    def _vectors(self, response: Any) -> list[Vector]:
+        """Return the vectors that came; callers check their number, once the call is billed."""
         rows = sorted(response.data, key=lambda row: int(row["index"]))
         vectors = [vector(row["embedding"]) for row in rows]
         lengths = {len(each) for each in vectors}
-        if len(vectors) != count or len(lengths) != 1 or 0 in lengths:
-            wrong = f"{self.name}: {count} texts came back as {len(vectors)} vectors of {sorted(lengths)}"
-            raise unusable(wrong, usage)
-        self.dimension = lengths.pop()
-        return EmbeddingResult(vectors, usage)
+        if len(lengths) > 1 or 0 in lengths:
+            raise ModelError(f"{self.name} gave vectors of {sorted(lengths)} numbers")
+        self.dimension = max(lengths, default=self.dimension)
+        return vectors
 
     def _usage(self, litellm: ModuleType, response: Any, texts: Sequence[str]) -> Usage:
         reported = getattr(response, "usage", None)

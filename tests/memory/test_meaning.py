@@ -258,14 +258,7 @@ async def test_a_vector_that_is_not_finite_is_refused_reported_and_asked_for_aga
         assert len(await similar(meaning, OWNER, ["note a"])) == 3
     assert [each for each in told if "finite" not in each] == []
     assert len(told) == 2
-    embedder.dimension, billed = 25, list[str]()
-
-    async def note_bill(model: str, *_: object) -> None:
-        billed.append(model)
-
-    async with Meaning(embedder, store, bill=note_bill, notice=told.append) as meaning:
-        assert await similar(meaning, OWNER, ["a"]) == {}
-    assert billed == ["letters"], "though nothing can be done with it"
+    embedder.dimension = 25
     for call in (embedder.embed_all, embedder.embed_questions):
         with pytest.raises(ModelError, match="letters has 25 dimensions, and gave a vector of 26 numbers"):
             await call(["a"])

@@ -9,6 +9,8 @@ from msgspec import convert
 from chatbot.config import EmbeddingSettings
 from chatbot.embedding import EmbeddingResult
 from chatbot.errors import KeyRefused, ModelError, ProviderFailed, RateLimited, RequestRefused, UnknownModel
+from chatbot.memory import MemorySystem
+from chatbot.memory.scope import SystemOptions
 from chatbot.models.embedding import LiteLLMEmbedder, open_embedder
 from chatbot.models.local_encoder import LocalEmbedder, MiniLMEmbedder
 from chatbot.models.weights import Weights
@@ -73,7 +75,6 @@ async def test_what_it_took_is_told_and_priced_or_else_estimated(openai_url: str
         ("fails", ProviderFailed, 3), ("is-overloaded", ProviderFailed, 3), ("slows-down-for-an-hour", RateLimited, 1),
         ("has-no-quota", RateLimited, 1), ("denies", KeyRefused, 1), ("is-unknown", UnknownModel, 1),
         ("refuses", RequestRefused, 1), ("drops-at-once", ProviderFailed, 3), ("embeds-nonsense", ProviderFailed, 3),
-        ("embeds-one-without-usage", ModelError, 1),
     ],
 )  # fmt: skip
 async def test_failures_show_no_key(openai_url: str, behaviour: str, kind: type[ModelError], calls: int) -> None:
@@ -85,7 +86,19 @@ async def test_failures_show_no_key(openai_url: str, behaviour: str, kind: type[
     assert KEY[:6] not in str(raised.value)
     assert KEY not in "".join(traceback.format_exception(raised.value))
     assert len(await requests_at(openai_url)) == calls
-    assert (raised.value.usage is not None) == (kind is ModelError)
+
+
+async def test_a_call_with_too_few_vectors_is_billed_and_not_made_again(openai_url: str) -> None:
+    billed: list[str] = []
+
+    async def bill(model: str, *_: object) -> None:
+        billed.append(model)
+
+    embedder, options = embedder_at(openai_url, "embeds-one-without-usage"), SystemOptions(bill=bill)
+    async with MemorySystem(None, embedder=embedder, options=options) as system:
+        with pytest.raises(ModelError, match="gave 1 vectors for 2 texts"):
+            await system.embed(["one", "two"])
+    assert len(billed) == len(await requests_at(openai_url)) == 1
 
 
 def test_the_settings_name_the_embedder() -> None:
