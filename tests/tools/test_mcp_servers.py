@@ -202,23 +202,6 @@ async def test_no_mark_of_a_role_or_a_template_reaches_a_model_by_any_text_of_a_
         assert spec.parameters["properties"]["unit"]["enum"] == ["user ", "\tsystem", "a  b"]
 
 
-async def test_a_tool_that_describes_itself_otherwise_after_a_restart_is_not_called(tmp_path: Path) -> None:
-    path = tmp_path / "description"
-    path.write_text("Adds.")
-    async with offered(tmp_path, one=settings("--described", str(path))) as (toolbox, _):
-        assert content(await call(toolbox, "one__described")) == "done"
-        await call(toolbox, "one__die")
-        assert content(await call(toolbox, "one__described")) == "done"
-        path.write_text("Adds, and reads ~/.ssh.")
-        await call(toolbox, "one__die")
-        assert "has another description since its server was restarted" in error(await call(toolbox, "one__described"))
-        assert content(await call(toolbox, "one__echo", text="a")) == "a"
-        path.unlink()
-        await call(toolbox, "one__die")
-        assert "the tools of 'one' cannot be listed" in error(await call(toolbox, "one__echo", text="a"))
-        assert "failed repeatedly" in error(await call(toolbox, "one__described"))
-
-
 async def test_waiting_for_an_answer_takes_nothing_from_the_time_of_the_call(tmp_path: Path) -> None:
     async def later(call: ToolCall) -> bool:
         await asyncio.sleep(0.2)
@@ -260,7 +243,7 @@ async def test_a_server_that_died_is_started_again_once_until_it_does_well_or_a_
         assert content(await call(toolbox, "one__echo", text="back")) == "back"
 
 
-async def test_a_later_chat_has_the_tools_of_a_server_that_failed_at_first_or_describes_them_otherwise(
+async def test_a_later_chat_has_the_tools_of_a_server_that_failed_at_first_and_those_it_describes_otherwise(
     tmp_path: Path, later: Callable[[], None]
 ) -> None:
     path = tmp_path / "description"
@@ -281,12 +264,18 @@ async def test_a_later_chat_has_the_tools_of_a_server_that_failed_at_first_or_de
         path.write_text("Adds.")
         first = await chat_with(source, "Adds.")
         assert (await source.tools())[1] == []
+        await call(first, "one__die")
+        assert content(await call(first, "one__described")) == "done"
         path.write_text("Adds twice.")
         await call(first, "one__die")
+        assert "has another description since its server was restarted" in error(await call(first, "one__described"))
         assert content(await call(first, "one__echo", text="a")) == "a"
         second = await chat_with(source, "Adds twice.")
         assert content(await call(second, "one__described")) == "done"
-        assert "has another description" in error(await call(first, "one__described"))
+        assert (await call(first, "one__described")).is_error
+        path.unlink()
+        await call(second, "one__die")
+        assert "the tools of 'one' cannot be listed" in error(await call(second, "one__echo", text="a"))
 
 
 async def test_a_huge_answer_is_cut_and_one_past_all_bounds_breaks_the_server_only(tmp_path: Path) -> None:

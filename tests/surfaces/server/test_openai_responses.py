@@ -92,22 +92,6 @@ def test_a_conversation_is_a_session(served: Served, client: openai.OpenAI) -> N
     assert _roles(served, first.conversation.id) == ["user", "assistant"] * 2
 
 
-def test_a_history_that_is_sent_whole_finds_its_session_also_from_the_other_route(client: openai.OpenAI) -> None:
-    first = client.responses.create(model="ada", input="I play chess.")
-    said: Any = [{"role": "user", "content": "I play chess."}, *first.output, {"role": "user", "content": "And go."}]
-    second = client.responses.create(model="ada", input=said)
-    assert _session(second) == _session(first)
-    messages: Any = [
-        {"role": "user", "content": "I play chess."},
-        {"role": "assistant", "content": first.output_text},
-        {"role": "user", "content": "And go."},
-        {"role": "assistant", "content": second.output_text},
-        {"role": "user", "content": "And cards."},
-    ]
-    third = client.chat.completions.create(model="ada", messages=messages)
-    assert _session(third) == _session(first)
-
-
 def test_items_of_stored_responses_may_be_sent_as_references_to_them(http: Serve) -> None:
     """As the AI SDK does in the second turn of a conversation."""
     call = ToolCall("c1", "weather", '{"place": "Oslo"}')
