@@ -11,7 +11,7 @@ import atexit
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, ClassVar, TypeVar
@@ -20,7 +20,7 @@ import psycopg
 from msgspec import Struct
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from chatbot.stores.errors import ClosedResource, StoreBusy, StoreError
+from chatbot.stores.errors import ClosedResource, StoreBusy, StoreError, UnknownOutcome
 from chatbot.stores.home import without_password
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database_connection import (
@@ -77,13 +77,13 @@ class QueuedWrite(Struct, frozen=True):
     """A row to add with the next operation of the thread; see `Database.together`."""
 
     statement: Statement
-    write: Callable[[], None]
+    write: Callable[..., None]
     report: Callable[[StoreError], None]
 
-    def write_alone(self) -> None:
+    def write_alone(self, *, may_be_there: bool = False) -> None:
         """Write it by itself, and report its failure."""
         try:
-            self.write()
+            self.write(may_be_there=may_be_there)
         except StoreError as error:
             self.report(error)
 
@@ -206,12 +206,29 @@ class Database:
         [answer] = self._at_once(identity, [(statement, values)], durable=durable, is_safe=False)
         return answer.touched
 
+    def append(self, identity: str, statement: str, missing: str, *, may_be_there: bool = False, **values: Any) -> bool:
+        """Append rows; return False if their session is gone.
+
+        The statement `missing` appends those that are missing, if the connection breaks or some `may_be_there`.
+        Raises `UnknownOutcome` if it is not known whether they are.
+        """
+        if not may_be_there:
+            with suppress(UnknownOutcome):
+                return self.run(identity, statement, **values) > 0
+        again = [(statements.LOCK_LINES, values | {"count": 0}), (missing, values)]
+        try:
+            lock, _ = self._at_once(identity, again, durable=True, is_safe=True)
+        except StoreError as error:
+            raise unknown_end(error, self.shown) from error
+        return bool(lock.rows)
+
     def add(
-        self, identity: str, statement: str, write: Callable[[], None], *, session: str, name: str, **values: Any
+        self, identity: str, statement: str, write: Callable[..., None], *, session: str, name: str, **values: Any
     ) -> bool:
         """Add a row to lines for which `note_begun` was called; return False if it was not, or if they are gone.
 
-        Within `together` the row waits for the next operation; if that fails, `write` adds it by itself.
+        Within `together` the row waits for the next operation. If the row cannot be added so, `write` does it, which
+        gets `may_be_there` if it is not known whether the row is there.
         """
         if (identity, session, name) not in self._begun:
             return False
@@ -219,7 +236,11 @@ class Database:
         if self.held.get(identity) is None and (queued := self._queued.get(identity)) is not None:
             queued.append(QueuedWrite((statement, values), write, self._of_thread.failed))
             return True
-        return self.run(identity, statement, **values) == 1
+        try:
+            return self.run(identity, statement, **values) == 1
+        except UnknownOutcome:
+            write(may_be_there=True)
+        return True
 
     def together(self, identity: str, writes: Sequence[Callable[[], object]]) -> list[StoreError | None]:
         """Make these writes, in one transaction if they only add rows; see `Backend.write_together`."""
@@ -356,13 +377,10 @@ class Database:
         try:
             answers = self._send(identity, [*(each.statement for each in queued), *wanted], durable=True)
         except (psycopg.Error, StoreError) as error:
-            if not (isinstance(error, psycopg.Error) and is_broken(error)):
-                for each in queued:
-                    each.write_alone()
-                return None
+            is_unknown = isinstance(error, psycopg.Error) and is_broken(error)
             for each in queued:
-                each.report(unknown_end(error, self.shown))
-            if wanted and not is_safe:
+                each.write_alone(may_be_there=is_unknown)
+            if wanted and is_unknown and not is_safe:
                 raise unknown_end(error, self.shown) from error
             return None
         for each, answer in zip(queued, answers, strict=False):

@@ -173,10 +173,12 @@ class PostgresLines(backend.Lines):
         if records:
             write()
 
-    def _append(self, records: Sequence[Mapping[str, Any]]) -> None:
+    def _append(self, records: Sequence[Mapping[str, Any]], *, may_be_there: bool = False) -> None:
         """Append, also if there are no lines yet."""
-        place = self._place
-        if not place.run(statements.APPEND, **append_values(self._name, records)):
+        place, values = self._place, append_values(self._name, records) | {"session": self._place.session}
+        if not place.database.append(
+            place.identity, statements.APPEND, statements.APPEND_MISSING, may_be_there=may_be_there, **values
+        ):
             raise place.missing()
         place.database.note_begun(place.identity, place.session, self._name)
 

@@ -138,11 +138,17 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         if (reads := self._turns.get(session.id)) is not None:
             reads.entries += entries
 
-    def _append_all(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
+    def _append_all(
+        self, session: SessionRef, entries: Sequence[TranscriptEntry], *, may_be_there: bool = False
+    ) -> None:
         """Append, also to a transcript without entries."""
         place = self._place(session)
-        if not place.run(
+        if not self._database.append(
+            place.identity,
             statements.APPEND_MESSAGES,
+            statements.APPEND_MISSING_MESSAGES,
+            may_be_there=may_be_there,
+            session=session.id,
             **_head(_MESSAGES, len(entries)),
             roles=[entry.role for entry in entries],
             contents=[escape_nul(entry.content) for entry in entries],
@@ -151,7 +157,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
             raise place.missing()
         self._database.note_begun(place.identity, session.id, _MESSAGES)
 
-    def _append_one(self, session: SessionRef, entry: TranscriptEntry, write_all: Callable[[], None]) -> bool:
+    def _append_one(self, session: SessionRef, entry: TranscriptEntry, write_all: Callable[..., None]) -> bool:
         """Append to a transcript with entries, which is cheaper."""
         values: dict[str, Any] = {"role": entry.role, "content": escape_nul(entry.content), "at": entry.at}
         where = {"session": session.id, "name": _MESSAGES}

@@ -36,6 +36,15 @@ FROM head, unnest(%(records)s::text[]) WITH ORDINALITY AS r (record, number)
 """
 LOCK_LINES = f"WITH there AS ({_THERE}) {_HEAD}"
 APPEND = f"WITH there AS ({_THERE}), head AS ({_HEAD}) {_APPEND}"
+_LOOKED_AT = 1_000
+APPEND_MISSING = f"""{APPEND}
+WHERE NOT EXISTS (
+    SELECT FROM chatbot.line AS l
+    WHERE l.identity = %(identity)s AND l.session = %(session)s AND l.name = %(name)s
+        AND l.n > head.next - {_LOOKED_AT} AND l.record = r.record
+)
+"""
+"""Append records that are not among the last ones: after `LOCK_LINES`, as it must see what others have committed."""
 _NEXT = """
     UPDATE chatbot.head SET next = next + 1
     WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s RETURNING next
@@ -164,6 +173,13 @@ INSERT INTO chatbot.message (identity, session, n, role, content, at)
 SELECT %(identity)s, %(session)s, head.next - %(count)s + m.number, m.role, m.content, m.at
 FROM head, unnest(%(roles)s::text[], %(contents)s::text[], %(times)s::timestamptz[])
     WITH ORDINALITY AS m (role, content, at, number)
+"""
+APPEND_MISSING_MESSAGES = f"""{APPEND_MESSAGES}
+WHERE NOT EXISTS (
+    SELECT FROM chatbot.message AS l
+    WHERE l.identity = %(identity)s AND l.session = %(session)s
+        AND l.n > head.next - {_LOOKED_AT} AND l.role = m.role AND l.content = m.content AND l.at = m.at
+)
 """
 ADD_MESSAGE = f"""
 WITH head AS ({_NEXT})

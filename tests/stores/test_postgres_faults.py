@@ -1,5 +1,6 @@
 """Losses and messages when a server, the database or the connection to it dies: nothing that was acknowledged."""
 
+import asyncio
 import os
 import random
 import signal
@@ -7,7 +8,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from tempfile import mkdtemp
@@ -20,6 +21,9 @@ from chatbot.stores.errors import StoreBusy, StoreError, StoreFailed
 from chatbot.stores.home import Address
 from chatbot.stores.postgres import database, database_connection, schema
 from chatbot.stores.postgres.backend import PostgresBackend
+from chatbot.stores.postgres.sessions_store import PostgresSessionStore
+from chatbot.stores.records import SessionRef, TranscriptEntry
+from chatbot.stores.testing.backend_contract import record
 from chatbot.stores.testing.processes import start
 from tests.patience import PATIENCE_S
 from tests.postgres import ROLE, address, open_backend, owner_url
@@ -275,15 +279,35 @@ def backend(proxy: Proxy, tmp_path: Path) -> Iterator[PostgresBackend]:
 
 
 @pytest.mark.parametrize("is_heard", [True, False])
-def test_an_unanswered_commit_is_unknown_not_redone(backend: PostgresBackend, proxy: Proxy, *, is_heard: bool) -> None:
-    proxy.cut_at(b"chatbot.line", is_heard=is_heard)
-    with pytest.raises(StoreFailed, match="not known whether it was kept"):
-        backend.lines("usage").append([{"n": 2}])
-    assert [each["n"] for each in backend.lines("usage").all()] == ([1, 2] if is_heard else [1])
+def test_an_unanswered_append_is_repeated_if_it_is_missing_and_another_commit_is_unknown(
+    backend: PostgresBackend, proxy: Proxy, *, is_heard: bool
+) -> None:
+    lines, other, begun = backend.lines("usage"), backend.lines("receipts"), record(1)
+    backend.sessions.begin(begun)
+    store, session = PostgresSessionStore(backend._address), SessionRef(begun.id, Path())
+    said = [TranscriptEntry("user", f"no {number}", begun.created_at) for number in range(5)]
+
+    def say(*entries: TranscriptEntry) -> None:
+        store.blocking_append(session, entries)()
+
+    writes: list[Callable[[], object]] = [
+        lambda: lines.append([{"n": 2}]),
+        lambda: other.append([{"n": 1}, {"n": 2}]),
+        lambda: say(*said[:2]),
+        lambda: say(said[2]),
+        lambda: backend.write_together([lambda: say(said[3]), lambda: lines.append([{"n": 3}]), lambda: say(said[4])]),
+    ]
+    for write in writes:
+        proxy.cut_at(b"INSERT INTO chatbot.", is_heard=is_heard)
+        assert (write() in (None, [None] * 3), proxy.word) == (True, b"")
+    assert [each["n"] for each in lines.all()] == [1, 2, 3]
+    assert [each["n"] for each in other.all()] == [1, 2]
+    assert asyncio.run(store.transcript_read_last(session, 9)) == said
     proxy.cut_at(b"COMMIT", is_heard=is_heard)
     with pytest.raises(StoreFailed, match="not known whether it was kept"):
         backend.document("settings").change(lambda _: b"changed")
     assert backend.document("settings").read() == (b"changed" if is_heard else None)
+    asyncio.run(store.aclose())
 
 
 def test_a_network_that_swallows_every_answer_is_waited_for_no_longer_than_allowed(
