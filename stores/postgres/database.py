@@ -215,12 +215,17 @@ class Database:
         if not may_be_there:
             with suppress(UnknownOutcome):
                 return self.run(identity, statement, **values) > 0
-        again = [(statements.LOCK_LINES, values | {"count": 0}), (missing, values)]
+        return bool(self.find_out(identity, (statements.LOCK_LINES, values | {"count": 0}), (missing, values))[0])
+
+    def find_out(self, identity: str, *wanted: Statement) -> list[list[Row]]:
+        """Run statements after a write with an unknown outcome, all or none; return the rows of each.
+
+        Raises `UnknownOutcome` if they fail.
+        """
         try:
-            lock, _ = self._at_once(identity, again, durable=True, is_safe=True)
+            return [each.rows for each in self._at_once(identity, wanted, durable=True, is_safe=True)]
         except StoreError as error:
             raise unknown_end(error, self.shown) from error
-        return bool(lock.rows)
 
     def add(
         self, identity: str, statement: str, write: Callable[..., None], *, session: str, name: str, **values: Any

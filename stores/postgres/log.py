@@ -12,10 +12,11 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from hashlib import blake2b
 from typing import Any
 
-from chatbot.stores.errors import StoreBusy, StoreError
+from chatbot.stores.errors import StoreAway, StoreBusy, StoreError, UnknownOutcome
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import LineChange, LinePlace, Log, LogMark, Writing, WrittenByOthers
@@ -232,13 +233,25 @@ class PostgresLog(Log):
         head = {**_HEAD, "generation": self._generation, "before": before, "next": self._position}
         texts = [line.decode() for line in lines]
         asked_at = time.monotonic()
-        written = self._database.run(
-            self._identity, statements.ADD_EVENTS_NEXT, **head, starts=list(starts), lines=texts
+        add = partial(
+            self._database.run, self._identity, statements.ADD_EVENTS_NEXT, **head, starts=list(starts), lines=texts
         )
-        if not written:
+        try:
+            is_written = bool(add())
+        except UnknownOutcome:
+            is_written = self.is_kept() or bool(add())
+        if not is_written:
             self._others_at = time.monotonic()
             raise WrittenByOthers
         self._known_at = asked_at
+
+    def is_kept(self) -> bool:
+        """Return whether the current write was committed though its answer did not arrive."""
+        lock = (statements.LOCK_LINES, {**_HEAD, "generation": new_generation(), "count": 0})  # waits for its end
+        last = (statements.EVENTS_AT, {"starts": [self._last_at]})
+        [(generation, _)], found = self._database.find_out(self._identity, lock, last)
+        is_last = found == ([(self._last_at, self._last.decode())] if self._last_at >= 0 else [])
+        return is_last and self._writing is not None and self._writing[0] == generation
 
     def was_written(self) -> bool:
         return bool(self._state()[0])
@@ -364,7 +377,11 @@ class PostgresWriting(_QueuedLines):
         if self.is_over:
             return
         try:
-            self._transaction.commit(*self._unsent_statements())
+            try:
+                self._transaction.commit(*self._unsent_statements())
+            except UnknownOutcome as error:
+                if not self._log.is_kept():
+                    raise StoreAway(f"{self._log.name}: the connection broke, and nothing was written") from error
         except BaseException:
             self._log.discard()
             raise

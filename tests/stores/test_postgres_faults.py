@@ -9,7 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from tempfile import mkdtemp
 from urllib.parse import parse_qs, urlsplit
@@ -17,13 +17,15 @@ from urllib.parse import parse_qs, urlsplit
 import psycopg
 import pytest
 
-from chatbot.stores.errors import StoreBusy, StoreError, StoreFailed
+from chatbot.stores.errors import StoreAway, StoreBusy, StoreError, StoreFailed
 from chatbot.stores.home import Address
 from chatbot.stores.postgres import database, database_connection, schema
 from chatbot.stores.postgres.backend import PostgresBackend
+from chatbot.stores.postgres.log import PostgresLog
 from chatbot.stores.postgres.sessions_store import PostgresSessionStore
 from chatbot.stores.records import SessionRef, TranscriptEntry
 from chatbot.stores.testing.backend_contract import record
+from chatbot.stores.testing.log_contract import event, read, row_id, write
 from chatbot.stores.testing.processes import start
 from tests.patience import PATIENCE_S
 from tests.postgres import ROLE, address, open_backend, owner_url
@@ -297,9 +299,9 @@ def test_an_unanswered_append_is_repeated_if_it_is_missing_and_another_commit_is
         lambda: say(said[2]),
         lambda: backend.write_together([lambda: say(said[3]), lambda: lines.append([{"n": 3}]), lambda: say(said[4])]),
     ]
-    for write in writes:
+    for each in writes:
         proxy.cut_at(b"INSERT INTO chatbot.", is_heard=is_heard)
-        assert (write() in (None, [None] * 3), proxy.word) == (True, b"")
+        assert (each() in (None, [None] * 3), proxy.word) == (True, b"")
     assert [each["n"] for each in lines.all()] == [1, 2, 3]
     assert [each["n"] for each in other.all()] == [1, 2]
     assert asyncio.run(store.transcript_read_last(session, 9)) == said
@@ -308,6 +310,24 @@ def test_an_unanswered_append_is_repeated_if_it_is_missing_and_another_commit_is
         backend.document("settings").change(lambda _: b"changed")
     assert backend.document("settings").read() == (b"changed" if is_heard else None)
     asyncio.run(store.aclose())
+
+
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_an_unanswered_write_of_memory_is_looked_for(backend: PostgresBackend, proxy: Proxy, *, is_heard: bool) -> None:
+    log = PostgresLog(backend._address)
+    write(log, event(1))
+    proxy.cut_at(b"INSERT INTO chatbot.event", is_heard=is_heard)
+    with log.optimistic() as writing:
+        writing.append(event(2))
+        writing.release()
+    proxy.cut_at(b"COMMIT", is_heard=is_heard)
+    with nullcontext() if is_heard else pytest.raises(StoreAway, match="nothing was written"):
+        write(log, event(3))
+    if not is_heard:
+        write(log, event(3))
+    with closing(PostgresLog(backend._address)) as other:
+        assert [each for _, each in read(other)] == [row_id(number) for number in (1, 2, 3)]
+    log.close()
 
 
 def test_a_network_that_swallows_every_answer_is_waited_for_no_longer_than_allowed(
