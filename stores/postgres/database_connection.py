@@ -115,13 +115,14 @@ def is_direct(connection: psycopg.Connection[Row]) -> bool:
 def configure(connection: psycopg.Connection[Row]) -> None:
     """Let the database cache plans, unless a pooler may use another connection for each statement.
 
-    All statements use primary keys, so one plan suits all values.
+    All statements use primary keys, so one plan suits all values. Whoever waits for a lock must see what was committed
+    meanwhile, whatever isolation the role or the database has.
     """
     expect_iso_dates(connection)
     if is_direct(connection):
         connection.prepare_threshold = 0
         connection.prepared_max = _MOST_PREPARED
-        connection.execute(statements.WITHOUT_IDENTITY["plans"])
+        connection.execute(statements.WITHOUT_IDENTITY["defaults"])
 
 
 def fetch(cursor: psycopg.Cursor[Row]) -> list[Row]:
@@ -344,7 +345,7 @@ class Transaction:
         connection = borrowed.__enter__()
         try:
             with connection.pipeline():
-                connection.execute("BEGIN")
+                connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
                 connection.execute(
                     encode_statement(statements.ACT), self._database.begin_values(self._identity, durable=self._durable)
                 )

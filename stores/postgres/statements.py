@@ -314,7 +314,10 @@ WITHOUT_IDENTITY: dict[str, LiteralString] = {
     "process": "SELECT pg_backend_pid()",
     "clock": "SELECT clock_timestamp()",
     "dates": "SET DateStyle = 'ISO'",
-    "plans": "SET plan_cache_mode = force_generic_plan",
+    "defaults": """
+SELECT set_config('plan_cache_mode', 'force_generic_plan', false),
+    set_config('default_transaction_isolation', 'read committed', false)
+""",
     "version": "SELECT number FROM chatbot.version",
     "rights": """
 SELECT r.rolsuper, r.rolbypassrls, EXISTS (

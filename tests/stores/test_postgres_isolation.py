@@ -4,6 +4,7 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from datetime import UTC, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Self
@@ -228,6 +229,12 @@ def test_a_clock_that_goes_wrong_later_is_refused_until_mended(postgres: str, mo
     seconds = 0
     backend.is_there()
     backend.close()
+
+
+def test_whoever_waits_for_another_writer_sees_what_that_one_wrote(postgres: str) -> None:
+    where = Address(f"{postgres}&options=-c%20default_transaction_isolation%3Dserializable", "ada")
+    with closing(PostgresBackend(where)) as backend:
+        assert backend.rows("SELECT current_setting('transaction_isolation')") == [("read committed",)]
 
 
 @pytest.mark.parametrize(
