@@ -103,8 +103,7 @@ def test_the_screens_are_made_by_the_script(tmp_path: Path) -> None:
 
 
 def _block(language: str) -> str:
-    [found] = re.findall(rf"^```{language}\n(.*?)^```$", HOOKS_PAGE, re.MULTILINE | re.DOTALL)
-    return str(found)
+    return "".join(re.findall(rf"^```{language}\n(.*?)^```$", HOOKS_PAGE, re.MULTILINE | re.DOTALL))
 
 
 def _table(head: str) -> list[list[str]]:
@@ -113,17 +112,19 @@ def _table(head: str) -> list[list[str]]:
 
 
 @pytest.mark.usefixtures("config_is_asked_for")
-async def test_the_hook_of_the_documentation_does_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_hooks_of_the_documentation_do_what_it_says(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(Path.cwd())
     Path("my_hooks.py").write_text(_block("python"), encoding="utf-8")
     project('[model]\nname = "scripted"\n' + _block("toml"))
-    async with Runtime(model=ScriptedModel(["Short.", "This one is a little longer."])) as runtime:
+    model = ScriptedModel(["Short.", "This one is a little longer."])
+    async with Runtime(model=model) as runtime:
         session, chat = await begun(runtime)
         await chat.turn("Which herring is pickled in Gotland?")
         await chat.turn("And which one is smoked there?")
         await runtime.end_session(session)
         [row] = [row for row in (await session.memory.list_observations()).rows if row.source == "lengths"]
     assert row.title == "A reply of 28 characters"
+    assert all("It rains today." in prompt[-1].content for prompt in model.prompts)
 
 
 @pytest.mark.parametrize(
