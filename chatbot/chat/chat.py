@@ -207,9 +207,9 @@ class Chat:
                 if session is not None and entries:
                     # Memory first and the transcript last: then a failure in between can be tried again.
                     await self._erase_derived(session, entries)
-                    await session.take_back_turn(entries[0].at)
-                    if session.record.parent is not None:  # the receipt of its title is the original's
-                        await session.rename("", instead_of=title_of(entries[0].content))
+                    # the receipt of a fork's title is the original's
+                    title = title_of(entries[0].content) if session.record.parent else ""
+                    await session.take_back_turn(entries[0].at, title)
                     await session.transcript_drop_last(len(entries))
                     if not to_ask_again:
                         await session.drop_unnamed_attachments()

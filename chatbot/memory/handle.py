@@ -386,10 +386,10 @@ class SessionHandle:
         self.check("write")
         await asyncio.to_thread(self._catalog.receipts(self._ref).append, [receipt])
 
-    async def take_back_turn(self, at: datetime) -> None:
-        """Delete what was said in the turn that began `at` from receipts and title. Durable on return."""
+    async def take_back_turn(self, at: datetime, title: str = "") -> None:
+        """Delete what was said in the turn that began `at` from receipts and title, or `title`. Durable on return."""
         self.check("write")
-        await self._catalog.take_back(self._ref, at)
+        await self._catalog.take_back(self._ref, at, title)
         self.record = await self._catalog.get(self.id)
 
     async def receipts(self) -> list[dict[str, Any]]:

@@ -184,12 +184,12 @@ class SessionCatalog(Closable):
         return gone
 
     @in_thread
-    def take_back(self, session: SessionRef, at: datetime) -> None:
+    def take_back(self, session: SessionRef, at: datetime, title: str) -> None:
         """Delete what was said from the receipt of the turn that began `at`, and the title it gave; its cost stays.
 
-        Durable on return.
+        The `title`, if not empty, is deleted too. Durable on return.
         """
-        given: set[str] = set()
+        given = {title}
 
         def kept(receipt: Record) -> Record:
             if receipt.get("at") != format_time(at) or "kind" in receipt:
