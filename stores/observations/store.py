@@ -303,7 +303,7 @@ class LoggedObservations(ObservationStore):
         table = self._table
         flags = table.visible(view, STATUSES if view.erasing else ("active",)).flags
         found = []
-        for fact in table.triples.values():
+        for fact in table.facts_like(wanted):
             if wanted.ids and fact.id not in wanted.ids:
                 continue  # as most are: the other tests take longer
             source = table.numbers.get(fact.source or "")

@@ -16,7 +16,7 @@ from datetime import datetime
 from functools import cached_property
 from typing import Any, cast
 
-from chatbot.stores.access import Guard, View, may_see
+from chatbot.stores.access import Guard, View, fold, may_see
 from chatbot.stores.log import LinePlace
 from chatbot.stores.observation import (
     LASTING_TYPES,
@@ -33,7 +33,7 @@ from chatbot.stores.observation import (
     with_counts,
 )
 from chatbot.stores.observations import lookups
-from chatbot.stores.query import Order
+from chatbot.stores.query import FactFilter, Order
 from chatbot.stores.records import format_time, micros, moment
 from chatbot.stores.row_events import STATUS_AFTER, Event
 
@@ -45,6 +45,10 @@ _KEPT_MASKS = 32
 PURGED = "purged"
 """The status of a number whose row was erased."""
 _HIDDEN = Guard("private", "unknown", "full", "", "")
+
+
+def _words_of(fact: Triple | FactFilter) -> tuple[str, ...]:
+    return tuple(fold(each or "") for each in (fact.subject, fact.predicate, fact.object))
 
 
 class Table:
@@ -112,6 +116,20 @@ class Table:
     def triples(self) -> dict[str, Triple]:
         """All facts by id, retracted ones too: erasure has to find them."""
         return {fact.id: fact for fact in map(parse_triple, self._read("triples", []))}
+
+    @cached_property
+    def stated(self) -> defaultdict[tuple[str, ...], list[str]]:
+        """Ids of all facts by their words, which never change: a fact is compared with its like only."""
+        found = defaultdict[tuple[str, ...], list[str]](list)
+        for fact in self.triples.values():
+            found[_words_of(fact)].append(fact.id)
+        return found
+
+    def facts_like(self, wanted: FactFilter) -> Iterable[Triple]:
+        """Return the facts that may fit: those of the same words if the filter has all three, or else all."""
+        if None in (wanted.subject, wanted.predicate, wanted.object):
+            return self.triples.values()
+        return [self.triples[each] for each in self.stated.get(_words_of(wanted), ())]
 
     @cached_property
     def sessions(self) -> list[str | None]:
@@ -212,6 +230,7 @@ class Table:
         for each in ids:
             self.triples.pop(each, None)
             self.retracted.discard(each)
+            vars(self).pop("stated", None)
 
     def _erase(self, row_id: str, number: int) -> None:
         self.ids.erase(row_id)
@@ -387,6 +406,8 @@ class Table:
             known = None if fact.id in self.retracted else self.triples.get(fact.id)
             if known is not None and fact.count < known.count:  # restated less often by another machine
                 fact = replace(known, project=fact.project)
+            if fact.id not in self.triples:
+                self.stated[_words_of(fact)].append(fact.id)
             self.triples[fact.id] = fact
             self.retracted.discard(fact.id)
         if event.kind == "retract":

@@ -145,6 +145,7 @@ class ObservationMachine(RuleBasedStateMachine):
         self._model: Any = self.model(self._home, **self.caps)  # type: ignore[arg-type]
         self._now = NOW
         self._turn = 0
+        self._said: dict[str, str] = {}
 
     @rule(fields=_FIELDS, number=_ID, view=_VIEWS, supersedes=st.none() | _ID, sources=st.lists(_ID, max_size=1),
           forgets=st.none() | st.none() | _ID,
@@ -206,8 +207,8 @@ class ObservationMachine(RuleBasedStateMachine):
     @rule(number=st.integers(20, 22), words=st.tuples(*[st.sampled_from(["Tea", "tea", "is"])] * 3),
           source=st.none() | _ID, view=_VIEWS, confidence=st.sampled_from([0.2, 1.0]))  # fmt: skip
     def state(self, number: int, words: tuple[str, ...], source: str | None, view: Any, confidence: float) -> None:
-        said = dict(zip(("subject", "predicate", "object"), words, strict=True))
-        [event] = stating(fact(number, created_at=self._tick(), source=source, confidence=confidence, **said))
+        self._said = dict(zip(("subject", "predicate", "object"), words, strict=True))
+        [event] = stating(fact(number, created_at=self._tick(), source=source, confidence=confidence, **self._said))
         self._commit(view, event)
 
     @rule(number=st.sampled_from(IDS[20:23]), view=_VIEWS)
@@ -277,6 +278,7 @@ class ObservationMachine(RuleBasedStateMachine):
         view = self._view(("full", EVERY_SENSITIVITY, None))
         self._both(lambda store: store.find(view, Filter(statuses=STATUSES), order="created", limit=100))
         self._both(lambda store: store.facts(view, FactFilter()))
+        self._both(lambda store: store.facts(view, FactFilter(**self._said)))  # type: ignore[arg-type]
         self._both(lambda store: _counts(store, view))
 
     def teardown(self) -> None:
