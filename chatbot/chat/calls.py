@@ -38,7 +38,7 @@ from chatbot.messages import (
 )
 from chatbot.models.model import LARGEST_REPLY_SHARE, THINK_TAGS, Model
 from chatbot.stores.errors import StoreError
-from chatbot.stores.loops import to_its_end
+from chatbot.stores.loops import is_failure, to_its_end
 from chatbot.stores.observation import Observation
 from chatbot.stores.records import format_time, well_formed
 from chatbot.stores.span import observed, present_observer, span
@@ -163,7 +163,7 @@ class Calls:
             work.fail(type(error).__name__, is_fault=isinstance(error, Exception))
             is_charged = isinstance(error, ModelError) and error.is_charged
             is_billed = reply.has_begun or is_charged or isinstance(error, asyncio.CancelledError)
-            if isinstance(error, Exception) and not isinstance(error, ChatbotError | StoreError):  # of a plug-in
+            if is_failure(error) and not isinstance(error, ChatbotError | StoreError):  # of a plug-in
                 raise model_error(self.model.name, error) from error
             raise
         finally:

@@ -216,9 +216,14 @@ async def test_a_wrong_answer_of_a_plug_in_is_an_error_of_that_model(memory_home
     async def ends() -> AsyncIterator[Any]:
         yield Finished("stop", cast("Usage", None), "scripted")
 
+    async def leaves() -> AsyncIterator[Delta]:
+        yield TextDelta("Half")
+        raise SystemExit(3)
+
     for model, message in [
         (Wrong(), "count_tokens is '12': it must be int"),
         (ScriptedModel([words]), "yielded 'Half', which is not a valid delta"),
+        (ScriptedModel([leaves]), "scripted failed: SystemExit: 3"),
         (ScriptedModel([ends]), r"yielded Finished\(.*usage=None.*\), which is not a valid delta"),
         (Listing(), "stream returned .'Half'., which is not an async generator"),
         (Plain(), "the answer of context_window is 80: it must be Awaitable: write `async def`"),
