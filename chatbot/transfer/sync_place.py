@@ -11,6 +11,7 @@ import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from hashlib import sha256
 from http.client import HTTPException
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
@@ -329,12 +330,12 @@ def open_sealed(place: FolderPlace, backend: Backend, passphrase: Callable[[], s
         secrets = msgspec.json.decode(document.read() or b"{}", type=dict[str, str])
     except (ValueError, RecursionError) as error:
         raise DamagedFile(f"{document.name} cannot be read: {error}. Delete it, and pass --passphrase again") from error
-    secret, names = secrets.get(place.key), place.names()
+    (secret, _, sealed), names = secrets.get(place.key, "").partition(" "), place.names()
     if passphrase is None:
         if secret and KEY not in names:
             raise ConfigError(f"{KEY} is missing in {place.key}: put it back, or pass --passphrase to write it again")
-        if KEY in names and not secret:
-            raise ConfigError(f"{place.key} is encrypted: pass --passphrase")
+        if KEY in names and sealed != _digest(place):
+            raise ConfigError(f"{place.key} is encrypted with a key that this machine does not have: pass --passphrase")
         return _SealedFolder(place.folder, secret) if secret else place
     if KEY in names:
         try:
@@ -348,8 +349,12 @@ def open_sealed(place: FolderPlace, backend: Backend, passphrase: Callable[[], s
         place.write(KEY, _age().passphrase.encrypt(secret.encode(), asked))
     else:
         raise ConfigError(f"{place.key} holds files that are not encrypted: use an empty folder")
-    document.change(lambda _: msgspec.json.encode(secrets | {place.key: secret}))
+    document.change(lambda _: msgspec.json.encode(secrets | {place.key: f"{secret} {_digest(place)}"}))
     return _SealedFolder(place.folder, secret)
+
+
+def _digest(place: FolderPlace) -> str:
+    return sha256(place.read(KEY)).hexdigest()
 
 
 def _age() -> Any:

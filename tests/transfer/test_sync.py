@@ -800,7 +800,8 @@ async def test_a_place_with_a_passphrase_shows_nothing_and_asks_once(tmp_path: P
     here, there = (Machine(tmp_path / each, timedelta(0), clock) for each in ("here", "there"))
     row_id = await _remembered(here, "Ada keeps bees")
     await synced("here", lambda: "correct horse")
-    with pytest.raises(ConfigError, match="is encrypted: pass --passphrase"):
+    unknown = "is encrypted with a key that this machine does not have: pass --passphrase"
+    with pytest.raises(ConfigError, match=unknown):
         await synced("there", None)
     (folder / KEY).unlink()
     with pytest.raises(ConfigError, match=r"key.age is missing in .*: put it back, or pass --passphrase"):
@@ -810,6 +811,9 @@ async def test_a_place_with_a_passphrase_shows_nothing_and_asks_once(tmp_path: P
     await synced("there", None)
     assert (await there.rows()).keys() == {row_id}
     assert all(path.read_bytes().startswith(b"age-encryption.org/") for path in folder.glob("*/*.gz"))
+    (folder / KEY).write_bytes(SEALED)  # by a machine that began the place anew
+    with pytest.raises(ConfigError, match=unknown):
+        await synced("there", None)
     folder = tmp_path / "plain"
     folder.mkdir()
     await here.sync(folder)
