@@ -155,11 +155,8 @@ class Network:
 
     def encode(self, texts: list[str]) -> tuple[list[Vector], int]:
         """Return the texts' vectors, each of length 1, by the mean of their tokens, and how many tokens were read."""
-        tokens = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
-        with one_core():
-            means = [each.mean(axis=0) for batch in _batches(tokens) for each in self._forward(batch)]
-        vectors = [array("f", _of_length_1(mean).tobytes()) for mean in means]
-        return vectors, sum(map(len, tokens))
+        found = [(each.mean(axis=0), len(each)) for each in self._read(texts)]
+        return [array("f", _of_length_1(mean).tobytes()) for mean, _ in found], sum(number for _, number in found)
 
     def closeness(self, question: str, texts: Sequence[str]) -> dict[str, float]:
         """Return how close each text is to a question, from -1 to 1, by the vectors of their tokens.
@@ -173,9 +170,15 @@ class Network:
 
     def _tokens_of(self, texts: list[str]) -> list[Matrix]:
         """Return the vectors of each text's tokens, each of length 1, without the first and the last."""
-        tokens = [encoding.ids for encoding in self._tokenizer.encode_batch(texts)]
+        return [_of_length_1(each[1:-1]) for each in self._read(texts)]
+
+    def _read(self, texts: list[str]) -> Iterator[Matrix]:
+        """Yield the vectors of each text's tokens."""
+        # Not `encode_batch`, which starts a thread for each core and panics if it cannot.
+        tokens = [self._tokenizer.encode(text).ids for text in texts]
         with one_core():
-            return [_of_length_1(each[1:-1]) for batch in _batches(tokens) for each in self._forward(batch)]
+            for batch in _batches(tokens):
+                yield from self._forward(batch)
 
     def _forward(self, texts: Sequence[Sequence[int]]) -> list[Matrix]:
         """Return the vectors of each text's tokens."""

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -150,6 +152,19 @@ async def test_weights_that_were_not_published_are_refused(tmp_path: Path, monke
     monkeypatch.setattr("chatbot.models.local_encoder.MINILM", replace(MINILM, module="other_weights"))
     with pytest.raises(MissingModel, match="SHA-256 differs from the published file"):
         await MiniLMEmbedder().embed(["green tea"])
+
+
+def test_encoding_starts_no_threads_for_a_machine_may_allow_none() -> None:
+    program = """
+import os
+from chatbot.models.local_encoder import find_minilm
+from chatbot.models.minilm import Network
+network, before = Network(find_minilm()), os.listdir("/proc/self/task")
+network.encode(["green tea", "black tea"])
+assert os.listdir("/proc/self/task") == before
+"""
+    if Path("/proc/self/task").exists():
+        subprocess.run([sys.executable, "-c", program], timeout=PATIENCE_S, check=True)
 
 
 @pytest.mark.parametrize("fault", ["cut short", "not writable"])
