@@ -40,8 +40,8 @@ from train_questions import LINES, read, row_of
 
 from chatbot.memory.meaning import embedded_text
 from chatbot.models import minilm
-from chatbot.models.local_encoder import MINILM_NAME, find_minilm
-from chatbot.models.weights import CHANGES
+from chatbot.models.local_encoder import MINILM_NAME
+from chatbot.models.weights import CHANGES, MINILM
 
 HERE = Path(__file__).parent
 ENGLISH_LINES = HERE / "english_questions.tsv"
@@ -66,7 +66,7 @@ class Encoder:
     """MiniLM, with the changes that are trained."""
 
     def __init__(self) -> None:
-        published = minilm.published_weights(find_minilm())
+        published = minilm.published_weights(MINILM.check())
         self._weights = {name: torch.tensor(each.astype("f4")) for name, each in published.items()}
         self._weights[minilm.WORDS] *= self._weights.pop(minilm.WORDS_SCALE)
         self.changes: dict[str, tuple[Tensor, Tensor]] = {}

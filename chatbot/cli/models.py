@@ -125,11 +125,10 @@ async def _weights(args: argparse.Namespace) -> None:
 async def _get(args: argparse.Namespace) -> None:
     wanted = [WEIGHTS[name] for name in dict.fromkeys(args.names)]
     for weights in wanted:
-        was_there = weights.folder() is not None
         with waiting(f"downloading {weights.name}, {weights.mb} MB"):
             folder = await asyncio.to_thread(weights.get)
         if not args.json:
-            say(f"{weights.name}: {'already installed' if was_there else 'installed'} in {folder}")
+            say(f"{weights.name}: installed in {folder}")
     if args.json:
         say_json([_details(weights) for weights in wanted])
 

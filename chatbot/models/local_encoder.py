@@ -12,11 +12,9 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from chatbot.embedding import Embedder, EmbeddingResult, Judgement
-from chatbot.errors import MissingModel
 from chatbot.messages import Usage
 from chatbot.models.weights import MINILM, MULTILINGUAL, changes_mark
 from chatbot.stores.records import Vector, unit, vector
@@ -64,8 +62,8 @@ class MiniLMEmbedder(_WithMiniLM):
         self._network: Network | None = None
 
     async def check(self) -> None:
-        """Raise `MissingModel` with the install command if a package is missing."""
-        find_minilm()
+        """Raise `MissingModel` with the install command if the package is missing or damaged."""
+        await asyncio.to_thread(MINILM.check)
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """Embed the texts in a thread."""
@@ -86,16 +84,8 @@ class MiniLMEmbedder(_WithMiniLM):
         from chatbot.models.minilm import Network
 
         with self._lock:
-            self._network = self._network or Network(find_minilm())
+            self._network = self._network or Network()
             return work(self._network)
-
-
-def find_minilm() -> Path:
-    """Return the path of the weights. Raises `MissingModel` with the install command."""
-    path = MINILM.required_folder() / "model.onnx"
-    if not path.is_file():
-        raise MissingModel(f"{path} is missing: {MINILM.command}")
-    return path
 
 
 NAME = "local/auto"
@@ -128,9 +118,9 @@ class LocalEmbedder(_WithMiniLM):
         return all(weights.folder() is not None for weights in PARTS)
 
     async def check(self) -> None:
-        """Raise `MissingModel`, with the command that installs it, if an encoder is missing."""
+        """Raise `MissingModel`, with the command that installs it, if an encoder is missing or damaged."""
         await self._english.check()
-        MULTILINGUAL.required_folder()
+        await asyncio.to_thread(MULTILINGUAL.check)
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
         """Return each text's vector: both parts of an English one, and the multilingual part of any other."""

@@ -12,7 +12,6 @@ processes map the 55 MB. Import this module late: `MiniLMEmbedder` does, with it
 from __future__ import annotations
 
 import gzip
-import hashlib
 import json
 import mmap
 from array import array
@@ -32,7 +31,6 @@ from tokenizers.normalizers import BertNormalizer
 from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import BertProcessing
 
-from chatbot.errors import MissingModel
 from chatbot.models.weights import CHANGES, MINILM, changes_mark, read_changes
 from chatbot.stores.records import Vector
 
@@ -93,8 +91,6 @@ def low_rank(kept: Mapping[str, Any]) -> tuple[Matrix, Matrix]:
     return down.reshape(-1, len(scales)) * scales, up.reshape(len(scales), -1)
 
 
-_SHA256 = "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"
-"""Digest of `model.onnx`. Other bytes may be another model, whose vectors must never be compared with these."""
 _VOCABULARY = CHANGES.with_name("bert_uncased_vocab.txt.gz")
 """The vocabulary of BERT (uncased), under Apache-2.0; the package with the weights lacks it."""
 WORDS = "embeddings.word_embeddings.weight"
@@ -146,10 +142,10 @@ class RecentTexts(Generic[Made]):
 
 
 class Network:
-    """The weights in a file, and the forward pass."""
+    """The weights, and the forward pass."""
 
-    def __init__(self, path: Path) -> None:
-        self._weights = MINILM.map_arrays(path, lambda: _changed_weights(path), changes_mark())
+    def __init__(self) -> None:
+        self._weights = MINILM.map_arrays(_changed_weights, changes_mark())
         self._tokenizer = tokenizer()
         self._tokens = RecentTexts(self._tokens_of, _KEPT)
 
@@ -308,15 +304,9 @@ def tokenizer() -> Tokenizer:
     return made
 
 
-def published_weights(path: Path) -> dict[str, Tensor]:
+def published_weights(folder: Path) -> dict[str, Tensor]:
     """Return the weights by name as float32; the word embeddings stay int8, with the scale of each row."""
-    try:
-        with path.open("rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != _SHA256:
-                raise ValueError("its SHA-256 differs from the published file")
-        tensors = _tensors(path)
-    except (OSError, ValueError) as error:
-        raise MissingModel(f"{path} is damaged ({error}): {MINILM.command}") from error
+    tensors = _tensors(folder / "model.onnx")
     matrices = (name.removesuffix("_q") for name in tensors if name.startswith("val_") and name.endswith("_q"))
     weights = {name: _dequantized(tensors, each) for name, each in zip(_IN_LAYERS, matrices, strict=True)}
     for name, tensor in tensors.items():
@@ -327,9 +317,9 @@ def published_weights(path: Path) -> dict[str, Tensor]:
     return weights
 
 
-def _changed_weights(path: Path) -> dict[str, Tensor]:
+def _changed_weights(folder: Path) -> dict[str, Tensor]:
     """Return the published weights with the trained changes, those of layers in blocks of `_BLOCK` columns."""
-    weights = published_weights(path)
+    weights = published_weights(folder)
     for name, change in json.loads(read_changes())["matrices"].items():
         weights[name] += np.matmul(*low_rank(change))
     for name in _IN_LAYERS:

@@ -96,7 +96,7 @@ class MultilingualEncoder:
         self._lock = threading.Lock()
         self._vectors = RecentTexts(self._vectors_of, _KEPT)
         with one_core():
-            self._model = _backend(MULTILINGUAL.required_folder() / "resources")
+            self._model = _backend()
 
     def encode(self, texts: Sequence[str]) -> list[Vector]:
         """Return a vector of length 1 for each text."""
@@ -146,9 +146,9 @@ class MultilingualEncoder:
         return known.level("english", known.scores(vector)["english"]) > 0
 
 
-def _backend(folder: Path) -> NumpyBackend:
+def _backend() -> NumpyBackend:
     """Return the package's encoder over mapped arrays, instead of those that its constructor unpacks."""
-    arrays = MULTILINGUAL.map_arrays(folder / "weights.npz", lambda: _unpacked(folder))
+    arrays = MULTILINGUAL.map_arrays(_unpacked)
     backend: NumpyBackend = NumpyBackend.__new__(NumpyBackend)
     attributes = vars(backend)
     attributes |= {"sp": _Tokenizer(arrays), "_threadpool": None, "_feat_dim": len(arrays["ln_g"])}
@@ -164,12 +164,12 @@ def _backend(folder: Path) -> NumpyBackend:
 def _unpacked(folder: Path) -> dict[str, NDArray[Any]]:
     """Return the encoder's arrays by attribute, those in a list with their index, and those of `_Tokenizer`."""
     arrays: dict[str, NDArray[Any]] = {}
-    for name, value in vars(NumpyBackend(str(folder / "weights.npz"), None)).items():
+    for name, value in vars(NumpyBackend(str(folder / "resources" / "weights.npz"), None)).items():
         if isinstance(value, list):
             arrays |= {f"{name}.{place}": each for place, each in enumerate(value)}
         elif isinstance(value, np.ndarray | float):
             arrays[name] = np.asarray(value)
-    model = folder / "sp.model"
+    model = folder / "resources" / "sp.model"
     known = vars(UsePureTokenizer(str(model)))
     pieces: list[str] = known["_pieces"]
     order = sorted(range(len(pieces)), key=pieces.__getitem__)

