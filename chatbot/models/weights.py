@@ -268,14 +268,16 @@ def _map(path: Path) -> Mapping[str, NDArray[Any]] | None:
 
 
 def _write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write the arrays as the one record of a NumPy file, which gets its name once it is complete."""
+    """Write the arrays, if there is room, as the one record of a NumPy file, which gets its name when complete."""
     import numpy as np
 
+    make_folder(path.parent)
+    if shutil.disk_usage(path.parent).free < 2 * sum(each.nbytes for each in arrays.values()):
+        return  # what the user says needs the room more
     fields = sorted(arrays, key=lambda name: -arrays[name].itemsize)  # so that each is aligned
     record = np.empty(1, [(name, arrays[name].dtype, arrays[name].shape) for name in fields])
     for name in fields:
         record[name][0] = arrays[name]
-    make_folder(path.parent)
     with tempfile.TemporaryDirectory(dir=path.parent) as temporary:
         whole = Path(temporary, path.name)
         with os.fdopen(os.open(whole, os.O_CREAT | os.O_WRONLY, FILE_MODE), "wb") as file:

@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -178,7 +180,7 @@ assert os.listdir("/proc/self/task") == before
         subprocess.run([sys.executable, "-c", program], timeout=PATIENCE_S, check=True)
 
 
-@pytest.mark.parametrize("fault", ["cut short", "not writable"])
+@pytest.mark.parametrize("fault", ["cut short", "not writable", "little room"])
 async def test_a_torn_cache_changes_no_vector(fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = await vectors_of(EXAMPLES[0])
     folder = tmp_path / "chatbot" / "encoders"
@@ -188,9 +190,12 @@ async def test_a_torn_cache_changes_no_vector(fault: str, tmp_path: Path, monkey
         [unpacked] = folder.iterdir()
         with unpacked.open("r+b") as file:
             file.truncate(unpacked.stat().st_size // 2)
+    elif fault == "little room":
+        monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100_000_000))
     else:
         folder.parent.write_text("a file where a folder should be")
     assert await vectors_of(EXAMPLES[0]) == expected
+    assert len([*folder.glob("*")]) == (fault == "cut short")
 
 
 async def test_unpacked_encoders_of_former_installations_are_deleted(
