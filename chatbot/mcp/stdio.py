@@ -3,28 +3,65 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import stat
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import IO, Any
 
 from mcp.server import Server
 
+from chatbot.messages import json_in
 from chatbot.tools.mcp.connection import LONGEST_LINE, LineWriter, message_streams
 
 
 async def serve_stdio(server: Server[Any]) -> None:
-    """Serve one client until its end of the pipe is closed, or the task is cancelled."""
+    """Serve one client until its end of the pipe is closed and its requests are answered, or the task is cancelled."""
     sys.stdout.flush()
     with _exclusive(0, "rb") as stdin, _exclusive(1, "wb") as stdout:
         async with (
             _reading(stdin) as reader,
             _writing(stdout) as writer,
-            message_streams(reader, writer) as (incoming, outgoing),
+            message_streams(client := _Client(reader, writer), client) as (incoming, outgoing),
         ):
             await server.run(incoming, outgoing, server.create_initialization_options())
+
+
+_LONGEST_WAIT_S = 60.0
+
+
+class _Client(asyncio.StreamReader):
+    """The pipes of the client. The end of the input is held back while requests are open: the SDK would drop them."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: LineWriter) -> None:
+        super().__init__()
+        self._input, self._output = reader, writer
+        self._open: set[str | int] = set()
+
+    async def readline(self) -> bytes:
+        """Return the next line; at the end of the input, once the requests are answered, an empty one."""
+        line = await self._input.readline()
+        match json_in(line.decode(errors="replace")):
+            case {"jsonrpc": "2.0", "method": str(), "id": str() | int() as request}:
+                self._open.add(request)
+            case {"method": "notifications/cancelled", "params": {"requestId": str() | int() as request}}:
+                self._open.discard(request)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LONGEST_WAIT_S):
+                while not line and self._open:  # noqa: ASYNC110 - `write` has no task to wait for
+                    await asyncio.sleep(0.01)
+        return line
+
+    def write(self, data: bytes, /) -> None:
+        """Write a message."""
+        self._open.discard(json.loads(data).get("id"))
+        self._output.write(data)
+
+    async def drain(self) -> None:
+        """Wait until more may be written."""
+        await self._output.drain()
 
 
 @contextmanager

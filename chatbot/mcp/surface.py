@@ -44,41 +44,27 @@ JSON = "application/json"
 _ADDRESS = re.compile(r"chatbot://(sessions|memories)/([0-9a-fA-F-]{36})")
 _TIMEOUT_S = 60.0
 
+
+def _prompt(name: str, title: str, about: str, argument: str, meaning: str) -> types.Prompt:
+    wanted = types.PromptArgument(name=argument, title=argument.capitalize(), description=meaning, required=True)
+    return types.Prompt(name=name, title=title, description=f"{about}, for the model.", arguments=[wanted])
+
+
+def _template(name: str, places: str, about: str) -> types.ResourceTemplate:
+    address, description = f"chatbot://{places}/{{id}}", f"{about}: {FRAME}."
+    return types.ResourceTemplate(
+        name=name, title=name.capitalize(), uri_template=address, description=description, mime_type=JSON
+    )
+
+
 PROMPTS = [
-    types.Prompt(
-        name="recall",
-        title="Recall a topic",
-        description="Memories about a topic, for the model.",
-        arguments=[types.PromptArgument(name="topic", title="Topic", description="Topic to recall.", required=True)],
-    ),
-    types.Prompt(
-        name="continue",
-        title="Continue a session",
-        description="The last messages of a session, for the model.",
-        arguments=[
-            types.PromptArgument(name="session", title="Session", description="The session's id.", required=True)
-        ],
-    ),
+    _prompt("recall", "Recall a topic", "Memories about a topic", "topic", "Topic to recall."),
+    _prompt("continue", "Continue a session", "The last messages of a session", "session", "The session's id."),
 ]
-
 TEMPLATES = [
-    types.ResourceTemplate(
-        name="session",
-        title="Session",
-        uri_template="chatbot://sessions/{id}",
-        description=f"The last messages of a session: {FRAME}.",
-        mime_type=JSON,
-    ),
-    types.ResourceTemplate(
-        name="memory",
-        title="Memory",
-        uri_template="chatbot://memories/{id}",
-        description=f"A memory in full: {FRAME}.",
-        mime_type=JSON,
-    ),
+    _template("session", "sessions", "The last messages of a session"),
+    _template("memory", "memories", "A memory in full"),
 ]
-
-
 _Request = ServerRequestContext[Any]
 Asked = TypeVar("Asked")
 Found = TypeVar("Found")

@@ -245,11 +245,12 @@ HELLO = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params":
 
 def test_a_session_in_a_file_is_answered_and_nothing_else_is_printed() -> None:
     said = b"\n".join([b"no json", HELLO, b"[1]", b'{"jsonrpc":"2.0","method":"notifications/initialized"}'])
-    said += b'\n{"jsonrpc":"2.0","id":2,"method":"tools/list"}\n'
+    said += b'\n{"jsonrpc":"2.0","id":2,"method":"tools/list"}\n{"jsonrpc":"2.0","id":"3","method":"tools/call",'
+    said += b'"params":{"name":"memory_write","arguments":{"title":"Tea at four"}}}\n'
     done = process.run("mcp", stdin=said)
     assert (done.returncode, done.stderr) == (0, "")
     answers = [json.loads(line) for line in done.stdout.splitlines()]
-    assert {answer["id"] for answer in answers} <= {1, 2}
+    assert {answer["id"] for answer in answers if not answer["result"].get("isError")} == {1, 2, "3"}
     assert answers[0]["result"]["serverInfo"]["name"] == "chatbot"
     subprocess.check_call([sys.executable, "-m", "chatbot", "mcp"], stdin=subprocess.DEVNULL, timeout=PATIENCE_S)
 
