@@ -33,7 +33,6 @@ import msgspec
 from chatbot.attachments import MEDIA_TYPES
 from chatbot.memory import Memory, MemorySystem, SessionRecord
 from chatbot.memory.erasure import KEY
-from chatbot.memory.scope import utc_now
 from chatbot.messages import json_in
 from chatbot.stores import transcript
 from chatbot.stores.access import NOT_SECRET, Sensitivity, is_same_project
@@ -45,7 +44,7 @@ from chatbot.stores.query import EVERY
 from chatbot.stores.records import KeyValue, TranscriptEntry, format_time, parse_record, parse_time
 from chatbot.stores.text.redaction import redact_all
 from chatbot.transfer.formats import Skip
-from chatbot.transfer.untrusted import AHEAD, checked_receipt
+from chatbot.transfer.untrusted import checked_receipt
 
 SESSION, MEMORIES, END = "session", "memories", "end"
 """Lines of a bundle that begin and end a part of it."""
@@ -238,7 +237,7 @@ def _attachment(fields: Mapping[str, Any]) -> tuple[str, bytes]:
 _PARSERS: Mapping[str, Callable[[Mapping[str, Any]], Any]] = {
     "entry": lambda line: TranscriptEntry(line["role"], line["content"], parse_time(line["at"])),
     "value": lambda line: KeyValue(line["key"], line["value"], parse_time(line["at"])),
-    "receipt": lambda line: checked_receipt(line["receipt"], utc_now() + AHEAD),
+    "receipt": lambda line: checked_receipt(line["receipt"]),
     "observation": parse_observation,
     "fact": parse_triple,
     "attachment": _attachment,

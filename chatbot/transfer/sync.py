@@ -25,7 +25,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, field
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from hashlib import sha256
 from itertools import chain, islice
@@ -48,8 +48,6 @@ from chatbot.transfer.sync_storage import LONGEST_WAIT_S, SessionUnion, Storage,
 _PART_BYTES = 512 << 10
 """Bytes after which a new file of a place is begun."""
 _AT_ONCE = 500
-_OWN_AHEAD = timedelta(days=36_500)
-"""How far the clock of the machine that wrote a backup may have been ahead."""
 _WRONG = (OSError, zlib.error, *MISFITS)
 """Errors of a damaged or forged file."""
 _MOST_SAVED = 50
@@ -94,8 +92,6 @@ class Sync:
         return self.report
 
     async def _run(self) -> None:
-        self._until = self.now() + (_OWN_AHEAD if self.is_own else untrusted.AHEAD)
-        """Latest time of a valid record."""
         self.state = await asyncio.to_thread(union.SyncState.read, self.storage.document)
         self.known = deepcopy(self.state.places.get(self.place.key, union.PlaceState()))
         """Changed during the sync; saved only once the place has the content that it lists."""
@@ -227,7 +223,7 @@ class Sync:
             part = untrusted.Delivery([name])
             try:
                 for line in self._lines(name):
-                    part.take(line, self._until, is_own=self.is_own)
+                    part.take(line, is_own=self.is_own)
             except FileNotFoundError:
                 continue  # its machine has replaced it by another file
             except _WRONG as error:
@@ -329,7 +325,7 @@ class Sync:
 
     def _sessions_in(self, name: str) -> list[untrusted.SessionLine]:
         lines = (line for line in self._lines(name) if isinstance(line, untrusted.SessionLine))
-        return [line.checked(self._until, is_own=self.is_own) for line in lines]
+        return [line.checked(is_own=self.is_own) for line in lines]
 
     def _drop_erased(self, journal: log_union.Journal) -> tuple[list[str], list[untrusted.Line]]:
         """Return our files with lines that were erased since, and the lines to keep of them, without sessions.
@@ -374,7 +370,7 @@ class Sync:
             if ids := [each for each in erased if journal.erased.get(each) is alone]:
                 yield untrusted.ErasedLine(ids, alone)
         sessions: dict[str, str] = {}
-        changed = self._sessions.changed(self.known, is_own=self.is_own, until=self._until, progress=self._advance)
+        changed = self._sessions.changed(self.known, is_own=self.is_own, progress=self._advance)
         async for record, content, given in changed:
             sessions[record.id] = union.digested_session(record, content)  # the last of several lines applies
             yield given
@@ -389,8 +385,7 @@ class Sync:
         for name in (untrusted.BILL, *(untrusted.OWN_LINES if self.is_own else ())):
             kept = self.storage.backend.lines(name).all()
             if name == untrusted.BILL:
-                check = partial(untrusted.check_call, until=self._until)
-                kept = sync_place.acceptable(kept, check, f"{untrusted.BILL}.jsonl", self.report.aside)
+                kept = sync_place.acceptable(kept, untrusted.check_call, f"{untrusted.BILL}.jsonl", self.report.aside)
             new = [json.loads(each) for each in self.known.new(map(canonical, kept))]
             records += [untrusted.RecordsLine(name, [*some]) for some in chunks(new, _AT_ONCE)]
             if name == untrusted.BILL:

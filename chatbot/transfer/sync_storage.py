@@ -11,7 +11,6 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
 from datetime import datetime
-from functools import partial
 from typing import Any, cast
 
 from msgspec import Struct, to_builtins
@@ -155,10 +154,9 @@ class SessionUnion:
         return False
 
     async def changed(
-        self, known: union.PlaceState, *, is_own: bool, until: datetime, progress: Callable[[int, int], None]
+        self, known: union.PlaceState, *, is_own: bool, progress: Callable[[int, int], None]
     ) -> AsyncIterator[tuple[SessionRecord, union.SessionContent, SessionLine]]:
         """Yield the record and whole content of each session, with the part that a place lacks."""
-        check = partial(checked_receipt, until=until)
         records = await self.storage.records()
         for name in sorted({name for each in records for name in each.store_types} - STORES.own.keys()):
             why = f"only {union.SESSIONS} and {union.OBSERVATIONS} are copied, not what sessions keep there"
@@ -176,8 +174,8 @@ class SessionUnion:
                 self._set_aside(f"session {record.id}", error)
                 continue
             known.sessions[record.id] = digest
-            receipts = acceptable(content.receipts, check, f"receipts of session {record.id}", self.report.aside)
-            content = replace(content, receipts=receipts)
+            what = f"receipts of session {record.id}"
+            content = replace(content, receipts=acceptable(content.receipts, checked_receipt, what, self.report.aside))
             given = self._session_line(record, content, known, is_own=is_own)
             lost: set[str] = set()
             async for files in self._portions(record.id, known.new(content.files, record.id), lost):
@@ -264,6 +262,10 @@ class SessionUnion:
         if stamp and before.stamp == stamp and not is_merged:
             return None
         content = await self.storage.content(ref)
+        for key, (value, at) in content.values.items():
+            if at < (seen := before.set_at.get(key) or before.dead.get(key, "")):  # its clock is behind, or was ahead
+                content.values[key] = value, union.time_after(seen, parse_time(at))
+                await self.storage.store.kv_set(ref, KeyValue(key, value, parse_time(content.values[key][1])))
         state = before.next(record, content, self.now(), is_merged=is_merged)
         digest = _digest([to_builtins(state), content.values, content.receipts])
         self.state.sessions[record.id] = replace(state, stamp=stamp, digest=digest)
@@ -410,7 +412,7 @@ class SessionUnion:
         later = {key: each for key, each in given.values.items() if union.is_newer(each[::-1], ours.get(key))}
         if dead := {key: at for key, (value, at) in later.items() if value is None}:
             state.dead |= dead
-            state.keys = [key for key in state.keys if key not in dead]
+            state.set_at = {key: at for key, at in state.set_at.items() if key not in dead}
             await self.storage.save(self.state)
         for key, (value, at) in later.items():
             if value is not None:

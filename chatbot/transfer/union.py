@@ -124,9 +124,9 @@ class SessionState(msgspec.Struct):
     files: list[str] = []
     cut: list[str] = []
     """Entries and files that were removed on any machine."""
-    keys: list[str] = []
+    set_at: dict[str, str] = {}
     dead: dict[str, str] = {}
-    """When values were removed, by key."""
+    """When values were set, and when they were removed, by key."""
     stamp: str = ""
     """Changes with the session, so that an unchanged one is not read; empty if there is none."""
     digest: str = ""
@@ -140,17 +140,23 @@ class SessionState(msgspec.Struct):
 
         What is missing now was removed by the user, unless the sync itself has just changed the session (`is_merged`).
         """
-        ids, keys, cut = [each for each, _ in content.said], sorted(content.values), [*self.cut]
+        ids, cut = [each for each, _ in content.said], [*self.cut]
+        set_at = {key: at for key, (_, at) in sorted(content.values.items())}
         dead = {key: at for key, at in self.dead.items() if key not in content.values}
         if not is_merged:
             cut += {*self.ids, *self.files} - {*ids, *content.files, *cut}
-            dead |= dict.fromkeys({*self.keys} - content.values.keys() - dead.keys(), format_time(now))
-        new = SessionState(portable(record), {**self.times}, ids, content.files, sorted(cut), keys, dead)
+            gone = self.set_at.keys() - content.values.keys()
+            dead |= {key: time_after(self.set_at[key], now) for key in gone}
+        new = SessionState(portable(record), {**self.times}, ids, content.files, sorted(cut), set_at, dead)
         for name in {**self.record, **new.record}:
             if self.record.get(name) != new.record.get(name):
-                last = parse_time(new.times[name]) if name in new.times else record.created_at
-                new.times[name] = format_time(max(now, last + STEP))
+                new.times[name] = time_after(new.times.get(name) or format_time(record.created_at), now)
         return new
+
+
+def time_after(last: str, now: datetime) -> str:
+    """Return the time of a change that was made `now`, by whatever clock, after another one."""
+    return format_time(max(now, parse_time(last) + STEP))
 
 
 class SyncState(msgspec.Struct):

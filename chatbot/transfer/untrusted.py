@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from hashlib import sha256
 from io import BytesIO
 from typing import Any, BinaryIO, Required, TypedDict, cast
@@ -23,9 +23,8 @@ from chatbot.stores.records import KeyValue, canonical, check_time, format_time,
 from chatbot.transfer.union import SESSIONS, Entries, portable
 
 VERSION = 1
-AHEAD = timedelta(days=2)
-"""How far the clock of another machine may be ahead: records dated later are refused."""
-_LAST = datetime.max.replace(tzinfo=UTC)
+_LAST = datetime(3000, 1, 1, tzinfo=UTC)
+"""Times from elsewhere are before it, however wrong the clock was there: later changes must remain possible."""
 _LARGEST_UNPACKED = 256 << 20
 _LARGEST_DIRECTORY = 16 << 20
 """Maximum bytes of an archive's directory, which lists some 300,000 members."""
@@ -114,23 +113,23 @@ class _Receipt(TypedDict, total=False):
     notices: list[str]
 
 
-def checked_time(at: datetime | str, until: datetime) -> datetime:
-    """Return a time. Raises `InvalidValue` for one after `until`, which would win over all later changes."""
+def checked_time(at: datetime | str) -> datetime:
+    """Return a time. Raises `InvalidValue` for one that is not before the year 3000."""
     moment = parse_time(at) if isinstance(at, str) else check_time(at)
-    if moment > until:
+    if moment >= _LAST:
         raise InvalidValue(f"something is dated {format_time(moment)}, which is in the future")
     return moment
 
 
-def check_call(call: Mapping[str, Any], until: datetime) -> None:
+def check_call(call: Mapping[str, Any]) -> None:
     """Raise `ValueError` for a call that cannot be billed."""
     msgspec.convert(call, _Call)
     if missing := {*_Call.__struct_fields__} - call.keys():
         raise InvalidValue(f"a call lacks {missing.pop()}")
-    checked_time(call["at"], until)
+    checked_time(call["at"])
 
 
-def checked_receipt(receipt: Mapping[str, Any], until: datetime = _LAST) -> dict[str, Any]:
+def checked_receipt(receipt: Mapping[str, Any]) -> dict[str, Any]:
     """Return a receipt that can be shown and billed. Raises `ValueError`."""
     try:
         msgspec.convert(receipt, _Receipt)
@@ -139,7 +138,7 @@ def checked_receipt(receipt: Mapping[str, Any], until: datetime = _LAST) -> dict
     if receipt.keys().isdisjoint({"turn", "kind"}):
         raise InvalidValue("a receipt lacks its turn")
     for name in {"at", "resumed_at"} & receipt.keys():
-        checked_time(receipt[name], until)
+        checked_time(receipt[name])
     return dict(receipt)
 
 
@@ -198,7 +197,7 @@ class SessionLine(_Line, tag="session"):
         """The id of the session."""
         return str(self.session["id"])
 
-    def checked(self, until: datetime, *, is_own: bool) -> SessionLine:
+    def checked(self, *, is_own: bool) -> SessionLine:
         """Return it without the parts that belong to one machine, unless it is our own backup. Raises `ValueError`."""
         record = parse_record(self.session)
         if self.ids and SESSIONS not in record.store_types:
@@ -208,15 +207,15 @@ class SessionLine(_Line, tag="session"):
         for name, data in self.files.items():
             checked_blob(checked_blob_name(name), data)
         for receipt in self.receipts:
-            checked_receipt(receipt, until)
+            checked_receipt(receipt)
         for each in (record.created_at, *(entry.at for entry in self.entries.values())):
-            checked_time(each, until)
+            checked_time(each)
         values = {}
         for key, (value, at) in self.values.items():
-            checked = KeyValue(key, value or "", checked_time(at, until))  # raises for an invalid key or text
+            checked = KeyValue(key, value or "", checked_time(at))  # raises for an invalid key or text
             if is_own or key != CHOICES:
                 values[key] = (value, format_time(checked.at))
-        set_at = {name: format_time(checked_time(at, until)) for name, at in self.times.items()}
+        set_at = {name: format_time(checked_time(at)) for name, at in self.times.items()}
         session = record.as_json() if is_own else portable(record)
         return replace(self, session=session, times=set_at, values=values)
 
@@ -289,13 +288,13 @@ class Delivery(msgspec.Struct):
         self.documents |= other.documents
         self.digests |= other.digests
 
-    def take(self, line: Line, until: datetime, *, is_own: bool) -> None:
-        """Add a line. Raises `ValueError` or `LookupError` for one that is invalid, or dated later than `until`."""
+    def take(self, line: Line, *, is_own: bool) -> None:
+        """Add a line. Raises `ValueError` or `LookupError` for one that is invalid."""
         match line:
             case RowLine(row_id, records, counts):
                 parts = parse_parts(row_id, records)
                 for at in (*(part.at for part in parts), *(counts.times if counts else ())):
-                    checked_time(at, until)
+                    checked_time(at)
                 self.rows.add(row_id, parts, counts)
                 self.digests |= {digest_of(identity(part)) for part in parts}
             case ErasedLine(ids, alone):
@@ -308,9 +307,9 @@ class Delivery(msgspec.Struct):
                 self.lines.setdefault(name, []).extend(records)
                 self.digests |= {digest_of(canonical(each)) for each in records}
                 for each in records if name == BILL else ():
-                    check_call(each, until)
+                    check_call(each)
             case SessionLine():
-                self.sessions.setdefault(self.names[0], []).append(line.checked(until, is_own=is_own).id)
+                self.sessions.setdefault(self.names[0], []).append(line.checked(is_own=is_own).id)
             case DocumentLine(name) if is_own and name in OWN_DOCUMENTS:
                 self.documents[name] = line.data
             case _:

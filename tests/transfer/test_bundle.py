@@ -224,7 +224,7 @@ async def test_what_a_bundle_says_opens_no_gate(memory: MemorySystem, session: S
     receipts = [
         '"calls": [{"cost_usd": -1e9}]', f'"calls": [{{"output_tokens": {10**400}}}]', '"calls": [7]', '"title": []',
         '"resumed_at": "soon"', '"memory": {"withheld": {"rows": ["0"]}}', '"at": "soon"',
-        '"at": "2100-01-01T00:00:00Z"', '"calls": [{"cost_usd": 0.1}], "session": "another"',
+        '"at": "3000-01-01T00:00:00Z"', '"calls": [{"cost_usd": 0.1}], "session": "another"',
     ]  # fmt: skip
     receipts = [f'{{"turn": "t", "at": "2026-01-01T00:00:00Z", {each}}}' for each in receipts] + ['{"turn": "t"}']
     claims = {"store_types": ["evil:Store"], "agent_id": "root", "clearance": "full", "origin": "chatgpt:x"}

@@ -462,6 +462,35 @@ async def test_key_values_and_titles_go_by_time(pair: Pair) -> None:
     assert record.pinned_at is not None
 
 
+async def test_what_a_clock_a_year_ahead_gave_is_taken_and_changed_later(pair: Pair) -> None:
+    here, there, place = pair
+    row_id, session_id = await _remembered(here, "Ada keeps bees"), await _session(here, "hello")
+    await _both(pair)
+    ahead = Machine(here.home, timedelta(days=365), here.clock)
+
+    async def change(machine: Machine, title: str, **values: str) -> None:
+        async with machine.opened() as memory:
+            session = await memory.load_session(session_id, any_agent=True)
+            await session.rename(title)
+            for key, value in values.items():
+                await (session.kv_set(key, value) if value else session.kv_delete(key))
+
+    async with ahead.opened() as memory:
+        await memory.memory("chat").purge(row_id)
+    await change(ahead, "ahead", a="ahead", b="ahead")
+    await _say(ahead, session_id, "said ahead")
+    assert (await ahead.sync(place)).given["erased"]
+    await _both(pair)
+    for machine, again in ((there, ""), (there, "again")):
+        await change(machine, "later", a="later", b=again)
+        await _both(pair)
+        async with here.opened() as memory:
+            session = await memory.load_session(session_id, any_agent=True)
+            kept = {each.key: each.value for each in await session.kv_entries()}
+        assert (session.record.title, kept) == ("later", {"a": "later"} | ({"b": again} if again else {}))
+    assert (await here.rows(), (await there.said())[session_id][1]) == ({}, "said ahead")
+
+
 async def test_a_call_is_billed_once(tmp_path: Path) -> None:
     world = World(tmp_path, 3, 2)
     await world.begin()
