@@ -124,11 +124,14 @@ _LONGEST_WAIT_S = 30.0
 async def check_stores(setup: Setup, *, verify: bool = False) -> AsyncIterator[Finding]:
     """Check the folders of memory and caches, the programs of MCP servers, and the store plug-ins of others."""
     if lost := setup.why_lost(setup.agent_settings.memory):
-        edit = _edit_command(setup, "agents", setup.agent, "memory")
-        yield Finding("memory", "note", lost, edit)
+        yield Finding("memory", "note", lost, _edit_command(setup, "agents", setup.agent, "memory"))
     for finding in (*await asyncio.to_thread(list, _places(setup)), *_programs(setup)):
         yield finding
-    names = {name for agent in setup.config.agents.values() for name in agent.memory}
+    with closing(open_backend(setup.home)) as backend:
+        records = await asyncio.to_thread(backend.sessions.find, lambda _: True)
+    # one with a module's name may be no longer trusted
+    names = {name for each in records for name in each.store_types if ":" not in name}
+    names |= {name for agent in setup.config.agents.values() for name in agent.memory}
     for name in sorted(names - STORES.own.keys()):
         async for finding in _plugin(setup, name, verify=verify):
             yield finding
@@ -383,8 +386,7 @@ async def examine(options: Options, *, network: bool = False, verify: bool = Fal
     yield Finding("identity", "ok", f"{setup.identity.name} in {setup.identity.folder}")
     async for finding in check_models(setup, network=network):
         yield finding
-    edit = _edit_command(setup, "telemetry")
-    async for finding in check_exporter(setup.config.telemetry, edit, network=network):
+    async for finding in check_exporter(setup.config.telemetry, _edit_command(setup, "telemetry"), network=network):
         yield finding
     seen: set[str] = set()
     for part in (

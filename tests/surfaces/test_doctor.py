@@ -461,6 +461,13 @@ def test_plug_ins_are_made_and_asked(kind: str, name: str, state: str, words: st
     assert [(each["state"], words in each["message"]) for each in found] == [(state, True)]
 
 
+def test_a_store_that_only_an_older_session_uses_is_asked_too(project: Path) -> None:
+    for path in (project / "session.json", MEMORY / "sessions.json"):
+        path.write_text(path.read_text("utf-8").replace("basic_session", "gone"), "utf-8")
+    [found] = [each for each in bad_here() if each.subject == "stores"]
+    assert "the store 'gone' fails: UnknownStore: unknown store 'gone'" in found.message
+
+
 def test_of_a_full_disk_the_free_space_is_looked_at(small_disk: Path, config_is_asked_for: None) -> None:
     cache = f'[memory.observations]\ncache = "{small_disk}/cache"\n'
     Path("config.toml").write_text(f'identities = "{small_disk}"\n[model]\nname = "scripted"\n{cache}', "utf-8")
