@@ -13,9 +13,10 @@ from datetime import datetime
 from typing import Annotated, Literal, get_args
 
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
 from chatbot.chat.dialogue import USER
-from chatbot.chat.events import CHOOSE, TURN_END, TurnEnd
+from chatbot.chat.events import CHOOSE, TOOL_POST, TURN_END, ToolPost, TurnEnd
 from chatbot.hooks.capture import ToolRun, can_remember
 from chatbot.hooks.hook import Hook, HookContext, PassiveHook, per_session
 from chatbot.memory import SessionHandle
@@ -42,7 +43,7 @@ _WORD = re.compile(r"[\w'’]+(?:[-.][\w'’]+)*")
 class Boundaries(Hook):
     """Detects changes of subject in a session, and keeps each as a fact: `memory.boundaries`."""
 
-    topics = (TURN_END,)
+    topics = (TOOL_POST, TURN_END)
     priority = 90
     background = True
 
@@ -58,18 +59,23 @@ class Boundaries(Hook):
         self._latest = per_session(list[datetime | None])
         context.capabilities["memory.boundaries"] = self.latest
 
-    async def handle(self, event: TurnEnd) -> None:
-        """Add an exchange to the window, and keep the boundary that it reveals."""
+    async def handle(self, event: ToolPost | TurnEnd) -> None:
+        """Add a tool run or an exchange to the window, and keep the boundary that it reveals."""
         session = event.session
         if not can_remember(session):
             return
-        window, answers = self._window(session.id), (ToolRun.of(each).substance for each in event.tools)
-        exchange = Interaction.of(event.at, event.text, event.reply, *answers)
-        before = window.interactions = [each for each in window.interactions if each.at != event.at]  # another reply
-        boundary = window.add(exchange)
-        if boundary is not None and (left := await _without_gone(session, before)) != before:
+        window = self._window(session.id)
+        if isinstance(event, TurnEnd):
+            texts = event.text, event.reply
+            window.end_turn(event.turn, event.at)
+        else:
+            run = ToolRun.of(event.result)
+            texts = run.tool, run.substance
+        latest, before = Interaction.of(event.turn, event.at, *texts), window.interactions
+        boundary = window.add(latest)
+        if boundary is not None and (left := await _without_gone(session, before, event.turn)) != before:
             window.interactions = left
-            boundary = window.add(exchange)
+            boundary = window.add(latest)
         if boundary is not None:
             stated = f"{format_time(boundary.at)} {', '.join(boundary.about)}".strip()
             await session.memory.store_fact(f"{OF_SESSION}{session.id}", PREDICATE, stated)
@@ -87,8 +93,8 @@ class Boundaries(Hook):
         return known[0]
 
 
-async def _without_gone(session: SessionHandle, interactions: Sequence[Interaction]) -> list[Interaction]:
-    """Return those that were neither taken back nor forgotten, erased or made more private than the session."""
+async def _without_gone(session: SessionHandle, interactions: Sequence[Interaction], turn: str) -> list[Interaction]:
+    """Return those of `turn`, and those of turns that were not taken back, erased or made more private."""
     said = {each.at for each in await session.transcript_read_last(READ_AT_ONCE) if each.role == USER}
     remembered = await session.remembered_since(interactions[0].at)
     shown: tuple[Sensitivity, ...] = ("public", session.record.sensitivity)
@@ -96,17 +102,18 @@ async def _without_gone(session: SessionHandle, interactions: Sequence[Interacti
     rows = await session.memory.get(ids, sensitivities=shown, count_use=False, current=False)
     there = {row.id for row in rows if row.status != "deleted"}
     is_there = {parse_time(at): row_id in there for at, row_id in remembered}  # of a message, its last row
-    return [each for each in interactions if each.at in said and is_there.get(each.at, True)]
+    return [each for each in interactions if each.turn == turn or (each.at in said and is_there.get(each.at, True))]
 
 
 class Interaction(Struct, frozen=True):
-    """One exchange: its time, and its keywords, as stems with the words that they came from."""
+    """One exchange or tool run: its turn and time, and its keywords, as stems with the words that they came from."""
 
+    turn: str
     at: datetime
     words: Mapping[str, str]
 
     @classmethod
-    def of(cls, at: datetime, *texts: str) -> Interaction:
+    def of(cls, turn: str, at: datetime, *texts: str) -> Interaction:
         """Make the interaction of those texts.
 
         Secrets are removed from the whole text first: the detector does not recognise one in a single word.
@@ -116,7 +123,7 @@ class Interaction(Struct, frozen=True):
         for word in _WORD.findall(clean):
             for term in terms(word) if len(words) < _MOST_WORDS else ():
                 words.setdefault(term, word[:_LONGEST_WORD])
-        return cls(at, words)
+        return cls(turn, at, words)
 
 
 class Boundary(Struct, frozen=True):
@@ -133,6 +140,11 @@ class TopicWindow:
         self.interactions: list[Interaction] = []
         self._size = size
         self._threshold = threshold
+
+    def end_turn(self, turn: str, at: datetime) -> None:
+        """Date the tool runs of the turn like its message, and drop another reply to the same message."""
+        held = [each for each in self.interactions if each.turn == turn or each.at != at]
+        self.interactions = [replace(each, at=at) if each.turn == turn else each for each in held]
 
     def add(self, interaction: Interaction) -> Boundary | None:
         """Add an interaction; return the boundary that it reveals, if any."""

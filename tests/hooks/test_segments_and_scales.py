@@ -25,7 +25,7 @@ NETWORK = [
 
 def fed(texts: list[str], size: int = 2) -> list[Boundary]:
     window = TopicWindow(size, 0.06)
-    found = [window.add(Interaction.of(NOW + timedelta(minutes=at), text)) for at, text in enumerate(texts)]
+    found = [window.add(Interaction.of("", NOW + timedelta(minutes=at), text)) for at, text in enumerate(texts)]
     return [boundary for boundary in found if boundary]
 
 
@@ -52,14 +52,14 @@ def test_one_subject_has_no_boundary_nor_has_what_is_too_short() -> None:
 def test_no_secret_and_nothing_that_memory_gave_becomes_a_keyword(told: str, kept: str) -> None:
     [boundary] = fed([BAKING[0], told], size=1)
     assert not [word for word in boundary.about if kept in word]
-    assert not [word for word in Interaction.of(NOW, told).words.values() if kept in word]
+    assert not [word for word in Interaction.of("", NOW, told).words.values() if kept in word]
 
 
 @given(st.lists(st.text(max_size=80), max_size=40), st.integers(1, 5))
 def test_a_window_is_bounded_and_boundaries_go_forward(texts: list[str], size: int) -> None:
     window, before = TopicWindow(size, 0.5), NOW - timedelta(1)
     for number, text in enumerate(texts):
-        boundary = window.add(Interaction.of(NOW + timedelta(seconds=number), text))
+        boundary = window.add(Interaction.of("", NOW + timedelta(seconds=number), text))
         assert len(window.interactions) <= 2 * size
         if boundary:
             assert boundary.at > before
