@@ -316,7 +316,8 @@ async def _reply_in_session(
         tools=request.tools,
         options=request.options,
         recalls=request.recalls_always or not request.options.is_forced,
-        again=not access.is_answering(session.id) and places.is_failed_try(await last_exchange(session.for_turns()), request),
+        again=not access.is_answering(session.id)
+        and places.is_failed_try(await last_exchange(session.for_turns()), request),
     )
     try:
         text = request.typed
