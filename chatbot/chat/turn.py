@@ -99,6 +99,7 @@ class Turn:
         self._started = time.monotonic()
         self._last_reply: list[dialogue.DialogueLine] = []
         """Lines of the last reply, written at the end of the turn."""
+        self._rounds = 0
         self._results: list[ToolResult] = []
         self._unremembered: StoreError | None = None
         """The error of the last try to remember the exchange; None if it succeeded."""
@@ -288,7 +289,8 @@ class Turn:
         prompt = await self._prompt()
         reply = Reply()
         tools, options, most = await self._specs(), self._client.options, self._chat.rules.settings.tool_steps
-        may_run_tools = len(self._calls.made) < most
+        may_run_tools = self._rounds < most
+        self._rounds += 1
         if tools and not (may_run_tools or self._client.tools):
             options = replace(options or CallOptions(), tool_choice="none")
             if self._results:

@@ -318,7 +318,13 @@ async def test_a_turn_longer_than_the_window_or_than_what_a_store_keeps_shows_it
 
 
 async def test_the_model_may_not_call_tools_for_ever(session: SessionHandle, memory_home: Path) -> None:
-    model = ScriptedModel([ONE_AND_ONE])
+    class Trying(ScriptedModel):
+        async def stream(self, *asked: Any, **options: Any) -> Any:
+            yield None  # a try that failed and is billed, which is no round of tools
+            async for delta in super().stream(*asked, **options):
+                yield delta
+
+    model = Trying([ONE_AND_ONE])
     chat = chat_of(model, session, memory_home, tools=ADD, settings=AgentSettings(tool_steps=3))
     receipt = await chat.turn("loop")
     assert (receipt.finish, len(receipt.tools), len(model.prompts)) == ("tool_limit", 3, 4)
