@@ -19,6 +19,7 @@ def prepare_process() -> None:
     """Prepare to run as a process: without garbage collection while loading, which would take a fifth of the start."""
     gc.disable()
     atexit.register(gc.freeze)  # the exit collects nothing
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # more are not used, and a limit of threads may not allow them
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:  # closed: the next file would get its descriptor, and what C libraries print
             setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - until the end

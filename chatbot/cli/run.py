@@ -16,6 +16,7 @@ from chatbot import errors
 from chatbot.cli.arguments import COMMANDS, load_function
 from chatbot.cli.output import error_text, on_signal, printable, say_error, wrapped
 from chatbot.stores import errors as store_errors
+from chatbot.stores.records import reason_of
 
 
 class Exit(IntEnum):
@@ -114,7 +115,7 @@ def run(args: argparse.Namespace) -> int:
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(TerminalFormatter("chatbot: %(message)s"))
     try:
-        code = int(asyncio.run(run_command(args)) or Exit.OK)
+        code = int(_run_in_loop(args) or Exit.OK)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
@@ -134,6 +135,16 @@ def run(args: argparse.Namespace) -> int:
         return Exit.STORAGE
     else:
         return code
+
+
+def _run_in_loop(args: argparse.Namespace) -> Any:
+    try:
+        return asyncio.run(run_command(args))
+    except (MemoryError, RuntimeError) as error:  # also of the loop's own closing, which starts a thread
+        if isinstance(error, RuntimeError) and "new thread" not in str(error):
+            raise
+        advice = "close other programs, or raise the limits that `ulimit -a` shows"
+        raise errors.ChatbotError(f"no memory or thread is left ({reason_of(error)}): {advice}") from error
 
 
 async def run_command(args: argparse.Namespace) -> Any:

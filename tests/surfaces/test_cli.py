@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import tomllib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
@@ -317,6 +318,17 @@ def test_an_error_of_the_operating_system_names_its_file_and_has_no_number() -> 
     error = OSError(28, "No space left on device", "usage.jsonl")
     log_line = TerminalFormatter().format(logging.LogRecord("stores", logging.WARNING, "", 0, "%s", (error,), None))
     assert log_line == "usage.jsonl: No space left on device"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError("no 2 MiB")])
+def test_a_machine_that_lacks_memory_or_threads_is_named(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_: threading.Thread) -> None:
+        raise error
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    done = run("usage")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert f"no memory or thread is left ({type(error).__name__}: {error}): close other programs" in done.stderr
 
 
 def test_ctrl_c_ends_the_program_also_while_it_loads(monkeypatch: pytest.MonkeyPatch) -> None:
