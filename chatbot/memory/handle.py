@@ -138,15 +138,19 @@ class SessionHandle:
             scope,
             asked_row=lambda: self.turn_order.asked_row,
             fresh_at=lambda: self._as_of() or time.monotonic(),
-            check_there=self._check_there,
+            sensitivity_now=self._sensitivity_now,
         )
 
-    async def _check_there(self) -> None:
-        """Raise `MissingFolder` if another process deleted the session; a turn checks at its start."""
-        sessions = self._catalog.sessions
-        if not self._as_of() and sessions.glance(self.id) is None:
+    async def _sensitivity_now(self) -> Sensitivity:
+        """Return the session's sensitivity. Raises `MissingFolder` if another process deleted it.
+
+        A turn reads the record at its start.
+        """
+        record = self.record if self._as_of() else self._catalog.sessions.glance(self.id)
+        if record is None:
             with suppress(errors.DamagedFile, errors.LaterFormat):
-                await asyncio.to_thread(sessions.get, self.id)
+                record = await asyncio.to_thread(self._catalog.sessions.get, self.id)
+        return (record or self.record).sensitivity
 
     def check(self, right: Right | None) -> None:
         """Raise `MissingRight` if the caller lacks the right for this session, `ClosedResource` if it is closed."""
@@ -341,7 +345,8 @@ class SessionHandle:
         Durable on return. New memories are at least as sensitive. To lower it needs the right `declassify`.
         """
         self.check("write")
-        former = (await self._catalog.get(self.id)).sensitivity  # another process may have marked it
+        self._use_record(await self._catalog.get(self.id))  # another process may have marked it
+        former = self.record.sensitivity
         marked = replace(self.record, sensitivity=sensitivity)
         if SENSITIVITIES.index(marked.sensitivity) < SENSITIVITIES.index(former):
             self.check("declassify")

@@ -13,6 +13,7 @@ space have different namespaces. A label that would be too long is replaced by i
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -302,8 +303,11 @@ class Scope(Struct, frozen=True):
     """Returns the id of the row of the message that is being answered, which searches leave out."""
     fresh_at: Callable[[], float] = time.monotonic
     """Returns the `View.fresh_at` of a new operation."""
-    check_there: Callable[[], Awaitable[None]] | None = None
-    """Raises `MissingFolder` if the session was deleted: it gets no new rows."""
+    sensitivity_now: Callable[[], Awaitable[access.Sensitivity]] | None = None
+    """Returns that of the session, which another process may have marked; new rows have it at least.
+
+    Raises `MissingFolder` if the session was deleted: it gets no new rows.
+    """
 
     @property
     def meaning(self) -> Meaning | None:
@@ -404,9 +408,10 @@ class Scope(Struct, frozen=True):
         count(action, len(found), operation=operation)
 
     async def attempt(self, events: Sequence[Event]) -> list[Outcome]:
-        """Make the changes that are allowed, and note the new versions. Raises `MissingFolder` like `check_there`."""
-        if self.check_there is not None and not _NEW.isdisjoint(event.kind for event in events):
-            await self.check_there()
+        """Make the changes that are allowed, and note the new versions. Raises as `sensitivity_now` does."""
+        if self.sensitivity_now is not None and not _NEW.isdisjoint(event.kind for event in events):
+            own = replace(self.caller, sensitivity=self.caller.at_least(await self.sensitivity_now()))
+            events = events if own == self.caller else [_at_least(own, each) for each in events]
         outcomes = await self.store.commit(self.write_view().asking_all(), events)
         if self.new_versions is not None:
             self.new_versions.update({outcome.id: outcome.version for outcome in outcomes if outcome.version})
@@ -424,6 +429,16 @@ class Scope(Struct, frozen=True):
                 self.changed(event.kind, event.ids or (outcome.id,))
         raise_first(outcomes)
         return outcomes
+
+
+def _at_least(caller: Caller, event: Event) -> Event:
+    """Return the event with its new row or fact at least as sensitive as what the caller writes."""
+    row, fact = event.row, event.triple
+    if row is not None:
+        row = dataclasses.replace(row, sensitivity=caller.at_least(row.sensitivity))
+    if fact is not None:
+        fact = dataclasses.replace(fact, sensitivity=caller.at_least(fact.sensitivity))
+    return replace(event, row=row, triple=fact)
 
 
 def raise_first(outcomes: Iterable[Outcome]) -> None:

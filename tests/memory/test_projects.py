@@ -140,7 +140,7 @@ async def test_a_project_is_renamed_although_one_of_its_sessions_has_expired(mem
 
 async def test_what_another_process_moves_or_marks_is_so_in_the_next_turn(memory: MemorySystem) -> None:
     bound = await _session(memory, "house")
-    own = await memory.load_session(bound.id, "chat")
+    own, idle = [await memory.load_session(bound.id, "chat") for _ in range(2)]
     tools = Toolbox(memory_tools(own.for_tools(), memory))
     async with MemorySystem(memory.where) as elsewhere:
         other = await elsewhere.load_session(bound.id, "chat")
@@ -151,6 +151,8 @@ async def test_what_another_process_moves_or_marks_is_so_in_the_next_turn(memory
         await tools.run([ToolCall("c", "memory_write", '{"title": "The mast is of spruce"}')])
     kept = await memory.memory().every(sensitivities=SENSITIVITIES)
     assert [(row.project, row.sensitivity) for row in kept] == [("boat", "private")] * 2
+    marked = await idle.memory.remember("The sail is red"), await idle.memory.store_fact("sail", "is", "red")
+    assert await memory.memory().get([marked[0].id]) == await memory.memory().query_facts() == []  # not public
     with pytest.raises(SessionNotFound):
         async with bound.hold_turn():
             pass
