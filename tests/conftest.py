@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from itertools import chain, count
@@ -22,6 +23,8 @@ os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs in the background ignores Ctrl-C
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # and what `nohup` runs the end of its terminal
 os.environ["CHATBOT_EMBEDDING__MODEL"] = ""  # for fixtures of modules, which begin before those of tests
+os.environ["TZ"] = "UTC"  # days are those of the machine
+time.tzset()
 if "PYTEST_XDIST_WORKER" in os.environ:
     atexit.register(os._exit, 0)  # last of all: to take apart what was imported takes each worker seconds
 
