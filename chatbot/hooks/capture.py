@@ -34,7 +34,7 @@ from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError
 from chatbot.stores.fields import texts_in
 from chatbot.stores.records import check_text, is_id
-from chatbot.stores.text.redaction import redact
+from chatbot.stores.text.redaction import redact_beginning
 from chatbot.tools import ToolResult
 
 if TYPE_CHECKING:
@@ -296,7 +296,8 @@ class ToolRun(Struct, frozen=True):
     @classmethod
     def of(cls, result: ToolResult) -> ToolRun:
         """Return the run of a result."""
-        given, output = _cleaned(result.call.arguments), _cleaned(result.content)
+        written = (result.call.arguments, result.content)
+        given, output = (redact_beginning(without_blocks(text), _READ) for text in written)
         arguments = json_in(given or "{}")
         table = arguments if isinstance(arguments, dict) else {"arguments": given if arguments is None else arguments}
         name = " ".join(result.call.name.split())[:80]
@@ -363,16 +364,6 @@ class ToolRun(Struct, frozen=True):
         if self.tool.endswith("task_update") and self.arguments.get("status") == "completed":
             return "task done", str(self.task.get("title") or _main_argument(self.arguments) or "a task")
         return ("file saved", self.files[-1]) if self.writes and self.files else None
-
-
-def _cleaned(text: str) -> str:
-    """Remove memory blocks and secrets. If only part of a text is read, also drop its last half.
-
-    The cut end may contain part of a secret, and the removals may have moved that forward.
-    """
-    text = without_blocks(text)
-    clean, _ = redact(text[:_READ])
-    return clean if len(text) <= _READ else clean[: -_READ // 2]
 
 
 def _task(output: str) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import KIND
 from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.text.analysis import sentences_of
-from chatbot.stores.text.redaction import redact
+from chatbot.stores.text.redaction import redact, redact_beginning
 
 SUMMARY = "session.summary_by_model"
 _LEAST_NEW = 6
@@ -202,7 +202,7 @@ async def _open_tasks_in(session: SessionHandle) -> list[str]:
 
 def _most_informative(text: str) -> str:
     """Return the sentence with most content words, without secrets; empty if it says little."""
-    text, _ = redact(without_blocks(text)[:_READ_CHARACTERS])
+    text = redact_beginning(without_blocks(text), _READ_CHARACTERS)
     best = max(sentences_of(text), key=lambda each: len(content(each)), default="")
     return "" if says_little(best) else _on_a_line(best)
 

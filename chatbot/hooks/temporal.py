@@ -28,12 +28,12 @@ from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import OF_SESSION, Observation
 from chatbot.stores.records import format_time, parse_time
 from chatbot.stores.text.analysis import terms
-from chatbot.stores.text.redaction import redact
+from chatbot.stores.text.redaction import redact_beginning
 
 PREDICATE = "boundary_at"
 _MOST_WORDS = 200
 """Maximum keywords of one interaction: the first ones."""
-_READ_CHARACTERS = 20_000
+_READ_CHARACTERS = 40_000
 _LONGEST_WORD = 40
 _MOST_KEYWORDS = 5
 """Maximum keywords that describe a boundary."""
@@ -119,7 +119,7 @@ class Interaction(Struct, frozen=True):
         Secrets are removed from the whole text first: the detector does not recognise one in a single word.
         """
         words: dict[str, str] = {}
-        clean, _ = redact("\n".join(without_blocks(text)[:_READ_CHARACTERS] for text in texts))
+        clean = redact_beginning("\n".join(map(without_blocks, texts)), _READ_CHARACTERS)
         for word in _WORD.findall(clean):
             for term in terms(word) if len(words) < _MOST_WORDS else ():
                 words.setdefault(term, word[:_LONGEST_WORD])

@@ -26,7 +26,7 @@ from chatbot.stores.observation import Type
 from chatbot.stores.records import TranscriptEntry, format_time
 from chatbot.stores.span import span
 from chatbot.stores.text.analysis import is_question, sentences_of
-from chatbot.stores.text.redaction import redact
+from chatbot.stores.text.redaction import redact_beginning
 
 KEY, MODEL_KEY = SUMMARY_KEYS
 _MOST_LINES = 24
@@ -137,7 +137,7 @@ def _parse(kept: str | None, kind: type[Summary]) -> Summary | None:
 def _line(entry: TranscriptEntry) -> str:
     if entry.role not in MESSAGES:
         return ""
-    text, _ = redact(without_blocks(entry.content)[:_READ_CHARACTERS])
+    text = redact_beginning(without_blocks(entry.content), _READ_CHARACTERS)
     sentences = sentences_of(text)
     if not sentences:
         return ""

@@ -22,7 +22,7 @@ from chatbot.stores.errors import MISFITS
 from chatbot.stores.fields import one_line
 from chatbot.stores.observation import TYPES, content_hash
 from chatbot.stores.records import EPOCH, TranscriptEntry, check_time, read_time
-from chatbot.stores.text.redaction import redact
+from chatbot.stores.text.redaction import redact_beginning
 
 CHATGPT, CLAUDE, MARKDOWN = "chatgpt", "claude", "markdown"
 MARKDOWN_SUFFIXES = (".md", ".markdown")
@@ -159,7 +159,7 @@ def _conversation(kind: str, value: Mapping[str, Any], number: int) -> Conversat
 def _title_of(entries: Iterable[TranscriptEntry]) -> str:
     """Return the beginning of the user's first message, without secrets."""
     said = next((each.content for each in entries if each.role == "user"), "")
-    return " ".join(redact(said[:10_000])[0].split())[:60]
+    return " ".join(redact_beginning(said, 10_000).split())[:60]
 
 
 def _message_of(kind: str, value: Any) -> _Message:

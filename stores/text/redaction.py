@@ -292,6 +292,15 @@ def redact(text: str) -> tuple[str, tuple[str, ...]]:
     return found, kinds
 
 
+def redact_beginning(text: str, most: int) -> str:
+    """Return a text without secrets; of more than `most` characters the first half of so many.
+
+    The end that is cut off may hold a part of a secret, which no rule knows; what was removed may move it forward.
+    """
+    clean, _ = redact(text[:most])
+    return clean if len(text) <= most else clean[: -most // 2]
+
+
 def _redact(text: str) -> tuple[str, tuple[str, ...]]:
     if len(text) < 8:
         return text, ()

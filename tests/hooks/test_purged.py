@@ -19,7 +19,7 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY
 from chatbot.stores.records import format_time
-from chatbot.stores.text.redaction import redact
+from chatbot.stores.text.redaction import redact_beginning
 from chatbot.transfer.exports import export_session, render_session
 from tests import talk
 from tests.hooks.conftest import calls_of
@@ -95,14 +95,14 @@ async def test_what_another_process_erases_while_a_summary_is_made_by_rule_is_no
             await other.memory.memory().purge(exchange)
 
     async with talking("Noted.") as (_, session, chat):
-        exchange, place = await say_all(chat, _nothing), "chatbot.memory.episode.redact"
+        exchange, place = await say_all(chat, _nothing), "chatbot.memory.episode.redact_beginning"
         await session.kv_delete(KEY)
 
-        def meanwhile(text: str) -> tuple[str, tuple[str, ...]]:
-            monkeypatch.setattr(place, redact)
+        def meanwhile(text: str, most: int) -> str:
+            monkeypatch.setattr(place, redact_beginning)
             with ThreadPoolExecutor(1) as thread:
                 thread.submit(asyncio.run, erase(exchange)).result()
-            return redact(text)
+            return redact_beginning(text, most)
 
         monkeypatch.setattr(place, meanwhile)
         assert WORD not in await summarize_episode(session, (await session.transcript_read_all())[-1].at)
