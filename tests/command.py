@@ -43,7 +43,7 @@ def run(*arguments: str, stdin: str | bytes = "", **environment: str) -> subproc
     with ExitStack() as stack:
         given = stdin.encode() if isinstance(stdin, str) else stdin
         out, err = (stack.enter_context(TemporaryFile()) for _ in range(2))
-        with _streams(given, out, err), _environment(environment), _logging(), _imports(arguments), _no_loop():
+        with _streams(given, out, err), in_environment(environment), _logging(), _imports(arguments), _no_loop():
             code = Context().run(_main, arguments)
             _await_imports()
         told = [_read(file) for file in (out, err)]
@@ -141,7 +141,8 @@ def _text(number: int) -> IO[str]:
 
 
 @contextmanager
-def _environment(more: dict[str, str]) -> Iterator[None]:
+def in_environment(more: dict[str, str]) -> Iterator[None]:
+    """Run a block with more variables, of which `TZ` is the zone of the machine."""
     before = dict(os.environ)
     os.environ.update(more)
     if "TZ" in more:

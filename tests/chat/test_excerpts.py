@@ -1,8 +1,6 @@
 """A long row is shown by the passages that answer, within the budget, and the receipt says so."""
 
 import random
-import time
-from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import product
@@ -23,6 +21,7 @@ from chatbot.models import ScriptedModel
 from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.stores.observation import Observation, estimate_tokens
 from tests.clock import Clock
+from tests.command import in_environment
 from tests.poisoning.suite import NONCE, VIEW, read_block, row_with
 from tests.talk import chat_of, sent
 
@@ -174,27 +173,19 @@ async def test_of_a_message_at_length_the_sentences_that_answer_are_shown(tmp_pa
     assert receipts[-1].memory["excerpts"] == receipts[-1].memory["injected"] != []
 
 
-@pytest.fixture(params=[("Pacific/Auckland", 2), ("America/Los_Angeles", 27)], ids=lambda each: each[0])
-def afternoon(request: pytest.FixtureRequest) -> Iterator[datetime]:
-    """Afternoon or evening of 29 November 2026 where this machine is, by UTC."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TZ", request.param[0])
-        time.tzset()
-        yield datetime(2026, 11, 29, tzinfo=UTC) + timedelta(hours=request.param[1])
-    time.tzset()
-
-
-async def test_days_are_those_of_the_zone_of_the_machine(tmp_path: Path, afternoon: datetime) -> None:
-    model, clock = ScriptedModel(["ok"] * 2), Clock(afternoon)
-    async with MemorySystem(tmp_path / "memory", clock=clock) as memory:
-        for text in ("I bought a red bike, and sold my car two days ago.", "Which bike did I buy?"):
-            session = await memory.create_session(["basic_session", "observations"], "chat")
-            await chat_of(model, session, tmp_path / "ledger", clock=clock).turn(text)
-            clock.move(hours=16)
-        assert ("Today is Monday, 30 Nov 2026. " in sent(model), "- 29 Nov 2026: " in sent(model)) == (True, True)
-        clock.move(hours=-16)
-        for asked, found in (("yesterday", True), ("on Friday", True), ("on Saturday", False), ("last week", True)):
-            assert (await memory.memory("chat").search(asked) != []) == found, asked
+@pytest.mark.parametrize(("zone", "hour"), [("Pacific/Auckland", 2), ("America/Los_Angeles", 27)])
+async def test_days_are_those_of_the_zone_of_the_machine(tmp_path: Path, zone: str, hour: int) -> None:
+    model, clock = ScriptedModel(["ok"] * 2), Clock(datetime(2026, 11, 29, tzinfo=UTC) + timedelta(hours=hour))
+    with in_environment({"TZ": zone}):
+        async with MemorySystem(tmp_path / "memory", clock=clock) as memory:
+            for text in ("I bought a red bike, and sold my car two days ago.", "Which bike did I buy?"):
+                session = await memory.create_session(["basic_session", "observations"], "chat")
+                await chat_of(model, session, tmp_path / "ledger", clock=clock).turn(text)
+                clock.move(hours=16)
+            clock.move(hours=-16)
+            for asked, found in (("yesterday", True), ("on Friday", True), ("on Saturday", False), ("last week", True)):
+                assert (await memory.memory("chat").search(asked) != []) == found, asked
+    assert ("Today is Monday, 30 Nov 2026. " in sent(model), "- 29 Nov 2026: " in sent(model)) == (True, True)
 
 
 def test_several_answers_stand_in_their_order_and_leave_room_for_other_rows() -> None:
