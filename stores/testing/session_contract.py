@@ -284,13 +284,14 @@ class TranscriptStoreContract(StoreContract):
         assert await store.transcript_read_last(session, 9) == []
 
     async def test_nothing_of_a_forgotten_transcript_comes_back(
-        self, store: TranscriptStore, session: SessionRef
+        self, store: TranscriptStore, session: SessionRef, home: Path
     ) -> None:
-        await store.transcript_append(session, [entry("forget me")])
+        await store.transcript_append(session, [entry("forget me " * 1_000)])
         assert len(await store.transcript_read_last(session, 9)) == 1
         await self.forget_session(store, session)
         assert await store.transcript_read_last(session, 9) == []
         assert await store.transcript_read_all(session) == []
+        self.check_erased(home, b"forget me")
 
 
 _LINE = st.sampled_from(["", FORGED, f"\\{FORGED}", "### user", "```", "text", "é🦜"]) | st.text(

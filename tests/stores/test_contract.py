@@ -79,6 +79,7 @@ class TestBasicSessionStore(KeyValueStoreContract, TranscriptStoreContract):
 
 
 class TestInMemoryStore(KeyValueStoreContract, TranscriptStoreContract):
+    erasure = "logical"  # it keeps no files
     kv_cap = 5
 
     def open_store(self, home: Path) -> InMemoryStore:

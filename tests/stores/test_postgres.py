@@ -47,6 +47,7 @@ class TestPostgresShelf(ShelfContract):
 
 
 class TestPostgresSessionStore(KeyValueStoreContract, TranscriptStoreContract):
+    erasure = "logical"
     kv_cap = 3
     transcript_cap = None
 
