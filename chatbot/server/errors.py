@@ -70,7 +70,8 @@ class Problem(errors.ChatbotError):
 
     def response(self) -> JSONResponse:
         """Return the answer."""
-        headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", **self.headers}
+        retry = {"x-should-retry": "false"} if self.status == 409 else {}  # OpenAI's clients would repeat the request
+        headers = {"cache-control": "no-store", "x-content-type-options": "nosniff", **retry, **self.headers}
         return JSONResponse(self.as_json(), self.status, headers=headers)
 
 
@@ -137,7 +138,6 @@ _KINDS: dict[type[Exception], tuple[int, str]] = {
     store_errors.StoreAway: (503, "storage_away"),
     store_errors.UnknownOutcome: (503, "outcome_unknown"),
     store_errors.ReadOnlyFolder: (503, "storage_read_only"),
-    store_errors.StoreFailed: (500, "storage_failed"),
     store_errors.StoreError: (500, "storage_failed"),
 }
 _MAY_NAME_FILES = (errors.ConfigError, errors.DamagedSession, store_errors.StoreError)

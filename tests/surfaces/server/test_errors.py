@@ -13,7 +13,7 @@ from chatbot.errors import ChatbotError, KeyRefused, ModelError, ProviderFailed,
 from chatbot.errors import RateLimited as ProviderLimit
 from chatbot.mcp.surface import UNAVAILABLE, code_of, public_message
 from chatbot.server.callers import OWNER, ServerCaller
-from chatbot.server.errors import problem_of
+from chatbot.server.errors import Problem, TurnStopped, problem_of
 from chatbot.stores.errors import ReadOnlyFolder, StoreAway, StoreBusy, StoreError, StoreFailed, UnknownOutcome
 from tests.servers.http_server import Serve
 
@@ -106,6 +106,8 @@ def test_a_provider_that_asks_to_wait_is_quoted() -> None:
     no_credit.code = "insufficient_quota"
     for useless in (no_credit, KeyRefused("refused")):
         assert problem_of(useless).headers == {"x-should-retry": "false"}
+    for conflict in (TurnStopped("stopped"), Problem(409, "idempotency_cut_off", "cut off")):
+        assert problem_of(conflict).response().headers["x-should-retry"] == "false"
 
 
 @pytest.mark.parametrize("kind", [StoreBusy, StoreAway, UnknownOutcome, ReadOnlyFolder])
