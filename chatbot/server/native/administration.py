@@ -29,7 +29,7 @@ from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.request_values import TokensOrNone
 from chatbot.server.shapes import RequestBody, Shape, SyncAnswer, User
 from chatbot.stores.access import RIGHTS
-from chatbot.stores.errors import AccessDenied, InvalidValue, UnknownObservation, UnsupportedOperation
+from chatbot.stores.errors import AccessDenied, InvalidValue, UnsupportedOperation
 from chatbot.stores.files import writing
 from chatbot.transfer.backups import BACKUP_NAME, backup
 from chatbot.transfer.sync import exchange
@@ -139,7 +139,7 @@ async def delete_user(access: AccessHere, identities: IdentitiesHere, user: User
     erased = await theirs.erase_user()
     requests = await forget_user(namespace, identities.accounts, identities.requests)
     if not (erased.memories or erased.sessions or requests or namespace_digest(namespace) in quotas):
-        raise UnknownObservation(f"no data of the user {user!r:.80}: `GET /v1/users` lists the users")
+        raise Problem(404, "not_found", f"no data of the user {user!r:.80}: `GET /v1/users` lists the users")
     return UserErasure(memories=erased.memories, sessions=list(erased.sessions), requests=requests)
 
 
