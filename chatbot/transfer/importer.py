@@ -46,6 +46,7 @@ from chatbot.stores.backend import suffix_of
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import ConflictingChange, StoreError
 from chatbot.stores.fields import how_many
+from chatbot.stores.loops import run_apart
 from chatbot.stores.observation import CONTENT, STATUSES, Observation, content_hash
 from chatbot.stores.query import EVERY, Progress
 from chatbot.stores.records import KeyValue, TranscriptEntry, chunks, format_time
@@ -121,7 +122,7 @@ class Importer:
     progress: Progress | None = None
 
     async def run(self, source: Source) -> ImportReport:
-        """Import every item of the source. It is read completely before anything is written."""
+        """Import every item of the source, read completely before anything is written; sessions one run at a time."""
         self._report = ImportReport(source.kind, str(source.path), self.dry_run)
         self._source = f"import:{source.kind}"
         self._now = utc_now()  # times after it are set to it: a row from the future would win over later ones
@@ -129,10 +130,9 @@ class Importer:
         self._known: KnownRows | None = None
         self._ids_here: dict[str, str] = {}  # the id here for each imported id
         self._added: set[str] = set()
-        items = [*source.items]
-        order = TurnOrder(self.memory.backend.lease("import"), work="importing conversations into this memory")
-        has_sessions = any(isinstance(each, Conversation | SessionExport) for each in items)
-        async with order if has_sessions and not self.dry_run else nullcontext():  # two would add each session twice
+        items: list[Item | SessionExport | MemoryExport] = await run_apart(list, source.items)
+        is_alone = self.dry_run or not any(isinstance(each, Conversation | SessionExport) for each in items)
+        async with nullcontext() if is_alone else TurnOrder(self.memory.backend.lease("import"), work="importing"):
             await self._take_all(items)
         return self._report
 

@@ -3,7 +3,9 @@
 import json
 import zipfile
 from asyncio import CancelledError, Event, gather
+from collections.abc import Iterator
 from pathlib import Path
+from threading import get_ident
 from typing import Any
 
 import pytest
@@ -16,6 +18,9 @@ from chatbot.memory.writing import Draft
 from chatbot.stores.access import NOT_SECRET
 from chatbot.stores.errors import LaterFormat, UnsafePath, UnsupportedOperation
 from chatbot.transfer.exports import export_memories, render_memories
+from chatbot.transfer.formats import Skip
+from chatbot.transfer.importer import Importer
+from chatbot.transfer.sources import Source
 from tests.transfer import exports
 from tests.transfer.exports import AGENTS, imported
 
@@ -108,6 +113,14 @@ async def test_two_imports_at_once_add_each_conversation_once(
 
     _, already = await gather(imported(memory, path, progress=lambda *_: begun.set()), second())
     assert (already, len(await memory.list_sessions())) == (9, 9)
+
+
+async def test_a_file_is_parsed_beside_a_server_that_answers_others(memory: MemorySystem) -> None:
+    def items() -> Iterator[Skip]:
+        yield Skip("thread", str(get_ident()))
+
+    report = await Importer(memory, agent="chat", agents=AGENTS).run(Source(Path("x"), "bundle", items()))
+    assert report.skipped[0].why != str(get_ident())
 
 
 @pytest.mark.parametrize("name", ["notes.md", "rows.jsonl"])
