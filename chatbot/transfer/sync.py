@@ -115,6 +115,9 @@ class Sync:
         if not self.dry_run:
             await self._take_sessions(batch)
             await asyncio.to_thread(self._take_lines, batch)
+        if self._sessions.has_marked:
+            journal, marked = await asyncio.to_thread(self._unite_log, untrusted.Delivery())
+            rows += marked
         self.known.digests |= batch.digests
         if not self._is_waiting:
             self.known.taken = {*(self.known.taken if self.place.keeps or not batch.names else ()), *batch.names}
@@ -280,7 +283,7 @@ class Sync:
                 writing.release()
                 writing.sync()
         self._is_waiting |= made.is_waiting
-        self.report.taken["memories"] = made.taken
+        self.report.taken["memories"] += made.taken
         self.known.digests |= after.digests() - (set() if self.gives else journal.digests())
         facts = after.facts()
         self.state.erased |= self.state.facts - facts

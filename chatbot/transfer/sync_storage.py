@@ -9,14 +9,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import datetime
 from typing import Any, cast
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from chatbot.errors import ConfigError, without_folders
+from chatbot.errors import ConfigError, SessionError, without_folders
 from chatbot.memory import MemorySystem
 from chatbot.memory.erasure import mark_of_deleted
 from chatbot.memory.handle import CHOICES
@@ -50,6 +50,7 @@ _FILES_BYTES = 8 << 20
 """Bytes of attachments that are sent in one line: few lines, as taking one in reads the whole session."""
 _WITHOUT_CAPS = {"kv_cap": GREATEST, "transcript_cap": GREATEST}
 """Settings of the session store: everything of another machine is kept; our caps apply at the next change here."""
+_WITHOUT: Mapping[str, Any] = {"sensitivity": "public", "project": ""}
 
 
 def _digest(value: object) -> str:
@@ -125,6 +126,8 @@ class SessionUnion:
     now: Callable[[], datetime]
     earlier: Callable[[str, str], union.Entries]
     """Returns the entries of a machine's session that the files of the place hold."""
+    has_marked: bool = field(default=False, init=False)
+    """True once memories were changed, as their session was marked or moved elsewhere."""
 
     @property
     def _sessions(self) -> Sessions:
@@ -329,6 +332,13 @@ class SessionUnion:
             kept = {name: value for name, value in record.as_json().items() if name not in later}
             return parse_record(kept | {name: theirs[name] for name in later if name in theirs})
 
+        shared = [each for each in ("sensitivity", "project") if each in later and here.get(each) != theirs.get(each)]
+        with suppress(SessionError):  # it has expired
+            for name in shared:  # these hold for what was remembered here meanwhile, too
+                own = self.memory.cleared_for(namespace=here.get("namespace", ""))
+                session = await own.load_session(session_id, any_agent=True)
+                await (session.move if name == "project" else session.mark)(theirs.get(name) or _WITHOUT[name])
+                self.has_marked = True
         if any(here.get(name) != theirs.get(name) for name in later):
             changed = await asyncio.to_thread(self._sessions.change, session_id, change)
             state.record = union.SessionState(union.portable(changed)).record

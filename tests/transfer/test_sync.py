@@ -347,6 +347,23 @@ async def test_what_was_made_from_what_the_other_side_restricted_is_restricted_t
     assert [rows[each].sensitivity for each in (source, made, more)] == ["secret"] * 3
 
 
+async def test_what_was_remembered_meanwhile_goes_along_with_a_session_that_is_marked_or_moved(
+    pair: Pair,
+) -> None:
+    here, there, _ = pair
+    session_id = await _session(here, "hello")
+    await _both(pair)
+    async with there.opened() as memory:
+        said = await (await memory.load_session(session_id, any_agent=True)).memory.remember("Ada is in debt")
+    async with here.opened() as memory:
+        session = await memory.load_session(session_id, any_agent=True)
+        await session.mark("private")
+        await session.move("money")
+    await _both(pair)
+    row = (await here.rows())[said.id]
+    assert (row.sensitivity, row.project) == ("private", "money")
+
+
 async def test_what_was_purged_is_gone_on_both_and_no_older_copy_brings_it_back(pair: Pair, tmp_path: Path) -> None:
     here, there, place = pair
     row_id = await _remembered(here, "Ada keeps bees")
