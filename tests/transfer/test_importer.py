@@ -260,18 +260,6 @@ async def test_what_is_remembered_goes_out_and_comes_in_elsewhere_as_is(memory: 
         assert fact.source == came["Tea is at four"].id
 
 
-async def test_notes_of_what_is_remembered_come_in_as_so_many_notes(memory: MemorySystem, tmp_path: Path) -> None:
-    mine = memory.memory("chat")
-    await mine.remember("Tea", narrative="at four\n# not a title\nwith milk", facts=["it is green"])
-    await mine.remember("Coffee")
-    file = tmp_path / "notes.md"
-    file.write_text(render_memories(await export_memories(mine, NOT_SECRET), "markdown"), encoding="utf-8")
-    async with MemorySystem(tmp_path / "elsewhere") as other:
-        assert (await imported(other, file)).memories == 2
-        [hit] = await other.memory("chat").search("milk")
-        assert (hit.observation.title, "it is green" in hit.observation.narrative) == ("Tea", True)
-
-
 async def test_a_file_of_memories_is_a_strangers_word(memory: MemorySystem, tmp_path: Path) -> None:
     async with MemorySystem(tmp_path / "elsewhere") as other:
         theirs = other.memory("chat")

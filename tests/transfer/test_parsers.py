@@ -1,7 +1,6 @@
 """Files from elsewhere, as they are written and as they are not: parsers give values, or say what is wrong."""
 
 import os
-import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -231,23 +230,6 @@ def test_no_text_breaks_the_markdown_parser(text: str) -> None:
         assert all(isinstance(each, MemoryItem) for each in read_markdown(body, PurePosixPath("/a.md")))
 
 
-def test_kinds_are_recognised_by_what_is_in_them(tmp_path: Path) -> None:
-    for kind, value in {"chatgpt": [exports.chatgpt()], "claude": [exports.claude()]}.items():
-        path = tmp_path / f"{kind}.json"
-        path.write_bytes(exports.as_bytes(value))
-        assert open_source(path).kind == kind
-        folder = tmp_path / kind
-        folder.mkdir()
-        (folder / "conversations.json").write_bytes(path.read_bytes())
-        with zipfile.ZipFile(tmp_path / f"{kind}.zip", "w") as archive:
-            archive.write(path, "conversations.json")
-        assert open_source(folder).kind == open_source(tmp_path / f"{kind}.zip").kind == kind
-    with pytest.raises(InvalidValue, match="file not found"):
-        open_source(tmp_path / "nothing")
-    (tmp_path / "notes").mkdir()
-    assert open_source(tmp_path / "notes").kind == "markdown"
-
-
 @pytest.mark.parametrize(
     ("name", "data", "error", "named"),
     [
@@ -279,6 +261,8 @@ def test_links_in_a_folder_are_not_followed_and_what_is_not_read_is_named(tmp_pa
     items = list(open_source(folder).items)
     assert [item.draft.narrative for item in items if isinstance(item, MemoryItem)] == ["@../secret.txt says more"]
     assert {item.what for item in items if isinstance(item, Skip)} == {"link.md", "binary.md", "photo.png", "empty.md"}
+    with pytest.raises(InvalidValue, match="file not found"):
+        open_source(tmp_path / "nothing")
 
 
 def test_a_folder_that_cannot_be_read_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
