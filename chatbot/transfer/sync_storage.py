@@ -50,7 +50,6 @@ _FILES_BYTES = 8 << 20
 """Bytes of attachments that are sent in one line: few lines, as taking one in reads the whole session."""
 _WITHOUT_CAPS = {"kv_cap": GREATEST, "transcript_cap": GREATEST}
 """Settings of the session store: everything of another machine is kept; our caps apply at the next change here."""
-_WITHOUT: Mapping[str, Any] = {"sensitivity": "public", "project": ""}
 
 
 def _digest(value: object) -> str:
@@ -336,8 +335,8 @@ class SessionUnion:
         with suppress(SessionError):  # it has expired
             for name in shared:  # these hold for what was remembered here meanwhile, too
                 own = self.memory.cleared_for(namespace=here.get("namespace", ""))
-                session = await own.load_session(session_id, any_agent=True)
-                await (session.move if name == "project" else session.mark)(theirs.get(name) or _WITHOUT[name])
+                session, value = await own.load_session(session_id, any_agent=True), theirs.get(name)
+                await (session.move(value or "") if name == "project" else session.mark(value or "public"))
                 self.has_marked = True
         if any(here.get(name) != theirs.get(name) for name in later):
             changed = await asyncio.to_thread(self._sessions.change, session_id, change)

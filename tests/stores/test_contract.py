@@ -163,12 +163,6 @@ class TestObservationFiles(ObservationStoreContract):
         return Place(home).open()
 
 
-@NIGHT  # the same engine once more; by day TestCappedHistories tries the cap on files
-class TestCappedObservationFiles(ObservationStoreContract):
-    def open_store(self, home: Path) -> ObservationFileStore:
-        return Place(home).open(max_observations=10)
-
-
 class TestObservationsInMemory(ObservationStoreContract):
     erasure = "logical"  # it keeps no files
     test_no_way_of_reading_passes_the_gate = NIGHT(ObservationStoreContract.test_no_way_of_reading_passes_the_gate)
@@ -191,19 +185,9 @@ class CappedMachine(FileMachine):
     caps = {"max_observations": 5, "ttl_days": 0.00005}  # noqa: RUF012 - a ClassVar of the base
 
 
-class MemoryMachine(ObservationMachine):
-    handles = 1
-    model = ReferenceStore
-
-    def open_store(self, home: Path) -> InMemoryStore:
-        return InMemoryStore(home)
-
-
 TestFileHistories, TestCappedHistories = FileMachine.TestCase, CappedMachine.TestCase
-TestMemoryHistories = MemoryMachine.TestCase
 TestFileHistories.settings = settings(max_examples=examples(40), stateful_step_count=40, deadline=None)
 TestCappedHistories.settings = settings(max_examples=examples(20), stateful_step_count=40, deadline=None)
-TestMemoryHistories.settings = settings(max_examples=examples(5), stateful_step_count=20, deadline=None)
 
 
 PROJECT = Path(__file__).parents[1] / "outside" / "sqlite_engine"
