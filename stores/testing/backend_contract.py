@@ -325,11 +325,14 @@ class BackendContract(PlaceContract):
         assert place.sessions.get(session_id(2)).title == ""
 
     def test_a_deleted_session_is_gone_with_all_that_is_kept_of_it(self, place: Backend, folder: Path) -> None:
-        self.made(place, 1, 2, title="the garden of Ada")
+        self.made(place, 1, title="forget this title")
+        self.made(place, 2)
         ref = place.sessions.ref(session_id(1))
         place.place_of(ref).lines("receipts").append([{"said": "forget this"}])
         photo = place.place_of(ref).blobs("attachments").put(b"forget this too", ".txt")
         place.sessions.delete(session_id(1))
+        place.sessions.drop_former()
+        self.check_erased(folder, b"forget this")
         for each in (place, self.again(folder, place)):
             assert each.sessions.ids() == [session_id(2)]
             with pytest.raises(MissingFolder):

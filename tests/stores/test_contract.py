@@ -60,6 +60,7 @@ class TestFileBackend(BackendContract):
 
 class TestMemoryBackend(BackendContract):
     opener = "tests.stores.test_contract:memory_backend"
+    erasure = "logical"  # it keeps no files
     processes = False
 
 

@@ -26,6 +26,7 @@ pytestmark = [pytest.mark.nightly, pytest.mark.usefixtures("postgres")]
 
 class TestPostgresBackend(BackendContract):
     opener = "tests.postgres:open_backend"
+    erasure = "logical"
     lapses_within_s = PATIENCE_S
 
     def test_a_damaged_line_is_skipped_and_reported(self, place: Any, caplog: pytest.LogCaptureFixture) -> None:
