@@ -264,8 +264,8 @@ class SessionUnion:
         if stamp and before.stamp == stamp and not is_merged:
             return None
         content = await self.storage.content(ref)
-        for key, (value, at) in content.values.items():
-            if at < (seen := before.set_at.get(key) or before.dead.get(key, "")):  # its clock is behind, or was ahead
+        for key, (value, at) in content.values.items():  # clocks of machines differ, and what replaced another is later
+            if at < (seen := before.set_at.get(key) or before.dead.get(key, "")) and not self.report.dry_run:
                 content.values[key] = value, union.time_after(seen, parse_time(at))
                 await self.storage.store.kv_set(ref, KeyValue(key, value, parse_time(content.values[key][1])))
         state = before.next(record, content, self.now(), is_merged=is_merged)
