@@ -9,7 +9,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, time, timedelta
 from functools import reduce
 from pathlib import Path
 from types import MappingProxyType
@@ -69,7 +69,7 @@ def pair(text: str) -> tuple[str, Any]:
 
 
 def _time(text: str, direction: int) -> datetime:
-    """Parse a time; without a zone it is UTC, like every time that is printed."""
+    """Parse a time: in numbers without a zone it is UTC, like every time that is printed; "today" is that of here."""
     from chatbot.stores.records import read_time
 
     try:
@@ -88,15 +88,15 @@ def _time(text: str, direction: int) -> datetime:
 def _first_moment(text: str) -> datetime | None:
     """Return the first moment of a time such as "May 2025", "last week" or "2025"; None for a full date in numbers."""
     if text.casefold() in {"now", "today"}:
-        now = datetime.now(UTC)
-        return now if text.casefold() == "now" else now.replace(hour=0, minute=0, second=0, microsecond=0)
+        now = datetime.now().astimezone()
+        return now if text.casefold() == "now" else datetime.combine(now, time.min).astimezone()
     if month := _MONTH.fullmatch(text):
         return datetime(int(month[1]), int(month[2] or 1), 1, tzinfo=UTC)
     if not _IN_WORDS.search(text):
         return None
     from chatbot.memory.profile_lines import named_time
 
-    return named_time(text, datetime.now(UTC))
+    return named_time(text, datetime.now().astimezone())
 
 
 _REMOVALS = ("forget", "purge", "delete", "remove", "revoke")

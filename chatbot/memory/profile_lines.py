@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from msgspec import Struct
@@ -237,26 +237,26 @@ def _time(written: object) -> datetime | None:
 
 
 def _span_of(term: str, now: datetime) -> tuple[datetime, datetime]:
-    """Return the span of a term of `chatbot.stores.text.dates` of a kind in `_FINEST_FIRST`."""
+    """Return the span of a term of `chatbot.stores.text.dates` of a kind in `_FINEST_FIRST`, in the zone of `now`."""
     kind, _, value = term.partition(":")
     if kind == "day":
-        begin = datetime.fromisoformat(value).replace(tzinfo=UTC)
+        begin = datetime.fromisoformat(value).replace(tzinfo=now.tzinfo)
         return begin, begin + timedelta(days=1)
     if kind == "week":
         year, week = map(int, value.split("-"))
-        begin = datetime.fromisocalendar(year, week, 1).replace(tzinfo=UTC)
+        begin = datetime.fromisocalendar(year, week, 1).replace(tzinfo=now.tzinfo)
         return begin, begin + timedelta(days=7)
     if kind == "month":
-        return _month(*map(int, value.split("-")))
+        return _month(now, *map(int, value.split("-")))
     if kind == "in":
-        this_year = _month(now.year, int(value))
-        return this_year if this_year[0] < now else _month(now.year - 1, int(value))
-    return _month(int(value), 1)[0], _month(int(value), 12)[1]
+        this_year = _month(now, now.year, int(value))
+        return this_year if this_year[0] < now else _month(now, now.year - 1, int(value))
+    return _month(now, int(value), 1)[0], _month(now, int(value), 12)[1]
 
 
-def _month(year: int, month: int) -> tuple[datetime, datetime]:
-    begin = datetime(year, month, 1, tzinfo=UTC)
-    return begin, datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
+def _month(now: datetime, year: int, month: int) -> tuple[datetime, datetime]:
+    begin = datetime(year, month, 1, tzinfo=now.tzinfo)
+    return begin, datetime(year + month // 12, month % 12 + 1, 1, tzinfo=now.tzinfo)
 
 
 async def forget_derived(scope: Scope, ids: Sequence[str]) -> None:

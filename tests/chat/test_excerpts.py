@@ -14,8 +14,10 @@ from chatbot.chat.governor import LONGEST_JUDGED, TOO_LONG
 from chatbot.chat.memory_block import BUDGET, NOTE_TOKENS, MemoryBlock, build_block
 from chatbot.chat.prompt import excerpt, question_words
 from chatbot.chat.receipts import EXCERPT, NO_ROOM, as_unsent, outcomes
+from chatbot.cli.grammar import past
 from chatbot.memory import MemorySystem
 from chatbot.memory.merging import digest
+from chatbot.memory.profile_lines import past_time
 from chatbot.memory.scope import new_id
 from chatbot.models import ScriptedModel
 from chatbot.models.local_encoder import LocalEmbedder
@@ -185,6 +187,8 @@ async def test_days_are_those_of_the_zone_of_the_machine(tmp_path: Path, zone: s
             clock.move(hours=-16)
             for asked, found in (("yesterday", True), ("on Friday", True), ("on Saturday", False), ("last week", True)):
                 assert (await memory.memory("chat").search(asked) != []) == found, asked
+        then = past_time("Where was I yesterday?", clock.now)
+        assert [f"{each.astimezone():%H:%M}" for each in (then, past("today")) if each] == ["12:00", "00:00"]
     assert ("Today is Monday, 30 Nov 2026. " in sent(model), "- 29 Nov 2026: " in sent(model)) == (True, True)
 
 
