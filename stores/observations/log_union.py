@@ -13,7 +13,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from hashlib import blake2b
-from itertools import chain
 from typing import Annotated, Any
 
 import msgspec
@@ -26,7 +25,7 @@ from chatbot.stores.fields import MOST_COUNTED
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import COUNTING, ID_IN_LINE, LineChange, Writing
 from chatbot.stores.observation import GUARDED, Observation
-from chatbot.stores.records import canonical, chunks, format_time, parse_time
+from chatbot.stores.records import EPOCH, canonical, chunks, format_time, parse_time
 from chatbot.stores.row_events import KINDS, MAINTENANCE, Event, apply, check_fields, implied_events, parse_event
 
 STEP = timedelta(microseconds=1)
@@ -338,26 +337,28 @@ def changes_to_unite(
 
 def _tightening_events(journal: Journal, united: Mapping[str, list[Event]]) -> Iterator[Event]:
     """Yield the events that make rows as strict as their sources, where one of both has `united` parts."""
-    parts, made_from = {**united}, defaultdict[str, set[str]](set)
-    for row_id, each in united.items():
-        for source_id in chain(*map(_sources_in, each)):
-            made_from[source_id].add(row_id)
-    waiting = dict.fromkeys([*united, *made_from])
-    while waiting:
-        source_id, _ = waiting.popitem()
-        for row_id in sorted(journal.made_from(source_id) | made_from[source_id]):
-            for named in (source_id, row_id):
-                parts.setdefault(named, journal.history(named).parts)
-            source, row = _row_of(parts[source_id]), _row_of(parts[row_id])
-            if not source or not row or source.namespace != row.namespace or is_as_strict(row, source):
-                continue
-            guard, why = strictest([row, source]), f"as strict as {source_id}"
-            strict = {name: getattr(guard, name) for name in GUARDED}
-            at = max(parts[source_id][-1].at, parts[row_id][-1].at) + STEP
-            event = Event(kind="tighten", at=at, ids=(row_id,), fields=strict, who="sync", why=why)
-            parts[row_id] = [*parts[row_id], event]
-            waiting[row_id] = None
-            yield event
+    rows = {each: _row_of(parts) for each, parts in united.items() if any(map(_sources_in, parts))}
+    last = {each: parts[-1].at for each, parts in united.items()}
+    made_from = defaultdict[str, set[str]](set)
+    pairs = [(source_id, each) for each, row in rows.items() if row for source_id in row.derived_from]
+    for source_id, row_id in pairs:
+        made_from[source_id].add(row_id)
+    pairs += [(source_id, each) for source_id in united for each in journal.made_from(source_id)]
+    while pairs:
+        pair = source_id, row_id = pairs.pop()
+        for each in pair:
+            if each not in rows:
+                parts = united.get(each) or journal.history(each).parts
+                rows[each], last[each] = _row_of(parts), parts[-1].at if parts else EPOCH
+        source, row = rows[source_id], rows[row_id]
+        if not source or not row or source.namespace != row.namespace or is_as_strict(row, source):
+            continue
+        guard, why, at = strictest([row, source]), f"as strict as {source_id}", max(last[each] for each in pair) + STEP
+        strict = {name: getattr(guard, name) for name in GUARDED}
+        event = Event(kind="tighten", at=at, ids=(row_id,), fields=strict, who="sync", why=why)
+        rows[row_id], last[row_id] = apply(row, event), at
+        pairs += [(row_id, each) for each in sorted(journal.made_from(row_id) | made_from[row_id])]
+        yield event
 
 
 def _sources_in(event: Event) -> Sequence[str]:
