@@ -147,6 +147,12 @@ class Lease(ABC):
     def release(self) -> None:
         """Release it. No error if it is not held."""
 
+    def is_free(self) -> bool:
+        """Return whether nobody holds it."""
+        if is_free := self.take():
+            self.release()
+        return is_free
+
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 

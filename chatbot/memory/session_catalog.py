@@ -361,6 +361,10 @@ class TurnOrder:
         finally:
             self.in_process.release()
 
+    async def is_free(self) -> bool:
+        """Return whether no process holds the order."""
+        return await asyncio.to_thread(self._lease.is_free)
+
     async def _attempt(self, reads: Callable[[], Sequence[object]]) -> bool:
         try:
             return await to_its_end(asyncio.to_thread(self._try, reads()))

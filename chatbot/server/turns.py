@@ -208,7 +208,7 @@ class RemoteTurn:
 
     async def events(self) -> AsyncIterator[TurnEvent]:
         """Yield the events of `KeptTurn` at the turn's end; none if its server died."""
-        while not await asyncio.to_thread(is_free, self._lease):
+        while not await asyncio.to_thread(self._lease.is_free):
             if await self._ended_receipts():  # it has ended, and the next one holds the lease
                 break
             await asyncio.sleep(_LOOK_EVERY_S)
@@ -261,16 +261,16 @@ class StopRequests:
 
     async def is_running(self, session_id: str) -> bool:
         """Return whether anyone runs a turn of the session."""
-        return not await asyncio.to_thread(is_free, self.lease(session_id))
+        return not await asyncio.to_thread(self.lease(session_id).is_free)
 
     async def ask_to_stop(self, session_id: str) -> int:
         """Stop a turn of the session that another server runs; return 1 if there was one and it has ended, else 0."""
         lease = self.lease(session_id)
-        if await asyncio.to_thread(is_free, lease):
+        if await asyncio.to_thread(lease.is_free):
             return 0
         await asyncio.to_thread(self._write, session_id, utc_now())
         give_up = time.monotonic() + _LONGEST_STOP_S
-        while not await asyncio.to_thread(is_free, lease):
+        while not await asyncio.to_thread(lease.is_free):
             if time.monotonic() > give_up:
                 return 0
             await asyncio.sleep(_LOOK_EVERY_S / 4)
@@ -312,14 +312,6 @@ class StopRequests:
             writer.append([{"id": str(uuid4()), "session": session_id, "at": format_time(now)}])
             if sum(1 for _ in self._lines.newest_first()) > _MOST_STOPS:
                 writer.rewrite(lambda record: record if record["at"] >= since else None)
-
-
-def is_free(lease: Lease) -> bool:
-    """Return whether nobody holds the lease. Blocking."""
-    if not lease.take():
-        return False
-    lease.release()
-    return True
 
 
 class Turns(AsyncResource):

@@ -347,10 +347,7 @@ async def show_session(runtime: Runtime, screen: Screen, session: SessionHandle 
         screen.show_entries(entries := [each for each in last if not each.role.startswith(("reply-", "tool"))])
         if unanswered(entries):
             says = "the last message has no reply: /retry asks it again"
-            lease = runtime.memory.backend.place_of(runtime.memory.backend.sessions.ref(session.id)).lease("turn")
-            with suppress(StoreError):  # a read-only folder has none
-                if await asyncio.to_thread(lease.take):
-                    await asyncio.to_thread(lease.release)
-                else:
+            with suppress(StoreError):  # a read-only folder has no order
+                if not await session.turn_order.is_free():
                     says = "another program is answering the last message; its reply will be in this session"
             screen.say(says, "ansiyellow")
