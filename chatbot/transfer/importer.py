@@ -122,7 +122,7 @@ class Importer:
     progress: Progress | None = None
 
     async def run(self, source: Source) -> ImportReport:
-        """Import every item of the source, read completely before anything is written; sessions one run at a time."""
+        """Import every item of the source, read completely before anything is written; one run at a time."""
         self._report = ImportReport(source.kind, str(source.path), self.dry_run)
         self._source = f"import:{source.kind}"
         self._now = utc_now()  # times after it are set to it: a row from the future would win over later ones
@@ -131,8 +131,7 @@ class Importer:
         self._ids_here: dict[str, str] = {}  # the id here for each imported id
         self._added: set[str] = set()
         items: list[Item | SessionExport | MemoryExport] = await run_apart(list, source.items)
-        is_alone = self.dry_run or not any(isinstance(each, Conversation | SessionExport) for each in items)
-        async with nullcontext() if is_alone else TurnOrder(self.memory.backend.lease("import"), work="importing"):
+        async with nullcontext() if self.dry_run else TurnOrder(self.memory.backend.lease("import"), work="importing"):
             await self._take_all(items)
         return self._report
 

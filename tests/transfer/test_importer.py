@@ -101,18 +101,24 @@ async def test_a_conversation_that_grew_goes_on_in_one_file_or_another(memory: M
     assert len(await session.transcript_read_all()) == 4
 
 
-async def test_two_imports_at_once_add_each_conversation_once(
+async def test_two_imports_at_once_add_each_conversation_and_fact_once(
     memory: MemorySystem, memory_home: Path, tmp_path: Path
 ) -> None:
     path, begun = _file(tmp_path / "c.json", _conversations(9)), Event()
+    said = {"subject": "Ada", "predicate": "likes", "sensitivity": "public"}
+    facts = _rows(
+        tmp_path / "f.jsonl", *(exports.row(n, "") | said | {"kind": "fact", "object": f"{n}"} for n in range(9))
+    )
 
     async def second() -> int:
         await begun.wait()
-        async with MemorySystem(memory_home) as other:
-            return (await imported(other, path)).already
+        return (await imported(other, path)).already
 
-    _, already = await gather(imported(memory, path, progress=lambda *_: begun.set()), second())
+    async with MemorySystem(memory_home) as other:
+        _, already = await gather(imported(memory, path, progress=lambda *_: begun.set()), second())
+        await gather(imported(memory, facts), imported(other, facts))
     assert (already, len(await memory.list_sessions())) == (9, 9)
+    assert [fact.count for fact in await memory.memory().query_facts()] == [1] * 9
 
 
 async def test_a_file_is_parsed_beside_a_server_that_answers_others(memory: MemorySystem) -> None:
