@@ -9,7 +9,7 @@ import pytest
 
 from chatbot.server import identities
 from chatbot.server.identities import Identities, StorageProbe
-from chatbot.stores.errors import StoreAway, StoreError, StoreFailed
+from chatbot.stores.errors import ReadOnlyFolder, StoreAway, StoreError, StoreFailed
 from chatbot.stores.postgres import database
 from tests.patience import PATIENCE_S
 from tests.postgres_pair import Node
@@ -21,9 +21,9 @@ __all__ = ["server"]
 WITHOUT_STORAGE = {"/health", "/openapi.json", "/v1/models", "/v1/models/{name}"}
 
 
-@pytest.mark.parametrize("error", [StoreAway("postgresql://db/chat: no PostgreSQL answers there"), StoreFailed("no")])
-def test_health_and_readiness_follow_storage(http: Serve, monkeypatch: pytest.MonkeyPatch, error: StoreError) -> None:
-    served, errors, kept = http(tokens=True), [error], ["a memory"]
+@pytest.mark.parametrize(("kind", "code"), [(StoreAway, "away"), (StoreFailed, "away"), (ReadOnlyFolder, "read_only")])
+def test_health_and_readiness_follow_storage(http: Serve, kind: type[StoreError], code: str) -> None:
+    served, errors, kept = http(tokens=True), [kind("postgresql://db/chat: no")], ["a memory"]
 
     def look() -> bool:
         if errors:
@@ -34,7 +34,7 @@ def test_health_and_readiness_follow_storage(http: Serve, monkeypatch: pytest.Mo
     with served.client() as client:
         health, ready = client.get("/health"), client.get("/ready")
         assert (health.status_code, health.json()) == (200, {"status": "ok", "storage": "away"})
-        assert (ready.status_code, ready.json()["error"]["code"]) == (503, "storage_away")
+        assert (ready.status_code, ready.json()["error"]["code"]) == (503, f"storage_{code}")
         assert ready.headers["retry-after"]
         assert "postgresql" not in ready.text
         errors.clear()
