@@ -11,7 +11,7 @@ import atexit
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import partial
 from queue import SimpleQueue
 from typing import Any, ClassVar, TypeVar
@@ -80,10 +80,10 @@ class QueuedWrite(Struct, frozen=True):
     write: Callable[..., None]
     report: Callable[[StoreError], None]
 
-    def write_alone(self, *, may_be_there: bool = False) -> None:
-        """Write it by itself, and report its failure."""
+    def write_alone(self, unknown: UnknownOutcome | None) -> None:
+        """Write it by itself, after the error of an earlier try that may have succeeded; report its failure."""
         try:
-            self.write(may_be_there=may_be_there)
+            self.write(unknown=unknown)
         except StoreError as error:
             self.report(error)
 
@@ -206,26 +206,30 @@ class Database:
         [answer] = self._at_once(identity, [(statement, values)], durable=durable, is_safe=False)
         return answer.touched
 
-    def append(self, identity: str, statement: str, missing: str, *, may_be_there: bool = False, **values: Any) -> bool:
+    def append(
+        self, identity: str, statement: str, missing: str, *, unknown: UnknownOutcome | None = None, **values: Any
+    ) -> bool:
         """Append rows; return False if their session is gone.
 
-        The statement `missing` appends those that are missing, if the connection breaks or some `may_be_there`.
-        Raises `UnknownOutcome` if it is not known whether they are.
+        The statement `missing` appends those that are missing, if the connection breaks, or after the error `unknown`.
         """
-        if not may_be_there:
-            with suppress(UnknownOutcome):
+        if unknown is None:
+            try:
                 return self.run(identity, statement, **values) > 0
-        return bool(self.find_out(identity, (statements.LOCK_LINES, values | {"count": 0}), (missing, values))[0])
+            except UnknownOutcome as error:
+                unknown = error
+        lock = (statements.LOCK_LINES, values | {"count": 0})
+        return bool(self.find_out(identity, unknown, lock, (missing, values))[0])
 
-    def find_out(self, identity: str, *wanted: Statement) -> list[list[Row]]:
+    def find_out(self, identity: str, unknown: UnknownOutcome, *wanted: Statement) -> list[list[Row]]:
         """Run statements after a write with an unknown outcome, all or none; return the rows of each.
 
-        Raises `UnknownOutcome` if they fail.
+        Raises `unknown` if they fail. The first one should take the lock of that write, to wait for its end.
         """
         try:
             return [each.rows for each in self._at_once(identity, wanted, durable=True, is_safe=True)]
-        except StoreError as error:
-            raise unknown_end(error, self.shown) from error
+        except StoreError:
+            raise unknown from unknown.__cause__
 
     def add(
         self, identity: str, statement: str, write: Callable[..., None], *, session: str, name: str, **values: Any
@@ -233,7 +237,7 @@ class Database:
         """Add a row to lines for which `note_begun` was called; return False if it was not, or if they are gone.
 
         Within `together` the row waits for the next operation. If the row cannot be added so, `write` does it, which
-        gets `may_be_there` if it is not known whether the row is there.
+        gets the error `unknown` if that try may have succeeded.
         """
         if (identity, session, name) not in self._begun:
             return False
@@ -243,8 +247,8 @@ class Database:
             return True
         try:
             return self.run(identity, statement, **values) == 1
-        except UnknownOutcome:
-            write(may_be_there=True)
+        except UnknownOutcome as error:
+            write(unknown=error)
         return True
 
     def together(self, identity: str, writes: Sequence[Callable[[], object]]) -> list[StoreError | None]:
@@ -382,15 +386,16 @@ class Database:
         try:
             answers = self._send(identity, [*(each.statement for each in queued), *wanted], durable=True)
         except (psycopg.Error, StoreError) as error:
-            is_unknown = isinstance(error, psycopg.Error) and is_broken(error)
+            may_be_done = isinstance(error, psycopg.Error) and is_broken(error)
+            unknown = unknown_end(error, self.shown) if may_be_done else None
             for each in queued:
-                each.write_alone(may_be_there=is_unknown)
-            if wanted and is_unknown and not is_safe:
-                raise unknown_end(error, self.shown) from error
+                each.write_alone(unknown)
+            if wanted and unknown and not is_safe:
+                raise unknown from error
             return None
         for each, answer in zip(queued, answers, strict=False):
             if answer.touched != 1:
-                each.write_alone()
+                each.write_alone(None)
         return answers[len(queued) :]
 
     def _send(self, identity: str, wanted: Sequence[Statement], *, durable: bool) -> list[RowResult]:

@@ -161,7 +161,7 @@ def is_broken(error: psycopg.Error) -> bool:
     return isinstance(error, ended) or (isinstance(error, psycopg.OperationalError) and state[:2] == _OF_CONNECTIONS)
 
 
-def unknown_end(error: Exception, where: str) -> StoreError:
+def unknown_end(error: psycopg.Error, where: str) -> UnknownOutcome:
     """Return the error for a write with an unknown outcome."""
     return UnknownOutcome(
         f"{where}: the connection broke while something was written, and it is not known whether it was kept: "
@@ -244,7 +244,7 @@ def _hint_for(hints: Mapping[str, str], error: psycopg.Error) -> str:
     return next((hint for part, hint in hints.items() if part in str(error)), "")
 
 
-def _short(error: Exception) -> str:
+def _short(error: psycopg.Error) -> str:
     if str(error) == "the connection is closed" and isinstance(error.__context__, psycopg.Error):
         return _short(error.__context__)  # the cause
     return str(error).strip().partition("\n")[0] or type(error).__name__

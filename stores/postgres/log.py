@@ -238,18 +238,18 @@ class PostgresLog(Log):
         )
         try:
             is_written = bool(add())
-        except UnknownOutcome:
-            is_written = self.is_kept() or bool(add())
+        except UnknownOutcome as unknown:
+            is_written = self.is_kept(unknown) or bool(add())
         if not is_written:
             self._others_at = time.monotonic()
             raise WrittenByOthers
         self._known_at = asked_at
 
-    def is_kept(self) -> bool:
-        """Return whether the current write was committed though its answer did not arrive."""
-        lock = (statements.LOCK_LINES, {**_HEAD, "generation": new_generation(), "count": 0})  # waits for its end
+    def is_kept(self, unknown: UnknownOutcome) -> bool:
+        """Return whether the current write was committed though it raised that error."""
+        lock = (statements.LOCK_LINES, {**_HEAD, "generation": new_generation(), "count": 0})
         last = (statements.EVENTS_AT, {"starts": [self._last_at]})
-        [(generation, _)], found = self._database.find_out(self._identity, lock, last)
+        [(generation, _)], found = self._database.find_out(self._identity, unknown, lock, last)
         is_last = found == ([(self._last_at, self._last.decode())] if self._last_at >= 0 else [])
         return is_last and self._writing is not None and self._writing[0] == generation
 
@@ -379,9 +379,9 @@ class PostgresWriting(_QueuedLines):
         try:
             try:
                 self._transaction.commit(*self._unsent_statements())
-            except UnknownOutcome as error:
-                if not self._log.is_kept():
-                    raise StoreAway(f"{self._log.name}: the connection broke, and nothing was written") from error
+            except UnknownOutcome as unknown:
+                if not self._log.is_kept(unknown):
+                    raise StoreAway(f"{self._log.name}: the connection broke, and nothing was written") from unknown
         except BaseException:
             self._log.discard()
             raise

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from chatbot.stores import backend
-from chatbot.stores.errors import ClosedResource, InvalidValue, MissingFolder, StoreError
+from chatbot.stores.errors import ClosedResource, InvalidValue, MissingFolder, StoreError, UnknownOutcome
 from chatbot.stores.home import Address
 from chatbot.stores.json_lines import encode, readable, record_of
 from chatbot.stores.postgres import statements
@@ -173,11 +173,11 @@ class PostgresLines(backend.Lines):
         if records:
             write()
 
-    def _append(self, records: Sequence[Mapping[str, Any]], *, may_be_there: bool = False) -> None:
+    def _append(self, records: Sequence[Mapping[str, Any]], *, unknown: UnknownOutcome | None = None) -> None:
         """Append, also if there are no lines yet."""
         place, values = self._place, append_values(self._name, records) | {"session": self._place.session}
         if not place.database.append(
-            place.identity, statements.APPEND, statements.APPEND_MISSING, may_be_there=may_be_there, **values
+            place.identity, statements.APPEND, statements.APPEND_MISSING, unknown=unknown, **values
         ):
             raise place.missing()
         place.database.note_begun(place.identity, place.session, self._name)
@@ -260,14 +260,18 @@ class PostgresDocument(backend.Document):
         return self._known[1]
 
     def change(self, change: Callable[[bytes | None], bytes], *, durable: bool = True) -> bytes:
-        with self._place.transaction(statements.LOCK_DOCUMENT, durable=durable, name=self._name) as transaction:
-            found = transaction.first[0][0]
-            before = None if found is None else bytes(found)
-            value = change(before)
-            if value != before:
-                written = {"value": value, "version": new_generation()}
-                where = {"session": self._place.session, "name": self._name}
-                transaction.commit((statements.WRITE_DOCUMENT, {**where, **written}))
+        written, where = new_generation(), {"session": self._place.session, "name": self._name}
+        try:
+            with self._place.transaction(statements.LOCK_DOCUMENT, durable=durable, name=self._name) as transaction:
+                found = transaction.first[0][0]
+                before = None if found is None else bytes(found)
+                value = change(before)
+                if value != before:
+                    transaction.commit((statements.WRITE_DOCUMENT, {**where, "value": value, "version": written}))
+        except UnknownOutcome as unknown:
+            lock, read = (statements.LOCK_DOCUMENT, where), (statements.READ_DOCUMENT, {**where, "version": written})
+            if self._place.database.find_out(self._place.identity, unknown, lock, read)[1] != [(written, None)]:
+                raise
         return value
 
     def set_aside(self) -> str:

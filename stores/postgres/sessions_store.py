@@ -12,6 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from chatbot.stores.base import Cap, KeyValueStore, TranscriptStore
+from chatbot.stores.errors import UnknownOutcome
 from chatbot.stores.home import Address
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database, TurnRead
@@ -139,7 +140,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
             reads.entries += entries
 
     def _append_all(
-        self, session: SessionRef, entries: Sequence[TranscriptEntry], *, may_be_there: bool = False
+        self, session: SessionRef, entries: Sequence[TranscriptEntry], *, unknown: UnknownOutcome | None = None
     ) -> None:
         """Append, also to a transcript without entries."""
         place = self._place(session)
@@ -147,7 +148,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
             place.identity,
             statements.APPEND_MESSAGES,
             statements.APPEND_MISSING_MESSAGES,
-            may_be_there=may_be_there,
+            unknown=unknown,
             session=session.id,
             **_head(_MESSAGES, len(entries)),
             roles=[entry.role for entry in entries],
