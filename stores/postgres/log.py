@@ -292,7 +292,8 @@ class PostgresLog(Log):
         """Return generation and size; (0, 0) if nothing was ever written."""
         if self._writing is not None and self._writer == threading.get_ident():
             return self._writing
-        return _state_in(self._rows(statements.STATE_OF_HEAD, **_HEAD))
+        [(generation, end)] = self._rows(statements.STATE_OF_HEAD, **_HEAD) or [(0, 0)]
+        return generation, end
 
     def _compared(self) -> tuple[int, int, bool]:
         """Return generation, size, and whether what was read is still there."""
@@ -426,10 +427,6 @@ class PostgresWriting(_QueuedLines):
             (statements.ADD_EVENTS, {"starts": list(starts), "lines": [line.decode() for line in lines]}),
             (statements.SET_HEAD, {**_HEAD, "generation": generation, "next": starts[-1] + len(lines[-1]) + 1}),
         ]
-
-
-def _state_in(rows: list[Row]) -> tuple[int, int]:
-    return (rows[0][0], rows[0][1]) if rows else (0, 0)
 
 
 def _digest(line: bytes) -> str:

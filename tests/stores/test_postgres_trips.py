@@ -236,28 +236,6 @@ def test_lines_that_wait_for_others_are_kept_if_one_of_those_fails_for_any_reaso
     backend.close()
 
 
-async def test_who_reads_rows_that_another_server_moves_meanwhile_gets_the_right_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    writer = PostgresObservations(address(tmp_path))
-    await writer.commit(OWNER, [adding(n) for n in range(4)])
-    await writer.commit(OWNER, [update(id_of(n), title=f"later {n}") for n in range(4)])
-    await writer.reindex()
-    reader = PostgresObservations(address(tmp_path))
-    fetch = reader._log.fetch
-
-    def fetch_late(places: Any) -> None:
-        monkeypatch.undo()
-        with ThreadPoolExecutor(1) as thread:
-            thread.submit(asyncio.run, writer.purge(OWNER, [id_of(0)])).result()
-        fetch(places)
-
-    monkeypatch.setattr(reader._log, "fetch", fetch_late)
-    assert [row.title for row in await reader.get(OWNER, [id_of(2), id_of(3)])] == ["later 2", "later 3"]
-    await reader.aclose()
-    await writer.aclose()
-
-
 @pytest.fixture
 def refused(tmp_path: Path) -> Iterator[Callable[[str, str], None]]:
     """A function after which the database refuses such rows of a table, of this test's identity."""
