@@ -386,8 +386,9 @@ class Database:
         try:
             answers = self._send(identity, [*(each.statement for each in queued), *wanted], durable=True)
         except (psycopg.Error, StoreError) as error:
-            may_be_done = isinstance(error, psycopg.Error) and is_broken(error)
-            unknown = unknown_end(error, self.shown) if may_be_done else None
+            unknown = None
+            if isinstance(error, psycopg.Error) and is_broken(error):
+                unknown = unknown_end(error, self.shown)
             for each in queued:
                 each.write_alone(unknown)
             if wanted and unknown and not is_safe:

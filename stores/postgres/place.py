@@ -260,19 +260,22 @@ class PostgresDocument(backend.Document):
         return self._known[1]
 
     def change(self, change: Callable[[bytes | None], bytes], *, durable: bool = True) -> bytes:
-        written, where = new_generation(), {"session": self._place.session, "name": self._name}
-        try:
-            with self._place.transaction(statements.LOCK_DOCUMENT, durable=durable, name=self._name) as transaction:
-                found = transaction.first[0][0]
-                before = None if found is None else bytes(found)
-                value = change(before)
-                if value != before:
-                    transaction.commit((statements.WRITE_DOCUMENT, {**where, "value": value, "version": written}))
-        except UnknownOutcome as unknown:
-            lock, read = (statements.LOCK_DOCUMENT, where), (statements.READ_DOCUMENT, {**where, "version": written})
-            if self._place.database.find_out(self._place.identity, unknown, lock, read)[1] != [(written, None)]:
-                raise
+        with self._place.transaction(statements.LOCK_DOCUMENT, durable=durable, name=self._name) as transaction:
+            found = transaction.first[0][0]
+            before = None if found is None else bytes(found)
+            value = change(before)
+            if value != before:
+                self._write(transaction, value)
         return value
+
+    def _write(self, transaction: Transaction, value: bytes) -> None:
+        version, where = new_generation(), {"session": self._place.session, "name": self._name}
+        try:
+            transaction.commit((statements.WRITE_DOCUMENT, {**where, "value": value, "version": version}))
+        except UnknownOutcome as unknown:
+            lock, read = (statements.LOCK_DOCUMENT, where), (statements.READ_DOCUMENT, {**where, "version": version})
+            if self._place.database.find_out(self._place.identity, unknown, lock, read)[1] != [(version, None)]:
+                raise
 
     def set_aside(self) -> str:
         aside = f"{self._name}.{secrets.token_hex(4)}"
