@@ -140,12 +140,6 @@ async def test_cancelling_returns_at_once_and_the_embedder_goes_on_working() -> 
             assert len((await embedder.embed(["green tea"])).vectors) == 1
 
 
-def test_what_is_missing_is_named_with_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("chatbot.models.local_encoder.MINILM", replace(MINILM, module="no_such_package"))
-    with pytest.raises(MissingModel, match=r"not installed: chatbot models get minilm"):
-        asyncio.run(MiniLMEmbedder().check())
-
-
 @pytest.mark.parametrize("module", ["multilingual", "minilm"])
 async def test_weights_that_were_not_published_are_refused(
     module: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
