@@ -312,6 +312,8 @@ def _part(record: Record, name: str, kind: type) -> Any:
 
 _FIRST_PAUSE_S = 0.005
 _LONGEST_PAUSE_S = 0.25
+_SILENT_WAIT_S = 5.0
+"""Time until a wait for another process, which may have been suspended with Ctrl-Z, is reported."""
 
 
 class TurnOrder:
@@ -337,13 +339,18 @@ class TurnOrder:
     async def take(self, reads: Callable[[], Sequence[object]] = tuple) -> None:
         """Take the order, and make the reads of `Store.turn_reads` along with it."""
         await self.in_process.acquire()
-        pause, give_up = _FIRST_PAUSE_S, time.monotonic() + self._longest_wait_s
+        pause, began, silent_s = _FIRST_PAUSE_S, time.monotonic(), _SILENT_WAIT_S
         try:
             while not await self._attempt(reads):
-                if time.monotonic() > give_up:
+                if (waited_s := time.monotonic() - began) > self._longest_wait_s:
                     raise errors.StoreBusy(
                         f"another process has been {self._work} for {self._longest_wait_s:g} s: wait for it, or end it"
                     )
+                if waited_s > silent_s:
+                    logger.warning(
+                        "another process is %s: waiting for it, %g s at most", self._work, self._longest_wait_s
+                    )
+                    silent_s = self._longest_wait_s
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, _LONGEST_PAUSE_S)
         except BaseException:

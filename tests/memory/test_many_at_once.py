@@ -186,11 +186,16 @@ class _Broken(Lease):
 
 
 @pytest.mark.parametrize("error", [None, StoreFailed("no PostgreSQL answers there")])
-async def test_without_an_answer_about_the_order_there_is_no_turn(error: StoreError | None) -> None:
-    order = TurnOrder(_Broken(error, is_taken=False), work="opening it by its key", longest_wait_s=0)
+async def test_without_an_answer_about_the_order_there_is_no_turn(
+    error: StoreError | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("chatbot.memory.session_catalog._SILENT_WAIT_S", 0)
+    order = TurnOrder(_Broken(error, is_taken=False), work="opening it by its key", longest_wait_s=0.1)
     with pytest.raises(type(error or StoreBusy()), match="no PostgreSQL answers" if error else "opening it by its key"):
         await order.__aenter__()
     assert not order.in_process.locked()
+    waits = [] if error else ["another process is opening it by its key: waiting for it, 0.1 s at most"]
+    assert caplog.messages == waits
     async with TurnOrder(_Broken(ReadOnlyFolder("only read"), is_taken=False)):
         pass  # the order within this process
 
