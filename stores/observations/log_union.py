@@ -327,7 +327,8 @@ def changes_to_unite(
         joined = ours.counts.joined(others.counts.get(row_id, Counts())).settled(whole)
         if joined != ours.counts or (joined.strength and (fresh or row_id in made.rearranged)):
             last.append(joined.event(row_id))
-    made.events += _tightening_events(journal, united) if tightens else ()
+    if tightens:
+        made.events += [*_tightening_events(journal, united), *_replacements_of_digests(journal, united)]
     for alone, who in ((True, MAINTENANCE), (False, "sync")):
         ids = [each for each, is_alone in gone.items() if is_alone is alone]
         last += [Event(kind="purge", at=now, ids=tuple(some), who=who) for some in chunks(ids, _AT_ONCE)]
@@ -359,6 +360,21 @@ def _tightening_events(journal: Journal, united: Mapping[str, list[Event]]) -> I
         rows[row_id], last[row_id] = apply(row, event), at
         pairs += [(row_id, each) for each in sorted(journal.made_from(row_id) | made_from[row_id])]
         yield event
+
+
+def _replacements_of_digests(journal: Journal, united: Mapping[str, list[Event]]) -> Iterator[Event]:
+    """Yield the events that leave one of the digests that two machines made of the same rows, the first by its id."""
+    for row_id, parts in united.items():
+        row = parts[0].row
+        if row is None or row.type != "compressed_summary" or not row.derived_from:
+            continue
+        for each in sorted(journal.made_from(row.derived_from[0]) - {row_id}):
+            both = parts, united.get(each) or journal.history(each).parts
+            one, other = map(_row_of, both)
+            if one and other and one.status == other.status == "active" and one.hash == other.hash:
+                kept, repeated = sorted((row_id, each))
+                at = max(part[-1].at for part in both) + STEP
+                yield Event(kind="supersede", at=at, ids=(repeated,), by=kept, who="sync", why="made of the same")
 
 
 def _sources_in(event: Event) -> Sequence[str]:

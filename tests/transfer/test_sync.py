@@ -23,6 +23,7 @@ from zipfile import ZipFile
 import pytest
 
 from chatbot.chat.ledger import parse_call
+from chatbot.config import MaintenanceSettings
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.handle import CHOICES
@@ -345,6 +346,20 @@ async def test_what_was_made_from_what_the_other_side_restricted_is_restricted_t
     await _both(pair)
     rows = await here.rows()
     assert [rows[each].sensitivity for each in (source, made, more)] == ["secret"] * 3
+
+
+async def test_of_two_digests_that_were_made_of_the_same_on_both_sides_one_stays(pair: Pair) -> None:
+    here, there, _ = pair
+    for number in range(3):
+        await _remembered(here, f"The harbour crane lifts granite barges, number {number}")
+    await _both(pair)
+    here.clock.move(days=2)
+    for machine in (here, there):
+        async with machine.opened() as memory:
+            await memory.maintain(MaintenanceSettings(compression_min_age_days=0), whole=True)
+    await _both(pair)
+    rows = (await here.rows()).values()
+    assert sorted(row.status for row in rows) == ["active", *["compressed"] * 3, "superseded"]
 
 
 async def test_what_was_remembered_meanwhile_goes_along_with_a_session_that_is_marked_or_moved(
