@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, suppress
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -21,10 +21,7 @@ ENCODE_ERROR = "encode_error"
 _MOST_WAITING = 64 * 1024
 _LEAST_PAUSE_S = 1 / 30
 """Pause between two sends, too short to notice: fewer sends cost less."""
-_HEADERS = {
-    "cache-control": "no-store",
-    "x-accel-buffering": "no",  # else nginx buffers it
-}
+_HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}  # else nginx buffers it
 
 
 def event(data: Any, name: str | None = None) -> bytes:
@@ -76,16 +73,8 @@ class EventStream(Response):
         """Send the events."""
         scope["state"][ENCODE_ERROR] = self._encode_error
         await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-        sending = asyncio.create_task(self._send_all(send))
-        others = [asyncio.create_task(_wait_for_disconnect(receive)), asyncio.create_task(_ping(send))]
-        try:
-            await asyncio.wait([sending, *others], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in (sending, *others):
-                task.cancel()
-            await asyncio.gather(sending, *others, return_exceptions=True)
-        if not sending.cancelled() and (error := sending.exception()) and not isinstance(error, OSError):
-            raise error
+        with suppress(OSError):
+            await while_wanted(self._send_all(send), until_left(receive), _ping(send))
 
     async def _send_all(self, send: Send) -> None:
         waiting = _Buffer()
@@ -143,7 +132,8 @@ class _Buffer:
         return data
 
 
-async def _wait_for_disconnect(receive: Receive) -> None:
+async def until_left(receive: Receive) -> None:
+    """Wait until the client leaves, once its request is read."""
     while (await receive())["type"] != "http.disconnect":
         pass
 
@@ -157,22 +147,30 @@ async def _ping(send: Send) -> None:
 Item = TypeVar("Item")
 
 
+async def while_wanted(work: Awaitable[Item], *others: Awaitable[None]) -> Item | None:
+    """Return the result of the work. If one of the others ends first, the work is cancelled and None is returned."""
+    tasks = [working := asyncio.ensure_future(work), *map(asyncio.ensure_future, others)]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return None if working.cancelled() else working.result()
+
+
 class Feed(Generic[Item]):
     """A growing list that can be read while it grows, until it ends."""
 
     def __init__(self) -> None:
-        self._items: list[Item] = []
+        self.items: list[Item] = []
+        """All items so far; `add` adds one."""
         self._has_ended = False
         self._grown = asyncio.Event()
 
-    @property
-    def items(self) -> Sequence[Item]:
-        """All items so far."""
-        return self._items
-
     def add(self, item: Item) -> None:
         """Add an item for every reader."""
-        self._items.append(item)
+        self.items.append(item)
         self._wake()
 
     def end(self) -> None:
@@ -184,8 +182,8 @@ class Feed(Generic[Item]):
         """Yield every item, from the first on; ends when the feed does."""
         at = 0
         while True:
-            while at < len(self._items):
-                yield self._items[at]
+            while at < len(self.items):
+                yield self.items[at]
                 at += 1
             if self._has_ended:
                 return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
@@ -11,6 +11,7 @@ from fastapi import APIRouter, Body, Request, Response
 from msgspec import Struct, structs
 from starlette.datastructures import Headers
 from starlette.responses import JSONResponse
+from starlette.types import Receive
 
 from chatbot.chat.attached import with_file_texts
 from chatbot.chat.calls import Reply
@@ -42,9 +43,7 @@ class Completion(Lenient):
 
     id: str
     model: str
-    """The identity that answered."""
     choices: list[dict[str, Any]]
-    """One choice, with the `message`."""
     usage: dict[str, Any]
     session_id: str | None = None
     notices: tuple[str, ...] = ()
@@ -78,7 +77,7 @@ async def complete(
     encoder = _Encoder(asked, pending)
     if asked.stream:
         return await pending.stream(encoder.encode, encoder.encode_error)
-    return JSONResponse(await encoder.whole(), headers=pending.headers)
+    return await pending.answer(encoder.whole(), request.receive)
 
 
 class _Encoder:
@@ -182,6 +181,11 @@ class PendingReply(Struct):
     def headers(self) -> dict[str, str]:
         """Headers of the response that name its session."""
         return {} if self.session is None else {places.SESSION_HEADER: self.session.id}
+
+    async def answer(self, whole: Awaitable[Any], receive: Receive) -> JSONResponse:
+        """Answer with the whole reply. Without a session it is stopped when the client leaves: nobody would get it."""
+        leaving = [sse.until_left(receive)] if self.session is None else []
+        return JSONResponse(await sse.while_wanted(whole, *leaving), headers=self.headers)
 
     async def whole(self) -> tuple[Reply, Finished]:
         """Return the whole reply, and how it ended."""

@@ -141,7 +141,6 @@ class ResponseObject(wire.Lenient):
     status: str
     """`completed`, or `incomplete` if cut or filtered."""
     output: list[dict[str, Any]]
-    """Messages and calls of your tools."""
     session_id: str | None = None
     notices: tuple[str, ...] = ()
 
@@ -171,7 +170,7 @@ async def respond(
     response = _Encoder(asked, pending)
     if asked.stream:
         return await pending.stream(response.encode, response.encode_error)
-    return JSONResponse(await response.whole(), headers=pending.headers)
+    return await pending.answer(response.whole(), request.receive)
 
 
 @router.get("/{response}", summary="Get a stored response", response_model=ResponseObject)

@@ -116,7 +116,6 @@ class ImageUrl(Lenient):
     """An image in the request itself."""
 
     url: ImageAddress
-    """A `data:` URL."""
     detail: Literal["auto", "low", "high", "original"] | None = None
 
 
@@ -174,7 +173,6 @@ class RequestMessage(Lenient):
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Content | None = None
     tool_calls: list[MessageToolCall] | None = None
-    """Tool calls of an assistant."""
     tool_call_id: str | None = None
     """Id of the call that a tool answers."""
     function_call: Unsupported = None
@@ -307,7 +305,6 @@ class ReplyFields(IdentityRequest):
     store: Flag | None = None
     """False to store nothing and recall no memories."""
     temperature: Annotated[Number, Field(ge=0, le=2)] | None = None
-    """Sampling temperature."""
     top_p: Annotated[Number, Field(ge=0, le=1)] | None = None
     """Total probability of the tokens to sample from."""
     top_logprobs: Annotated[int, Field(strict=True, ge=0, le=20)] | None = None
@@ -361,7 +358,6 @@ class ReplyRequest(ReplyFields):
     """Texts before which the reply ends."""
     logit_bias: dict[str, Annotated[Number, Field(ge=-100, le=100)]] | None = None
     seed: Annotated[int, Field(strict=True)] | None = None
-    """Seed for repeatable sampling, if supported."""
     presence_penalty: Penalty | None = None
     """Penalty for words that already occurred."""
     frequency_penalty: Penalty | None = None

@@ -1,6 +1,10 @@
 """The official client of OpenAI, unchanged, against our server; how a reply is to be made reaches the model."""
 
-from collections.abc import Iterator
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Iterator
+from http.client import HTTPConnection
 from typing import Any
 
 import openai
@@ -10,6 +14,7 @@ from pydantic import BaseModel
 
 from chatbot.errors import ContextTooLong, ProviderFailed
 from chatbot.messages import CallOptions, Delta, ReasoningDelta, TextDelta
+from tests.patience import PATIENCE_S
 from tests.servers.http_server import Serve, Served
 from tests.surfaces.server.test_access_checks import served_in
 
@@ -155,6 +160,27 @@ def test_a_failure_has_its_status_before_the_first_word_and_is_raised_in_the_mid
         stream = client.chat.completions.create(model="ada", messages=HELLO, stream=True)
         with pytest.raises(openai.APIError, match="it is dead"):
             list(stream)
+
+
+@pytest.mark.parametrize("asked", [{"messages": HELLO}, {"input": "hello there"}])
+def test_a_whole_reply_outside_of_a_session_ends_when_its_client_leaves(http: Serve, asked: dict[str, Any]) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    async def deltas() -> AsyncIterator[Delta]:
+        yield TextDelta("Once upon")
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    served = http([deltas])
+    connection = HTTPConnection(*served.address)
+    path, body = "responses" if "input" in asked else "chat/completions", json.dumps({"model": "ada", **asked})
+    connection.request("POST", f"/v1/{path}", body, {"Content-Type": "application/json"})
+    assert begun.wait(PATIENCE_S)
+    connection.close()
+    assert ended.wait(PATIENCE_S)
 
 
 def test_the_longest_reply_that_is_wanted_is_passed_on(served: Served, client: openai.OpenAI) -> None:
