@@ -273,6 +273,7 @@ class Sync:
             journal = after = self.storage.journal()
             self._read_to = log.mark()
             rows = journal.touched(self.known.digests) if self.gives else []
+            self.state.erased |= self.state.facts - journal.facts()
             for each in self.state.erased & batch.rows.parts.keys():
                 del batch.rows.parts[each]
             made = log_union.changes_to_unite(
@@ -285,9 +286,7 @@ class Sync:
         self._is_waiting |= made.is_waiting
         self.report.taken["memories"] += made.taken
         self.known.digests |= after.digests() - (set() if self.gives else journal.digests())
-        facts = after.facts()
-        self.state.erased |= self.state.facts - facts
-        self.state.facts = facts
+        self.state.facts = after.facts()
         return journal, rows
 
     async def _take_sessions(self, batch: untrusted.Delivery) -> None:

@@ -412,10 +412,13 @@ async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(pair: Pa
         fact = await memories.store_fact("Ada", "keeps", "bees", source=source)
         await memories.store_fact("Ada", "grows", "kale")
     await _both(pair)
+    (second := place.parent / "second").mkdir()
+    await here.sync(second)
     async with there.opened() as memory:
         await memory.delete_session(deleted, keep_memory=True)
         await (await memory.load_session(kept, any_agent=True)).transcript_drop_last(1)
         await memory.memory("chat").purge_fact(fact.id)
+    await there.sync(second)
     await _say(here, deleted, "said there after all")
     await _both(pair)
     assert not [each for each in ("hello", "after all", "two", "bees") if each in _texts(place)]
