@@ -169,6 +169,8 @@ def _with_arrays(found: EmbeddingResult) -> EmbeddingResult:
 
 
 def model_error(name: str, error: BaseException) -> ModelError:
-    """Log an error that a model must not raise, and return the one to raise."""
-    logger.error("the model %s failed", name, exc_info=error)
-    return ModelError(f"{name} failed: {reason_of(error)}")
+    """Log an error that a model must not raise, and return the one to raise. A full machine is no fault of its code."""
+    reason = reason_of(error)
+    is_full = isinstance(error, MemoryError | OSError) or "can't start new thread" in reason
+    logger.error("the model %s failed", name, exc_info=None if is_full else error)
+    return ModelError(f"{name} failed: {reason}")

@@ -96,19 +96,26 @@ class Raising(LetterEmbedder):
         self._step("aclose")
 
 
-WRONG = (OSError(28), StopAsyncIteration(), ExceptionGroup("a", [KeyError()]), SystemExit(3), CancelledError())
+FULL = OSError(28), MemoryError(), RuntimeError("can't start new thread")
+WRONG = (*FULL, StopAsyncIteration(), ExceptionGroup("a", [KeyError()]), SystemExit(3), CancelledError())
 
 
 @pytest.mark.parametrize(
     "method", ["embed", "embed_questions", "judge", "ready", "aclose", "too few", "nothing", "no numbers"]
 )
-async def test_an_embedder_may_raise_anything_and_words_find_memory_which_closes(method: str, tmp_path: Path) -> None:
+async def test_an_embedder_may_raise_anything_and_words_find_memory_which_closes(
+    method: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     for error in WRONG:
+        caplog.clear()
         async with MemorySystem(tmp_path / type(error).__name__, embedder=Raising(method, error)) as memory:
             await memory.memory().remember("the boat is blue")
             assert [hit.observation.title for hit in await memory.memory().search("boat")] == ["the boat is blue"]
         with pytest.raises(ClosedResource):
             await memory.memory().search("boat")
+        if method in {"embed", "embed_questions"}:
+            with_traceback = [bool(each.exc_info) for each in caplog.records if "the model" in each.message]
+            assert with_traceback[:1] == [error not in FULL]
 
 
 @pytest.fixture(params=["files", "memory"])
