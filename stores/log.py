@@ -2,7 +2,7 @@
 
 Everything else is built on these, once for all engines: the fold of events into a table, the gate, ranking, caches,
 erasure. A `LinePlace` is the position of a line; places grow in the order of the lines. Erasure and compaction rewrite
-the log, with the pure functions `rewrite_lines`, `erasing_change` and `without_counts`: all places are then new, and
+the log, with the pure functions `rewrite_lines`, `erasing_change` and `without_counts`: places may then be new, and
 `is_replaced` reports it to everyone who read the old ones.
 
 Text index, vectors and the table each have a `Shelf` with pieces: arrays with checksums, written whole and never

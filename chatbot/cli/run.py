@@ -112,6 +112,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the parsed command and return its exit code; errors become a message."""
     if not (hook_log := logging.getLogger("chatbot.hooks.hooks")).handlers:
         hook_log.addHandler(logging.NullHandler())  # the chat shows its messages as notices
+    logging.getLogger("psycopg").setLevel(logging.ERROR)  # it warns of each attempt; what failed is our own error
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(TerminalFormatter("chatbot: %(message)s"))
     try:

@@ -40,7 +40,6 @@ async def run(args: argparse.Namespace) -> None:
     for handler in logging.getLogger().handlers:
         handler.addFilter(_name_request)
         handler.setFormatter(TerminalFormatter(_LINE, "%Y-%m-%dT%H:%M:%S%z"))
-    logging.getLogger("psycopg.pool").setLevel(logging.ERROR)  # it reports each attempt to connect, many a second
     options = replace(options_of(args), host=args.host, port=args.port, namespace=args.namespace)
     async with Identities(options) as identities:
         # each token has its own setting

@@ -51,6 +51,7 @@ def test_the_command_line_works_on_a_database_whatever_its_formats(
 ) -> None:
     monkeypatch.setenv("PGDATESTYLE", "SQL, DMY")
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    monkeypatch.setenv("PGTZ", "<+0345>-03:45")
     assert ok("ask", "--new", "I keep bees in the garden 🐝") == "Noted.\n"
     ok("memory", "add", "Milk is in aisle 4")
     assert "Milk is in aisle 4" in ok("memory", "search", "milk")
