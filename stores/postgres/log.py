@@ -393,10 +393,9 @@ class PostgresWriting(_QueuedLines):
         """Change lines in their places; old rows are dead at once, and their bytes go with the next vacuum."""
         for statement, values in self._unsent_statements():
             self._transaction.run(statement, **values)
-        everything = {"end": statements.BEYOND_ALL, "limit": statements.BEYOND_ALL}
         moved: dict[int, LinePlace] = {}
         dropped, changed, last = list[int](), list[tuple[int, str]](), (-1, b"")
-        for start, text in self._transaction.rows(statements.READ_EVENTS, start=0, **everything):
+        for start, text in self._lines():
             before = text.encode()
             if (line := change(before, start)) is None:
                 dropped.append(start)
@@ -416,6 +415,12 @@ class PostgresWriting(_QueuedLines):
         for statement, values in self._unsent_statements():
             self._transaction.run(statement, **values)
         return moved
+
+    def _lines(self) -> Iterator[Row]:
+        begin, pages = 0, {"end": statements.BEYOND_ALL, "limit": _AT_A_TIME}
+        while rows := self._transaction.rows(statements.READ_EVENTS, start=begin, **pages):
+            yield from rows
+            begin = rows[-1][0] + 1
 
     def _unsent_statements(self) -> list[tuple[str, dict[str, Any]]]:
         if not self._added:
