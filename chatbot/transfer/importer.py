@@ -20,12 +20,13 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from asyncio import CancelledError
+from asyncio import CancelledError, to_thread
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -39,7 +40,7 @@ from chatbot.memory.erasure import FROM, HASH, KEY, PurgeMark, marks_of, marks_o
 from chatbot.memory.handle import CHOICES, Choices
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import utc_now
-from chatbot.memory.session_catalog import TurnOrder
+from chatbot.memory.session_catalog import RECEIPTS, TurnOrder
 from chatbot.messages import without_blocks
 from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visibility, default_visibility
 from chatbot.stores.backend import suffix_of
@@ -49,7 +50,7 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.loops import run_apart
 from chatbot.stores.observation import CONTENT, STATUSES, Observation, content_hash
 from chatbot.stores.query import EVERY, Progress
-from chatbot.stores.records import KeyValue, TranscriptEntry, chunks, format_time
+from chatbot.stores.records import ID, KeyValue, TranscriptEntry, chunks, format_time
 from chatbot.transfer.exports import MemoryExport, SessionExport, render_note
 from chatbot.transfer.formats import EDITED, MARKDOWN, Conversation, Item, MemoryItem, Skip, read_markdown
 from chatbot.transfer.sources import BUNDLE, Source
@@ -130,6 +131,7 @@ class Importer:
         self._known: KnownRows | None = None
         self._ids_here: dict[str, str] = {}  # the id here for each imported id
         self._added: set[str] = set()
+        self._bundled: list[str] = []
         items: list[Item | SessionExport | MemoryExport] = await run_apart(list, source.items)
         async with nullcontext() if self.dry_run else TurnOrder(self.memory.backend.lease("import"), work="importing"):
             await self._take_all(items)
@@ -155,6 +157,14 @@ class Importer:
             raise
         if self._report.sessions and not self.dry_run:
             await self.memory.reorder_sessions()
+        for session_id in self._bundled:
+            await to_thread(self._name_rows, session_id)
+
+    def _name_rows(self, session_id: str) -> None:
+        """Name rows in the receipts of a bundled session by their ids here: a purge erases the quotes of those ids."""
+        receipts = self.memory.backend.place_of(self.memory.backend.sessions.ref(session_id)).lines(RECEIPTS)
+        named = partial(ID.sub, lambda found: self._ids_here.get(found[0]) or found[0])
+        receipts.rewrite(lambda receipt: json.loads(named(json.dumps(receipt))))
 
     async def _take(self, item: Conversation | Sequence[MemoryItem] | Skip | SessionExport | MemoryExport) -> None:
         match item:
@@ -232,6 +242,8 @@ class Importer:
         self._report.already += here is not None
         session_id = await self._adopt_bundled(item, origin) if here is None else here.id
         await self._take_remembered(item.remembered, item.record.id, session_id)
+        if not self.dry_run and (here is None or here.origin == origin):
+            self._bundled.append(session_id)
 
     async def _adopt_bundled(self, item: SessionExport, origin: str) -> str:
         """Create the session under its own id, or a new one if that is taken."""

@@ -101,6 +101,24 @@ async def test_a_session_comes_in_as_it_went_out_and_once(
         assert len(await target.memory().every(sensitivities=SENSITIVITIES)) == count
 
 
+async def test_a_purge_erases_what_imported_receipts_quote(
+    memory: MemorySystem, other: MemorySystem, session: SessionHandle, tmp_path: Path
+) -> None:
+    for text in ("I own a boat", "I own a car"):
+        row = await session.memory.remember(type="exchange", user_text=text, assistant_text="Noted.")
+        receipt = {"turn": text, "at": "2026-01-01T00:00:00Z", "remembered": row.id, "memory": {"query": [text]}}
+        await session.receipt_append(receipt | {"title": "On boats"} if "boat" in text else receipt)
+    path = await _bundle(memory, tmp_path / "b.jsonl", session.id)
+    for _ in range(2):
+        await imported(other, path)
+    copy = await other.load_session(session.id, "chat")
+    rows = {row.user_text: row.id for row in await copy.memory.every(types=["exchange"])}
+    assert [receipt.get("remembered") for receipt in await copy.receipts()][1:] == [*rows.values()][::-1]
+    await copy.memory.purge(rows["I own a boat"])
+    assert ["boat" in json.dumps(receipt["memory"]) for receipt in await copy.receipts()][1:] == [False, False]
+    assert (await copy.receipts())[1]["title"] == ""
+
+
 async def test_an_id_that_is_taken_by_another_session_is_left_to_it(
     memory: MemorySystem, other: MemorySystem, session: SessionHandle, tmp_path: Path
 ) -> None:
