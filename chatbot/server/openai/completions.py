@@ -76,7 +76,7 @@ async def complete(
     pending = await reply_to(asked, request.headers, identities, caller, writing)
     encoder = _Encoder(asked, pending)
     if asked.stream:
-        return await pending.stream(encoder.encode, encoder.encode_error)
+        return await pending.stream(encoder.encode, encoder.encode_error, request.receive)
     return await pending.answer(encoder.whole(), request.receive)
 
 
@@ -165,10 +165,8 @@ class PendingReply(Struct):
     """A reply to read, once, from `deltas`: its turn or its model call begins with the first of them."""
 
     access: IdentityAccess
-    turn: str
-    """The turn's id; without a session a new id."""
-    created: int
-    """In seconds since 1970."""
+    turn: str  # its id; without a session a new one
+    created: int  # in seconds since 1970
     session: SessionHandle | None
     deltas: AsyncGenerator[Delta, None]
 
@@ -183,9 +181,12 @@ class PendingReply(Struct):
         return {} if self.session is None else {places.SESSION_HEADER: self.session.id}
 
     async def answer(self, whole: Awaitable[Any], receive: Receive) -> JSONResponse:
-        """Answer with the whole reply. Without a session it is stopped when the client leaves: nobody would get it."""
-        leaving = [sse.until_left(receive)] if self.session is None else []
-        return JSONResponse(await sse.while_wanted(whole, *leaving), headers=self.headers)
+        """Answer with the whole reply."""
+        return JSONResponse(await self._while_wanted(whole, receive), headers=self.headers)
+
+    async def _while_wanted(self, work: Awaitable[Any], receive: Receive) -> Any:
+        """Return the result of the work. Without a session it ends when the client leaves: nobody would get it."""
+        return await sse.while_wanted(work, *([sse.until_left(receive)] if self.session is None else []))
 
     async def whole(self) -> tuple[Reply, Finished]:
         """Return the whole reply, and how it ended."""
@@ -200,12 +201,13 @@ class PendingReply(Struct):
         self,
         encode: Callable[[AsyncGenerator[Delta, None]], AsyncGenerator[bytes, None]],
         encode_error: Callable[[Problem], bytes],
+        receive: Receive,
     ) -> sse.EventStream:
         """Return the reply as events: `encode` makes them from its deltas, `encode_error` from an error midway.
 
         An error before the first delta is raised, to be answered with its HTTP status.
         """
-        first = await anext(self.deltas, None)
+        first = await self._while_wanted(anext(self.deltas, None), receive)
 
         async def deltas() -> AsyncGenerator[Delta, None]:
             if first is not None:

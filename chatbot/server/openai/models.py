@@ -21,7 +21,6 @@ from chatbot.server.request_values import named_in
 
 DEFAULT = "default"
 router = APIRouter(prefix="/v1", tags=["openai"], responses=EVERYWHERE)
-_MOST_TEXTS = 2048
 
 
 class ModelEntry(Lenient):
@@ -91,7 +90,7 @@ def _texts(value: object) -> object:
 class EmbeddingsRequest(IdentityRequest):
     """Texts to embed with the encoder of the identity's memory."""
 
-    input: Annotated[list[str], BeforeValidator(_texts), Field(min_length=1, max_length=_MOST_TEXTS)]
+    input: Annotated[list[str], BeforeValidator(_texts), Field(min_length=1, max_length=2048)]
     """One text, or several."""
     encoding_format: Literal["float", "base64"] = "float"
     """Numbers, or the bytes of 32-bit floats, little-endian, in base64."""

@@ -33,7 +33,6 @@ from chatbot.stores.records import TranscriptEntry
 SESSION_HEADER = "x-chatbot-session"
 MEMORY_HEADER = "x-chatbot-memory"
 _REMEMBERS: tuple[Remembers, ...] = get_args(Remembers)
-_RESPONSE = "resp_"
 _ID_LENGTH = 32
 _LONGEST_RUN = 64
 """Number of the user's last messages by which a session is recognised."""
@@ -195,7 +194,7 @@ def one_of(**named: str | None) -> str | None:
 def response_id(session: SessionHandle | None, turn: str) -> str:
     """Return the id of a response, which a later request can continue."""
     where = "0" * _ID_LENGTH if session is None else uuid.UUID(session.id).hex
-    return f"{_RESPONSE}{where}{uuid.UUID(turn).hex}"
+    return f"resp_{where}{uuid.UUID(turn).hex}"
 
 
 def parse_response_id(response: str) -> tuple[str, str]:

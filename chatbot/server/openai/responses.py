@@ -169,7 +169,7 @@ async def respond(
     pending = await reply_to(completion, request.headers, identities, caller, writing, remembers=bool(asked.store))
     response = _Encoder(asked, pending)
     if asked.stream:
-        return await pending.stream(response.encode, response.encode_error)
+        return await pending.stream(response.encode, response.encode_error, request.receive)
     return await pending.answer(response.whole(), request.receive)
 
 

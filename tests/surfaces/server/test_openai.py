@@ -162,17 +162,17 @@ def test_a_failure_has_its_status_before_the_first_word_and_is_raised_in_the_mid
             list(stream)
 
 
-@pytest.mark.parametrize("asked", [{"messages": HELLO}, {"input": "hello there"}])
-def test_a_whole_reply_outside_of_a_session_ends_when_its_client_leaves(http: Serve, asked: dict[str, Any]) -> None:
+@pytest.mark.parametrize("asked", [{"messages": HELLO}, {"input": "hello there"}, {"messages": HELLO, "stream": True}])
+def test_a_reply_outside_of_a_session_ends_when_its_client_leaves(http: Serve, asked: dict[str, Any]) -> None:
     begun, ended = threading.Event(), threading.Event()
 
     async def deltas() -> AsyncIterator[Delta]:
-        yield TextDelta("Once upon")
         begun.set()
         try:
             await asyncio.Event().wait()
         finally:
             ended.set()
+        yield TextDelta("Once upon")
 
     served = http([deltas])
     connection = HTTPConnection(*served.address)
