@@ -166,6 +166,15 @@ class LogContract(OpenerTests):
         waiting.join()
         assert is_in.is_set()
 
+    def test_who_reads_waits_for_no_writer(self, folder: Path) -> None:
+        log, found = self.open(folder), list[Event]()
+        [place] = write(log, event(1))
+        reading = threading.Thread(target=lambda: found.append(log.event_at(place)))
+        with log.locked():
+            reading.start()
+            reading.join(20)
+            assert found == [event(1)]
+
     def test_processes_that_append_at_once_lose_nothing_and_share_no_place(self, folder: Path) -> None:
         run_together(f"{_HERE}:append_many", self.opener, folder, [(1, 25), (2, 25)])
         log = self.open(folder)

@@ -43,6 +43,7 @@ class SqliteLog(Log):
         self.path = home / NAME
         self.name = str(self.path)
         self._alone = threading.RLock()
+        self._opening = threading.Lock()  # not that of writers: readers may hold what a writer waits for
         self._database: sqlite3.Connection | None = None
         self._generation = 0
         self._position = 0
@@ -99,7 +100,7 @@ class SqliteLog(Log):
         return self.path.exists()
 
     def close(self) -> None:
-        with self._alone:
+        with self._opening:
             if self._database is not None:
                 self._database.close()
                 self._database = None
@@ -109,7 +110,7 @@ class SqliteLog(Log):
         self._generation, self._position = generation, position
 
     def _opened(self, *, make: bool = False) -> sqlite3.Connection | None:
-        with self._alone:
+        with self._opening:
             if self._database is None and (make or self.path.exists()):
                 self.path.touch(0o600)
                 self._database = sqlite3.connect(
