@@ -311,6 +311,7 @@ class ObservationStoreContract(StoreTests):
         assert [each.value for each in await store.facets(later, "tags")] == ["b", "a"]
         assert [each.value for each in await store.facets(later, "tags", limit=1)] == ["b"]
         assert await store.resolve(later, IDS[0][:-1], limit=2) == IDS[1:3]
+        assert await store.written_at(later, IDS[1:2]) == {IDS[1]: rows[0].created_at}
 
     async def test_pages_follow_each_other_without_gap_or_repetition(self, store: ObservationStore) -> None:
         await store.commit(OWNER, adding(*(observation(number) for number in range(7))))
