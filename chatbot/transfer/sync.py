@@ -339,7 +339,12 @@ class Sync:
             return names, left
         cut = chain.from_iterable(each.cut for each in self.state.sessions.values())
         gone = {*self.known.new([*journal.erased, *self.state.erased, *cut], "cleared ")}
-        for name in sorted(self._ours | (self._former & self.known.taken)) if gone else ():
+        ours = sorted(self._ours | (self._former & self.known.taken)) if gone else ()
+        for name in ours:  # every line of such a session may quote what is gone in its title and values
+            with suppress(*_WRONG):
+                sessions = (line for line in self._lines(name) if isinstance(line, untrusted.SessionLine))
+                gone |= {line.id for line in sessions if not gone.isdisjoint([*line.ids, *_ids_in(line)])}
+        for name in ours:
             try:
                 lines = [*self._lines(name)]
             except _WRONG:

@@ -413,10 +413,15 @@ async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(pair: Pa
         await memories.store_fact("Ada", "grows", "kale")
     await _both(pair)
     (second := place.parent / "second").mkdir()
+    async with here.opened() as memory:
+        await (await memory.load_session(kept, any_agent=True)).rename("of two")
     await here.sync(second)
+    await _both(pair)
     async with there.opened() as memory:
         await memory.delete_session(deleted, keep_memory=True)
-        await (await memory.load_session(kept, any_agent=True)).transcript_drop_last(1)
+        session = await memory.load_session(kept, any_agent=True)
+        await session.transcript_drop_last(1)
+        await session.rename("")
         await memory.memory("chat").purge_fact(fact.id)
     await there.sync(second)
     await _say(here, deleted, "said there after all")
