@@ -84,7 +84,7 @@ class PluginPoint(Struct, frozen=True):
         if not offered:
             raise self.unknown(f"unknown {self.noun} {name!r:.80}{errors.did_you_mean(name, self.installed())}")
         if len(offered) > 1:
-            raise self.broken(f"packages offer several {self.noun}s {name!r}: name one as {' or '.join(offered)}")
+            raise self.broken(f"several packages offer the {self.noun} {name!r}: name one as {' or '.join(offered)}")
         return offered[0]
 
     def load_class(self, name: str, root: type[Plugin], *, beside: Path | None = None) -> type[Plugin]:
