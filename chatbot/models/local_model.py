@@ -16,11 +16,11 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from chatbot.config import ModelSettings, ProviderSettings
-from chatbot.errors import ChatbotError, ModelError, ModelTimeout
+from chatbot.errors import ChatbotError, ModelError, ModelTimeout, RequestRefused
 from chatbot.messages import CallOptions, Delta, Finished, Message, TextDelta, ToolSpec, Usage
 from chatbot.models.model import THINK_TAGS, Model, Price, estimate_text
 from chatbot.models.provider import Provider
-from chatbot.models.weights import PREFIX, find_model, has_engine, missing_engine, path_of
+from chatbot.models.weights import EMBEDDED, PREFIX, SMOLLM2, find_model, has_engine, missing_engine, path_of
 from chatbot.stores.loops import to_its_end
 
 if TYPE_CHECKING:
@@ -130,7 +130,12 @@ class Engine:
         if self._llama is None:
             from chatbot.models.llama import Llama
 
-            self._llama = Llama(find_model(self._name), window=self._window)
+            try:
+                self._llama = Llama(find_model(self._name), window=self._window)
+            except RequestRefused:
+                if self._name == EMBEDDED:
+                    SMOLLM2.check()
+                raise
         return self._llama
 
     def _prompt(self, messages: Sequence[dict[str, Any]]) -> list[int]:

