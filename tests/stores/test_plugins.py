@@ -135,7 +135,7 @@ def test_installed_plug_ins_are_listed_and_loaded_by_name(tmp_path: Path, monkey
         load("broken")
     with pytest.raises(BrokenStore, match="Missing"):
         load("missing")
-    with pytest.raises(BrokenStore, match=f"several packages offer the store 'both': name one as {own}:Own or {own}:Plain"):
+    with pytest.raises(BrokenStore, match=f"packages offer the store 'both': name one as {own}:Own or {own}:Plain"):
         load("both")
     with pytest.raises(UnknownStore, match="did you mean 'mine'"):
         load("mines")
