@@ -59,12 +59,6 @@ def is_blank(line: bytes) -> bool:
     return not line.strip(b" \r\0")
 
 
-def records_in(data: bytes, folder: Folder, name: str) -> tuple[list[dict[str, Any]], int]:
-    """Return the records of the whole lines in `data`, a part of the file, and their length in bytes."""
-    length = data.rfind(b"\n") + 1
-    return list(readable(data[:length].split(b"\n"), folder.path / name)), length
-
-
 def read_backwards(folder: Folder, name: str) -> Iterator[dict[str, Any]]:
     """Yield every record in the file, newest first; reads no more of it than needed."""
     yield from readable(lines_backwards(folder, name), folder.path / name)

@@ -101,7 +101,9 @@ class FileLines(backend.Lines):
                 data = folder.read(self._name, end - len(last), end + _AT_A_TIME)
                 if now.inode != inode or not data.startswith(last):
                     return self.since(None)
-                records, length = json_lines.records_in(data[len(last) :], folder, self._name)
+                new = data[len(last) :]
+                length = new.rfind(b"\n") + 1  # of whole lines
+                records = list(json_lines.readable(new[:length].split(b"\n"), folder.path / self._name))
         except FileNotFoundError:
             return backend.Reading([], None, starts_over=True)
         last = data[: len(last) + length][-_KNOWN_BYTES:]
