@@ -1,11 +1,6 @@
 """Imported conversations are remembered like those held here, and recalled from then on."""
 
-import asyncio
 import json
-import signal
-import subprocess
-import sys
-import time
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +18,6 @@ from chatbot.stores.records import TranscriptEntry
 from chatbot.transfer.exports import export_session, render_session
 from chatbot.transfer.importer import ImportReport
 from tests import command
-from tests.patience import PATIENCE_S
 from tests.transfer import exports
 
 AT = 1_700_000_000
@@ -178,57 +172,3 @@ def test_exchanges_are_remembered_as_the_configuration_says(more: str, options: 
     Path("config.toml").write_text(CONFIG + more, encoding="utf-8")
     told = json.loads(command.ok("sessions", "import", str(_file(Path("c.json"), _talk(*BIKE))), *options, "--json"))
     assert (len(told[0]["sessions"]), told[0]["exchanges"], told[0]["skipped"]) == (1, 0, [])
-
-
-@pytest.mark.nightly
-def test_an_import_that_was_killed_is_completed_by_the_next() -> None:
-    """Killed at four places, in a row; what is there in the end is what an undisturbed import makes."""
-    Path("config.toml").write_text(CONFIG, encoding="utf-8")
-    count = 400
-    path = _file(
-        Path("conversations.json"),
-        *(_talk(f"My locker {n} has the number {n * 7}.", "Noted.", *BIKE, key=f"c-{n}") for n in range(count)),
-    )
-    killed = [_kill_when_there_are(sessions, path) for sessions in (1, 100, 200, 300)]
-    assert any(killed), "the imports were done before they could be killed"
-    command.ok("sessions", "import", str(path))
-    asyncio.run(_check_whole(count))
-    [report] = json.loads(command.ok("sessions", "import", str(path), "--json"))
-    assert (report["sessions"], report["exchanges"], report["already"]) == ([], 0, count)
-    assert command.run("doctor").returncode == 0
-
-
-def _kill_when_there_are(sessions: int, path: Path) -> bool:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "chatbot", "sessions", "import", str(path)], stdout=subprocess.DEVNULL
-    )
-    deadline = time.monotonic() + PATIENCE_S
-    while process.poll() is None and _folders() < sessions and time.monotonic() < deadline:
-        time.sleep(0.002)
-    process.kill()
-    assert process.wait() in {-signal.SIGKILL, 0}
-    return process.returncode != 0
-
-
-def _folders() -> int:
-    try:
-        return sum(1 for _ in (HOME / "sessions").iterdir())
-    except FileNotFoundError:
-        return 0
-
-
-async def _check_whole(count: int) -> None:
-    async with MemorySystem(HOME) as memory:
-        records = await memory.list_sessions()
-        assert Counter(record.origin for record in records) == Counter(f"chatgpt:c-{n}" for n in range(count))
-        for record in records:
-            session = await memory.load_session(record.id, "chat")
-            assert await session.transcript_count() == 4
-        rows = await _rows(memory)
-        lockers = Counter(row.user_text for row in rows if "locker" in row.user_text)
-        assert lockers == Counter(f"My locker {n} has the number {n * 7}." for n in range(count))
-        assert [row.user_text for row in rows if "locker" not in row.user_text] == [BIKE[0]]  # of 400, one is kept
-        by_id = {record.id: record.origin for record in records}
-        for row in rows:
-            if "locker" in row.user_text:
-                assert by_id[str(row.session_id)] == f"chatgpt:{row.metadata['imported_key'].partition('#')[0]}"
