@@ -230,7 +230,6 @@ class Remembering(Scenario):
 
     workers = 2
     life_s = 0.06
-    batch: ClassVar[int] = 1
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -239,15 +238,13 @@ class Remembering(Scenario):
 
     async def work(self, worker: int, ack: Ack) -> None:
         async with self.open() as store:
-            for begin in count(self.next + worker * self.batch, self.workers * self.batch):
-                numbers = range(begin, begin + self.batch)
-                outcomes = await store.commit(OWNER, [_adding(number) for number in numbers])
-                assert {outcome.kind for outcome in outcomes} == {"added"}
-                ack(str(begin))
+            for number in count(self.next + worker, self.workers):
+                [outcome] = await store.commit(OWNER, [_adding(number)])
+                assert outcome.kind == "added"
+                ack(str(number))
 
     def verify(self, acked: list[str]) -> None:
-        for begin in map(int, acked):
-            self.kept.update(range(begin, begin + self.batch))
+        self.kept.update(map(int, acked))
         rows = asyncio.run(self.rows())
         found = {int(row.id[-12:], 16) for row in rows}
         assert self.kept <= found, sorted(self.kept - found)
@@ -270,12 +267,6 @@ class Remembering(Scenario):
             assert any("torn" in each or "cut" in each for each in told) == torn, told
             assert _ends_whole(self.folder)
             return rows
-
-
-class Importing(Remembering):
-    """The same, in commits of a hundred."""
-
-    batch = 100
 
 
 class Purging(Remembering):
@@ -349,17 +340,6 @@ class Erasing(Scenario):
     def open(self) -> MemorySystem:
         """The memory, whose caches are below the folder too."""
         return MemorySystem(self.folder / "memory", settings={"observations": {"cache": str(self.folder / "cache")}})
-
-
-class Saving(Remembering):
-    """Every row is followed by a snapshot of all of them."""
-
-    async def work(self, worker: int, ack: Ack) -> None:
-        for number in count(self.next + worker, self.workers):
-            async with self.open() as store:
-                await store.commit(OWNER, [_adding(number)])
-                ack(str(number))
-                await store.reindex()
 
 
 def _agreed(folder: Path) -> dict[str, str]:
@@ -584,8 +564,7 @@ def _fresh(root: Path) -> Path:
 
 SCENARIOS: dict[str, type[Scenario]] = {
     "append": Appending, "compact": Compacting, "long": Long, "share": Sharing, "kv": Setting, "create": Creating,
-    "fork": Forking, "erase": Erasing, "remember": Remembering, "import": Importing, "purge": Purging,
-    "snapshot": Saving,
+    "fork": Forking, "erase": Erasing, "remember": Remembering, "purge": Purging,
 }  # fmt: skip
 
 

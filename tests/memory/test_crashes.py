@@ -22,7 +22,7 @@ STORES = ["basic_session"]
 TIMES = int(os.environ.get("CRASH_ROUNDS", "1"))
 KILLS = {
     "append": 400, "compact": 400, "long": 100, "share": 120, "kv": 300, "create": 150, "fork": 80, "erase": 25,
-    "remember": 40, "import": 15, "purge": 50, "snapshot": 40,
+    "remember": 60, "purge": 80,
 }  # fmt: skip
 CUTS = {"compact": 20} | dict.fromkeys(["append", "share", "kv", "create", "fork", "erase", "remember", "purge"], 12)
 
