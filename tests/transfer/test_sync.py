@@ -65,9 +65,9 @@ async def _both(pair: Pair) -> None:
     assert await here.rows() == await there.rows()
 
 
-async def _remembered(machine: Machine, text: str, supersedes: str | None = None) -> str:
+async def _remembered(machine: Machine, text: str) -> str:
     async with machine.opened() as memory:
-        return (await memory.memory("chat").remember(text, supersedes=supersedes)).id
+        return (await memory.memory("chat").remember(text)).id
 
 
 async def _shared(pair: Pair) -> str:
@@ -322,18 +322,6 @@ async def test_a_server_at_another_address_is_not_taken_for_a_folder_of_its_file
     assert await server.rows() == await here.rows()
 
 
-async def test_what_one_side_superseded_or_forgot_is_so_on_both(pair: Pair) -> None:
-    here, there, _ = pair
-    old, idle = await _remembered(here, "Ada keeps bees"), await _remembered(here, "Bo keeps goats")
-    await _both(pair)
-    new = await _remembered(here, "Ada keeps wasps", supersedes=old)
-    async with there.opened() as memory:
-        await memory.memory("chat").forget(idle)
-    await _both(pair)
-    rows = await there.rows()
-    assert (rows[old].status, rows[old].superseded_by, rows[idle].status) == ("superseded", new, "deleted")
-
-
 async def test_what_was_made_from_what_the_other_side_restricted_is_restricted_too(pair: Pair) -> None:
     here, there, _ = pair
     source = await _remembered(here, "Ada keeps bees")
@@ -360,23 +348,6 @@ async def test_of_two_digests_that_were_made_of_the_same_on_both_sides_one_stays
     await _both(pair)
     rows = (await here.rows()).values()
     assert sorted(row.status for row in rows) == ["active", *["compressed"] * 3, "superseded"]
-
-
-async def test_what_was_remembered_meanwhile_goes_along_with_a_session_that_is_marked_or_moved(
-    pair: Pair,
-) -> None:
-    here, there, _ = pair
-    session_id = await _session(here, "hello")
-    await _both(pair)
-    async with there.opened() as memory:
-        said = await (await memory.load_session(session_id, any_agent=True)).memory.remember("Ada is in debt")
-    async with here.opened() as memory:
-        session = await memory.load_session(session_id, any_agent=True)
-        await session.mark("private")
-        await session.move("money")
-    await _both(pair)
-    row = (await here.rows())[said.id]
-    assert (row.sensitivity, row.project) == ("private", "money")
 
 
 async def test_what_was_purged_is_gone_on_both_and_no_older_copy_brings_it_back(pair: Pair, tmp_path: Path) -> None:
@@ -434,17 +405,6 @@ async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(pair: Pa
             assert [each.object for each in await memory.memory("chat").query_facts()] == ["kale"]
 
 
-async def test_of_a_profile_the_value_stated_last_holds(pair: Pair) -> None:
-    here, there, _ = pair
-    for machine, city in ((there, "Ulm"), (here, "Bern")):
-        async with machine.opened() as memory:
-            await memory.memory("chat").profile_set("city", city)
-    await _both(pair)
-    for machine in (here, there):
-        async with machine.opened() as memory:
-            assert [line.value for line in await memory.memory("chat").profile("city")] == ["Bern"]
-
-
 async def test_a_session_continued_on_both_sides_becomes_the_session_and_a_fork(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -478,7 +438,7 @@ async def test_a_session_continued_on_both_sides_becomes_the_session_and_a_fork(
     assert (record.parent, record.title) == (session_id, "Bees (continued on another machine)")
 
 
-async def test_key_values_and_titles_go_by_time(pair: Pair) -> None:
+async def test_key_values_and_titles_go_by_time_and_what_is_remembered_meanwhile_with_its_session(pair: Pair) -> None:
     here, there, _ = pair
     session_id = await _session(here, "hello")
     await _both(pair)
@@ -491,8 +451,12 @@ async def test_key_values_and_titles_go_by_time(pair: Pair) -> None:
                 await session.mark("private")
                 await session.move("house")
                 await session.pin()
+            else:
+                said = await session.memory.remember("Ada is in debt")
             await session.rename(text)
     await _both(pair)
+    row = (await here.rows())[said.id]
+    assert (row.sensitivity, row.project) == ("private", "house")
     async with there.opened() as memory:
         session = await memory.load_session(session_id, any_agent=True)
         values = {each.key: each.value for each in await session.kv_entries()}
