@@ -256,23 +256,6 @@ async def test_a_measure_that_is_none_is_reported_and_everything_remembered() ->
     assert receipt.remembered is not None
 
 
-async def test_tool_runs_are_captured_with_all_that_rules_find() -> None:
-    async with talking(calls("read_file", path="src/uploader.py"), "Seven.", tools=TOOLS) as (runtime, session, chat):
-        await chat.turn("How often does the uploader try again?")
-        await runtime.end_session(session)
-        rows = (await session.memory.list_observations(tags=("tool",))).rows
-    [row] = rows
-    assert row.title == "Tool run: read_file · src/uploader.py"
-    assert row.type == "technical"
-    assert row.facts == ("tool: read_file", "error: false")
-    assert row.tags == ("tool", "read_file")
-    assert row.source == "auto"
-    assert row.files_read == ("src/uploader.py",)
-    assert row.visibility == "private"
-    assert row.sensitivity == "public"
-    assert "retry limit" in row.narrative
-
-
 async def test_a_checkpoint_is_as_strict_as_what_it_is_derived_from() -> None:
     async with talking() as (runtime, session, _):
         task = await session.memory.add_task("Renew the passport")
@@ -295,7 +278,9 @@ async def test_a_saved_file_is_a_checkpoint_of_what_was_captured() -> None:
         [checkpoint] = (await session.memory.list_observations(tags=("checkpoint",))).rows
         [captured] = await session.memory.get(checkpoint.derived_from)
         assert checkpoint.title == "Checkpoint: file saved: notes.md"
+        assert captured.title.startswith("Tool run: write_file · notes.md")
         assert captured.files_modified == ("notes.md",)
+        assert (captured.tags, captured.source) == (("tool", "write_file"), "auto")
 
 
 async def test_who_may_not_write_captures_nothing_and_fails_at_nothing(caplog: pytest.LogCaptureFixture) -> None:

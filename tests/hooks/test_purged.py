@@ -109,17 +109,6 @@ async def test_what_another_process_erases_while_a_summary_is_made_by_rule_is_no
         assert WORD not in (await session.kv_get(KEY) or "")
 
 
-async def test_another_process_that_erases_it_is_obeyed_too() -> None:
-    async with talking("Noted.") as (_, session, chat):
-        exchange = await say_all(chat, _nothing)
-    async with Runtime(model=ScriptedModel(["Noted."])) as other:
-        await other.memory.memory().purge(exchange)
-        again = await other.memory.load_session(session.id, "chat")
-        assert (await again.kv_get(KEY), await again.kv_get(MODEL_KEY)) == (None, None)
-        asked = (await again.transcript_read_all())[-2].at
-        assert WORD not in await summarize_episode(again, asked)
-
-
 async def test_a_purged_exchange_leaves_nothing_but_its_lines_in_transcripts() -> None:
     async with talking("Noted.") as (runtime, session, chat):
         named = await chat.turn(GONE)
@@ -256,19 +245,6 @@ async def test_a_change_of_subject_that_is_found_later_holds_no_word_of_what_was
         await runtime.hooks.settle()
         [fact] = await session.memory.query_facts(subject=f"session:{session.id}")
         assert ("router" in fact.object, WORD in fact.object) == (True, False)
-
-
-async def test_what_is_told_in_short_holds_no_secret_and_nothing_that_memory_gave() -> None:
-    key = "hunter2!"
-    block = '<memory-context nonce="0f9c0f9c">\n  text | the launch code is 0000\n</memory-context nonce="0f9c0f9c">'
-    async with talking(f"As memory says: {block} so be it.") as (_, session, chat):
-        await chat.turn(f"The harbour crane and its three geese have the password: {key}")
-        for text in SAID[2:]:
-            await chat.turn(text)
-        told = await session.kv_get(KEY) or ""
-        assert "harbour crane" in told
-        assert key not in told
-        assert "launch code" not in told
 
 
 async def test_what_rests_otherwise_still_stands_and_what_was_never_kept_too() -> None:

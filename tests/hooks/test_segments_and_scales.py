@@ -29,12 +29,6 @@ def fed(texts: list[str], size: int = 2) -> list[Boundary]:
     return [boundary for boundary in found if boundary]
 
 
-def test_a_change_of_subject_is_one_boundary_where_the_new_one_began() -> None:
-    [boundary] = fed(BAKING + NETWORK)
-    assert boundary.at == NOW + timedelta(minutes=4)
-    assert {"router", "network"} <= set(boundary.about)
-
-
 def test_one_subject_has_no_boundary_nor_has_what_is_too_short() -> None:
     assert fed(BAKING) == []
     assert fed([BAKING[0], NETWORK[0], NETWORK[1]]) == []

@@ -196,17 +196,6 @@ async def test_a_title_by_a_model_goes_unless_somebody_gave_another(renamed: boo
         assert (await chat.bill()).by_purpose.keys() == {"chat", "title"}
 
 
-async def test_a_memory_without_files_takes_back_as_much() -> None:
-    configure()
-    async with talking("So be it.", "Nothing.", options=Options(ephemeral=True)) as (_, session, chat):
-        await chat.turn(GONE)
-        await chat.take_back()
-        assert session.record.title == ""
-        [receipt] = await session.receipts()
-        assert "query" not in receipt["memory"]
-        assert (await session.memory.list_observations()).rows == ()
-
-
 async def test_a_reply_that_is_asked_for_again_stays_unseen_and_can_be_chosen() -> None:
     configure()
     asked, model = SAID[1][0], ScriptedModel(["The cello it is.", "The viola, then.", "On we go."])
