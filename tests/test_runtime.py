@@ -38,20 +38,6 @@ def _configure(table: str) -> None:
         file.write(table)
 
 
-async def test_a_session_that_is_resumed_can_be_moved_to_another_project() -> None:
-    seen: list[tuple[str, str]] = []
-    for where, following in ((None, "house"), ("house", "boat"), ("boat", "-")):
-        async with Runtime(Options(project=where)) as runtime:
-            session = await runtime.latest_session() or await runtime.new_session()
-            assert session is not None
-            seen.append((session.id, session.record.project))
-            await session.move(following)
-    assert [each for _, each in seen] == ["", "house", "boat"]
-    assert len({each for each, _ in seen}) == 1
-    async with Runtime() as runtime:
-        assert [record.project for record in await runtime.memory.list_sessions()] == [""]
-
-
 async def test_a_relative_cache_is_beside_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = Path("config.toml").resolve()
     config.write_text('[model]\nname = "scripted"\n[memory.observations]\ncache = "caches"', encoding="utf-8")

@@ -15,11 +15,10 @@ from chatbot.memory.reading import DEFAULT_LIMIT
 from chatbot.memory.scope import SystemOptions
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import View
-from chatbot.stores.base import ObservationStore, TranscriptStore
+from chatbot.stores.base import TranscriptStore
 from chatbot.stores.in_memory import InMemoryStore
 from chatbot.stores.observation import LINE, PROFILE
-from chatbot.stores.observations.store import ObservationFileStore
-from chatbot.stores.query import EVERY, MOST_AT_ONCE, Filter, Page
+from chatbot.stores.query import MOST_AT_ONCE, Filter, Page
 from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.row_events import HELD
 
@@ -137,26 +136,6 @@ async def test_a_transcript_is_cleared_whole(tmp_path: Path) -> None:
         assert not [path for path in tmp_path.rglob("*") if path.is_file() and b"canary" in path.read_bytes()]
         await session.transcript_append("user", "again")
         assert [entry.content for entry in await session.transcript_read_all()] == ["again"]
-
-
-@pytest.mark.parametrize("kind", [InMemoryStore, ObservationFileStore])
-async def test_a_store_returns_as_many_rows_as_asked_for(kind: Callable[..., ObservationStore], tmp_path: Path) -> None:
-    async with MemorySystem(None) as memory:
-        rows = [memory.memory().prepare(Draft(title=f"zebra {n}", tags=[f"t{n}"]))[0] for n in range(ROWS)]
-    from chatbot.stores.row_events import Event
-
-    view = View("full", datetime.now(UTC) + timedelta(days=1))
-    async with kind(tmp_path) as store:
-        await store.commit(view, [Event(kind="add", at=NOW, row=row) for row in rows])
-        lists: dict[str, Awaitable[Any]] = {
-            "states": store.states(view, Filter(), limit=EVERY),
-            "match": store.match(view, ["zebra"], Filter(), limit=EVERY),
-            "missing_vectors": store.missing_vectors(view, model="m", limit=EVERY),
-            "facets": store.facets(view, "tags", limit=EVERY),
-            "resolve": store.resolve(view, "0", limit=EVERY),
-        }
-        for name, found in lists.items():
-            assert len(await found) == ROWS, name
 
 
 def test_every_operation_that_returns_a_list_without_a_limit_is_counted_here() -> None:

@@ -164,13 +164,13 @@ async def test_the_options_and_the_configuration_choose_the_project(tmp_path: Pa
     config = tmp_path / "config.toml"
     config.write_text('[model]\nname = "scripted"\n[agents.chat]\nproject = "house"\n')
     begun = {}
-    for asked in (None, "-", "boat"):
+    for asked in (None, "boat", "-"):
         async with Runtime(Options(config=config, project=asked)) as runtime:
             session = await runtime.new_session()
             assert session is not None
             begun[asked] = (session.record.project, session.id)
             await session.transcript_append("user", "hello")
-    assert [project for project, _ in begun.values()] == ["house", "", "boat"]
+    assert [project for project, _ in begun.values()] == ["house", "boat", ""]
     async with Runtime(Options(config=config, project="boat")) as runtime:
         assert (await runtime.latest_session()).id == begun["boat"][1]  # type: ignore[union-attr]
         with pytest.raises(SessionNotFound):

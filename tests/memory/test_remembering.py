@@ -24,7 +24,6 @@ from chatbot.stores.errors import (
     InvalidValue,
     StoreError,
     UnknownObservation,
-    UnsupportedOperation,
 )
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.row_events import Event
@@ -538,29 +537,16 @@ async def test_what_is_forgotten_or_archived_comes_back_when_restored(memories: 
     assert (await memories.remember("tea")).outcome == "added"
 
 
-async def test_a_session_writes_in_its_own_name(tmp_path: Path, clock: Clock) -> None:
-    async with open_memory(tmp_path / "memory", clock, tmp_path / "cache") as memory:
-        session = await memory.create_session(["basic_session", "observations"], "chat")
-        kept = await session.memory.remember("tea")
-        [hit] = await session.memory.search("tea", session_id=session.id, agent_id="chat")
-        row = hit.observation
-        assert (row.id, row.agent_id, row.session_id) == (kept.id, "chat", session.id)
-        assert await memory.memory().search("tea", agent_id="other") == []
-        plain = await memory.create_session(["basic_session"], "chat")
-        with pytest.raises(UnsupportedOperation, match="observation"):
-            await plain.memory.remember("x")
-    line, *_ = (tmp_path / "memory" / "observations.jsonl").read_bytes().splitlines()
-    assert json.loads(line)["who"] == "chat"
-
-
 async def test_what_replaces_another_is_a_line_that_a_kill_leaves_whole_or_absent(tmp_path: Path, clock: Clock) -> None:
     async with open_memory(tmp_path / "memory", clock, tmp_path / "cache") as memory:
-        old, wrong = [(await memory.memory().remember(title)).id for title in ("old", "wrong")]
-        await memory.memory().remember_all([Draft(title="new", supersedes=old), Draft(title="right", forgets=wrong)])
-        assert [row.title for row in await memory.memory().every()] == ["right", "new"]
+        memories = memory.memory("chat")
+        old, wrong = [(await memories.remember(title)).id for title in ("old", "wrong")]
+        await memories.remember_all([Draft(title="new", supersedes=old), Draft(title="right", forgets=wrong)])
+        assert [row.title for row in await memories.every()] == ["right", "new"]
     lines = [*map(json.loads, (tmp_path / "memory" / "observations.jsonl").read_bytes().splitlines())]
     added = [("add", old, None), ("add", None, wrong)]
     assert [(line["event"], line.get("supersedes"), line.get("forgets")) for line in lines[2:]] == added
+    assert {line["who"] for line in lines} == {"chat"}
 
 
 async def test_uncounted_readers_get_answers(tmp_path: Path, clock: Clock, caplog: pytest.LogCaptureFixture) -> None:

@@ -376,11 +376,6 @@ async def test_a_known_model_is_billed_by_the_table_and_caching_saves(openai_url
     assert usage.cost_usd == pytest.approx(20 * 0.15e-6 + 100 * 0.075e-6 + 8 * 0.6e-6)
 
 
-async def test_an_own_price_of_output_alone_is_billed(openai_url: str) -> None:
-    model = LiteLLMModel(ModelSettings(name="openai/gpt-4o-mini"), providers_at(openai_url, output_usd_per_million=4))
-    assert end_of(await reply_of(model)).usage.cost_usd == pytest.approx(120 * 0.15e-6 + 8 * 4e-6)
-
-
 async def test_cached_tokens_cost_what_the_settings_say(openai_url: str) -> None:
     own = providers_at(
         openai_url, input_usd_per_million=1.0, cached_input_usd_per_million=0.1, output_usd_per_million=5.0
