@@ -141,6 +141,8 @@ _CONFLICTS = (errors.SerializationFailure, errors.DeadlockDetected)
 _TOO_BUSY = (errors.LockNotAvailable, errors.QueryCanceled, errors.TooManyConnections)
 _OF_CONNECTIONS = "08"
 """Class of connection errors, also used by PgBouncer if it reaches no server."""
+_ENDED = ("57P", "25P03", "25P04")
+"""States of a server that stops, and of a session or transaction that it ended because it took too long."""
 _NO_ROOM = (errors.DiskFull, errors.OutOfMemory, errors.ConfigurationLimitExceeded)
 
 
@@ -150,15 +152,9 @@ def is_conflict(error: psycopg.Error) -> bool:
 
 
 def is_broken(error: psycopg.Error) -> bool:
-    """Return True if the connection ended: the server stopped, restarts, or the network broke."""
-    ended = (
-        errors.AdminShutdown,
-        errors.CrashShutdown,
-        errors.CannotConnectNow,
-        errors.IdleInTransactionSessionTimeout,
-    )
-    state = error.sqlstate or _OF_CONNECTIONS
-    return isinstance(error, ended) or (isinstance(error, psycopg.OperationalError) and state[:2] == _OF_CONNECTIONS)
+    """Return True if the connection ended: the server stopped, restarts or ended it, or the network broke."""
+    state = error.sqlstate or (_OF_CONNECTIONS if isinstance(error, psycopg.OperationalError) else "")
+    return state.startswith((_OF_CONNECTIONS, *_ENDED))
 
 
 def unknown_end(error: psycopg.Error, where: str) -> UnknownOutcome:

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from chatbot.memory import MemorySystem
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.backend import Examination
-from chatbot.stores.errors import BrokenStore, InvalidSettings, LaterFormat, StoreError, StoreFailed
+from chatbot.stores.errors import BrokenStore, InvalidSettings, LaterFormat, StoreAway, StoreError, StoreFailed
 from chatbot.stores.home import Address
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.postgres import database, database_connection, schema, statements
@@ -229,6 +229,11 @@ def test_a_clock_that_goes_wrong_later_is_refused_until_mended(postgres: str, mo
     seconds = 0
     backend.is_there()
     backend.close()
+
+
+@pytest.mark.parametrize("state", ["57P01", "57P05", "25P03", "25P04"])
+def test_a_database_that_ended_the_connection_is_away(state: str) -> None:
+    assert isinstance(database_connection.explain(psycopg.errors.lookup(state)("too long"), "db"), StoreAway)
 
 
 def test_whoever_waits_for_another_writer_sees_what_that_one_wrote(postgres: str) -> None:
