@@ -65,9 +65,9 @@ async def _both(pair: Pair) -> None:
     assert await here.rows() == await there.rows()
 
 
-async def _remembered(machine: Machine, text: str) -> str:
+async def _remembered(machine: Machine, text: str, supersedes: str | None = None) -> str:
     async with machine.opened() as memory:
-        return (await memory.memory("chat").remember(text)).id
+        return (await memory.memory("chat").remember(text, supersedes=supersedes)).id
 
 
 async def _shared(pair: Pair) -> str:
@@ -322,6 +322,18 @@ async def test_a_server_at_another_address_is_not_taken_for_a_folder_of_its_file
     assert await server.rows() == await here.rows()
 
 
+async def test_what_one_side_superseded_or_forgot_is_so_on_both(pair: Pair) -> None:
+    here, there, _ = pair
+    old, idle = await _remembered(here, "Ada keeps bees"), await _remembered(here, "Bo keeps goats")
+    await _both(pair)
+    new = await _remembered(here, "Ada keeps wasps", supersedes=old)
+    async with there.opened() as memory:
+        await memory.memory("chat").forget(idle)
+    await _both(pair)
+    rows = await there.rows()
+    assert (rows[old].status, rows[old].superseded_by, rows[idle].status) == ("superseded", new, "deleted")
+
+
 async def test_what_was_made_from_what_the_other_side_restricted_is_restricted_too(pair: Pair) -> None:
     here, there, _ = pair
     source = await _remembered(here, "Ada keeps bees")
@@ -403,6 +415,17 @@ async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(pair: Pa
         assert (await machine.rows()).keys() == {source}
         async with machine.opened() as memory:
             assert [each.object for each in await memory.memory("chat").query_facts()] == ["kale"]
+
+
+async def test_of_a_profile_the_value_stated_last_holds(pair: Pair) -> None:
+    here, there, _ = pair
+    for machine, city in ((there, "Ulm"), (here, "Bern")):
+        async with machine.opened() as memory:
+            await memory.memory("chat").profile_set("city", city)
+    await _both(pair)
+    for machine in (here, there):
+        async with machine.opened() as memory:
+            assert [line.value for line in await memory.memory("chat").profile("city")] == ["Bern"]
 
 
 async def test_a_session_continued_on_both_sides_becomes_the_session_and_a_fork(
