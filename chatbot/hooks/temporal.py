@@ -24,6 +24,7 @@ from chatbot.memory.episode import READ_AT_ONCE
 from chatbot.memory.recall import RankedMemory
 from chatbot.messages import without_blocks
 from chatbot.stores.access import Sensitivity
+from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import OF_SESSION, Observation
 from chatbot.stores.records import format_time, parse_time
@@ -95,7 +96,9 @@ class Boundaries(Hook):
 
 async def _without_gone(session: SessionHandle, interactions: Sequence[Interaction], turn: str) -> list[Interaction]:
     """Return those of `turn`, and those of turns that were not taken back, erased or made more private."""
-    said = {each.at for each in await session.transcript_read_last(READ_AT_ONCE) if each.role == USER}
+    said = {each.at for each in interactions}
+    if session.supports(TranscriptStore):
+        said = {each.at for each in await session.transcript_read_last(READ_AT_ONCE) if each.role == USER}
     remembered = await session.remembered_since(interactions[0].at)
     shown: tuple[Sensitivity, ...] = ("public", session.record.sensitivity)
     ids = [row_id for _, row_id in remembered]

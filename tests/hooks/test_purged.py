@@ -22,6 +22,7 @@ from chatbot.stores.records import format_time
 from chatbot.stores.text.redaction import redact_beginning
 from chatbot.transfer.exports import export_session, render_session
 from tests import talk
+from tests.command import project
 from tests.hooks.conftest import calls_of
 from tests.talk import begun, sent, talking
 
@@ -229,9 +230,10 @@ async def test_where_a_subject_changed_is_told_in_no_word_of_what_is_gone_or_hid
         assert facts == ([fact] if how == "use" else [])
 
 
-@pytest.mark.parametrize("how", ["take back", "purge", "hide"])
+@pytest.mark.parametrize("how", ["take back", "purge", "purge, without a transcript", "hide"])
 async def test_a_change_of_subject_that_is_found_later_holds_no_word_of_what_was_gone_before(how: str) -> None:
-    configure("[hooks.boundaries]\nwindow = 2\n")
+    stores = '["observations"]' if "without" in how else '["basic_session", "observations"]'
+    project(f'[model]\nname = "scripted"\n[agents.chat]\nmemory = {stores}\n[hooks.boundaries]\nwindow = 2\n')
     async with talking("…") as (runtime, session, chat):
         for text in ("How long does the sourdough need for bread?", "Does the sourdough smell of bread?"):
             await chat.turn(text)
@@ -239,7 +241,7 @@ async def test_a_change_of_subject_that_is_found_later_holds_no_word_of_what_was
         if how == "take back":
             await chat.take_back()
         else:
-            await (session.memory.purge(kept) if how == "purge" else session.memory.update(kept, sensitivity="secret"))
+            await (session.memory.update(kept, sensitivity="secret") if how == "hide" else session.memory.purge(kept))
         for text in ("Why does the router drop the network lease?", "Where does the router log the network lease?"):
             await chat.turn(text)
         await runtime.hooks.settle()
