@@ -23,7 +23,6 @@ from chatbot.tools.function import FunctionTool
 from tests.clock import Clock
 from tests.command import project
 from tests.effort import by_day
-from tests.patience import PATIENCE_S
 from tests.talk import begun, configure, sent, talking
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
@@ -200,52 +199,6 @@ async def test_what_the_last_turn_was_shown_is_not_shown_once_more_when_it_is_go
             await getattr(session.memory, how)(kept.id)
         await chat.turn("And is the harbour deep?")
         assert "Castor" not in sent(model)
-
-
-SITTING = """
-import asyncio, sys
-from chatbot.models import ScriptedModel
-from chatbot.runtime import Runtime
-
-async def main(session_id, words):
-    async with Runtime(model=ScriptedModel(["Noted, and written down in the book of the harbour."])) as runtime:
-        session = await runtime.memory.load_session(session_id, "chat")
-        await runtime.chat(session).turn(f"We decided to paint the {words} barge green")
-        await runtime.hooks.settle()
-        print("ready", flush=True)
-        sys.stdin.readline()
-
-asyncio.run(main(*sys.argv[1:]))
-"""
-
-
-@pytest.mark.nightly
-async def test_processes_that_end_one_session_and_maintain_at_once_agree() -> None:
-    configure("[maintenance]\nconsolidate_every_hours = 0\ncompress_every_hours = 0\n[hooks.summarize]\nleast = 1")
-    async with talking("Noted.") as (runtime, session, _):
-        for number in range(30):
-            await runtime.memory.memory("chat").remember(f"the green kettle in the kitchen leaks again {number}")
-    words = ["granite", "timber", "copper"]
-    pipe = asyncio.subprocess.PIPE
-    sitting = [
-        await asyncio.create_subprocess_exec(
-            sys.executable, "-c", SITTING, session.id, each, stdin=pipe, stdout=pipe, stderr=pipe
-        )
-        for each in words
-    ]
-    async with asyncio.timeout(PATIENCE_S):
-        for each in sitting:
-            assert each.stdout is not None
-            assert await each.stdout.readline() == b"ready\n"
-        ended = await asyncio.gather(*(each.communicate(b"\n") for each in sitting))
-    assert [error for _, error in ended] == [b""] * 3
-    assert [each.returncode for each in sitting] == [0] * 3
-    async with Runtime(model=ScriptedModel(["Noted."])) as runtime:
-        again = await runtime.memory.load_session(session.id, "chat")
-        assert len(await again.memory.session_summaries(session_id=session.id)) == 1
-        rows = (await again.memory.list_observations(types=["exchange"], limit=50)).rows
-        assert sorted(row.user_text.split()[5] for row in rows) == sorted(words)
-        assert Failures(runtime.memory.backend).read() == []
 
 
 async def test_sessions_without_observations_leave_nothing_behind() -> None:

@@ -512,6 +512,11 @@ async def test_a_summary_is_as_strict_as_the_strictest_thing_said(tmp_path: Path
         assert await cleared(memory.memory(), "inner").session_summaries(sensitivities=ALL) == []
         other = await memory.create_session(["observations"], "chat")
         assert (await other.memory.summarize_session("tea", "spilt")).outcome == "added", "it is another session's"
+        third = await memory.create_session(["observations"], "chat")
+        async with open_memory(tmp_path / "memory", clock, tmp_path / "cache") as elsewhere:
+            both = third.memory, (await elsewhere.load_session(third.id, "chat")).memory
+            await asyncio.gather(*(each.summarize_session("tea", said) for each, said in zip(both, "ab", strict=True)))
+        assert len(await memory.memory().session_summaries(session_id=third.id)) == 1
         with pytest.raises(InvalidValue):
             await memory.memory().summarize_session("no session")
         await memory.memory().purge(summary.derived_from[0])
