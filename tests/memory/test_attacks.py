@@ -11,7 +11,6 @@ import pytest
 
 from chatbot.errors import ChatbotError
 from chatbot.memory import MemorySystem
-from chatbot.memory.scope import SystemOptions
 from chatbot.stores.errors import StoreError, UnsafePath
 from chatbot.stores.files import opened
 from tests.command import ok, project, run
@@ -98,21 +97,6 @@ async def test_a_summary_of_another_principal_is_not_changed() -> None:
         second = await system.memory("a").summarize_session("owner", session_id="s")
         assert first.id != second.id
         assert {row.id for row in await system.memory("a").session_summaries()} == {first.id, second.id}
-
-
-@pytest.mark.parametrize("become", ["superseded", "forgotten"])
-@pytest.mark.parametrize("store", ["observations", "in_memory"])
-async def test_a_fact_goes_with_its_person_whatever_its_source_became(become: str, store: str, tmp_path: Path) -> None:
-    home = tmp_path / "memory" if store == "observations" else None
-    async with MemorySystem(home, options=SystemOptions(observations=store)) as system:
-        memories = system.memory("a")
-        source = await memories.remember("Zed moved")
-        fact = await memories.store_fact("Zedperson", "lives in", "Canarytown", source=source.id)
-        if become == "forgotten":
-            await memories.forget(source.id)
-        else:
-            await memories.supersede(source.id, (await memories.remember("Zed moved again")).id)
-        assert fact.id in await memories.purge(person="Zedperson")
 
 
 def test_trusting_a_harmless_file_trusts_no_link_that_comes_later(tmp_path: Path) -> None:
