@@ -147,16 +147,8 @@ class SmallMachine(StoreMachine):
         return BasicSessionStore(home, kv_cap=3, transcript_cap=4)
 
 
-class StrangersMachine(StoreMachine):
-    transcript_cap = 3
-
-    def open_store(self, home: Path) -> StrangersFiles:
-        return StrangersFiles(home)
-
-
-TestSmallHistories, TestStrangersFileHistories = SmallMachine.TestCase, StrangersMachine.TestCase
+TestSmallHistories = SmallMachine.TestCase
 TestSmallHistories.settings = settings(max_examples=examples(60), stateful_step_count=25, deadline=None)
-TestStrangersFileHistories.settings = settings(max_examples=examples(20), stateful_step_count=20, deadline=None)
 
 
 class TestObservationFiles(ObservationStoreContract):

@@ -33,7 +33,7 @@ from chatbot.transfer import sync_storage
 from chatbot.transfer.backups import backup, copy_storage, restore
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import KEY, NAME, FolderPlace, ServerAnswer, open_sealed
-from chatbot.transfer.union import STATE, PlaceState, portable
+from chatbot.transfer.union import STATE, portable
 from tests.clock import Clock
 from tests.disk import ENDLESS, Put
 from tests.effort import by_day, rounds
@@ -789,12 +789,6 @@ if os.geteuid() == 0:
     os.setuid(65534)
 print(*FolderPlace(Path(sys.argv[1])).names())
 """
-
-
-def test_what_a_place_gets_is_noted_without_a_copy_of_all_that_it_has() -> None:
-    known = PlaceState(digests=(digests := set[bytes]()))
-    assert (known.new(["a", "b"]), known.new(["b", "c"])) == (["a", "b"], ["c"])
-    assert (known.digests is digests, len(digests)) == (True, 3)
 
 
 def test_a_machine_s_folder_that_may_not_be_read_is_not_taken_for_an_empty_one() -> None:
