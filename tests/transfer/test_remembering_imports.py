@@ -72,16 +72,6 @@ async def test_what_was_said_elsewhere_is_recalled_here_with_its_age(memory: Mem
     assert {each.observation.user_text for each in found} >= {BIKE[0], LOCKER[0]}
 
 
-async def test_what_was_erased_since_does_not_come_back(memory: MemorySystem, tmp_path: Path) -> None:
-    path = _file(tmp_path / "c.json", _talk(*BIKE, *LOCKER))
-    await _import(memory, path)
-    bike, locker = await _rows(memory)
-    await memory.memory("chat").purge(bike.id)
-    await memory.memory("chat").forget(locker.id)
-    await _import(memory, path)
-    assert [(row.id, row.status) for row in await _rows(memory)] == [(locker.id, "deleted")]
-
-
 async def test_of_a_grown_conversation_only_the_new_is_remembered_once(memory: MemorySystem, tmp_path: Path) -> None:
     path = tmp_path / "c.json"
     await _import(memory, _file(path, _talk(*BIKE, LOCKER[0])))
