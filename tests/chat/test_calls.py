@@ -5,7 +5,6 @@ import json
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,7 +12,7 @@ import pytest
 from msgspec import convert
 
 from chatbot.chat.calls import Calls, Reply
-from chatbot.chat.ledger import Call, Ledger, sum_of
+from chatbot.chat.ledger import Ledger, sum_of
 from chatbot.config import BudgetSettings
 from chatbot.errors import BudgetExceeded, ContextTooLong, ModelError, ModelTimeout, ProviderFailed, RequestRefused
 from chatbot.memory import SessionHandle
@@ -278,21 +277,6 @@ async def test_calls_at_once_never_pass_a_limit_together(limit: str, session: Se
             pass
     assert await text_of(calls(second)) == "Pollux."
     assert sum_of((await Ledger(memory_home).by_session()).values()).tokens <= 120
-
-
-async def test_a_session_limit_counts_the_bill_and_no_receipts(session: SessionHandle, memory_home: Path) -> None:
-    killed = Call(datetime.now(UTC), session.id, "chat", "scripted", Usage(100, 20), 0.1)
-    await Ledger(memory_home).settle(None, killed)
-    budget = BudgetSettings(session_tokens=130)
-    with pytest.raises(BudgetExceeded, match=r"session_tokens = 130 tokens \(120 used\)"):
-        await text_of(calls_of(ScriptedModel(["no"]), memory_home, budget=budget, session=session))
-
-
-async def test_a_call_that_fails_gives_back_what_it_reserved(memory_home: Path) -> None:
-    budget = BudgetSettings(day_tokens=130)
-    with pytest.raises(ProviderFailed):
-        await text_of(calls_of(ScriptedModel([ProviderFailed("unreachable")]), memory_home, budget=budget))
-    assert await text_of(calls_of(ScriptedModel(["Castor."]), memory_home, budget=budget)) == "Castor."
 
 
 @pytest.mark.parametrize("name", ["reservations.json", "usage.jsonl"])

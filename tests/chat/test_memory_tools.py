@@ -15,7 +15,7 @@ from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.models.model import estimate
 from chatbot.operations import OPERATIONS
-from chatbot.stores.access import Clearance, Sensitivity
+from chatbot.stores.access import Sensitivity
 from chatbot.tools import Toolbox
 from tests.effort import examples
 from tests.talk import chat_of
@@ -280,12 +280,6 @@ async def test_what_is_said_again_more_openly_stays_as_delicate_as_it_was(use: U
     assert (await use("memory_search", query="door"))["hits"] == []
 
 
-async def test_a_secret_is_taken_out_and_the_model_is_told(use: Use) -> None:
-    written = await use("memory_write", title="login", narrative="password: hunter2!x")
-    assert written["redacted"] == ["password"]
-    assert "hunter2" not in json.dumps(await use("memory_get", ids=[written["id"]]))
-
-
 async def test_an_answer_fits_a_prompt_and_says_what_is_missing(use: Use, session: SessionHandle) -> None:
     ids = [(await session.memory.remember(f"long {n}", narrative=f"{n} " * 9_000)).id for n in range(12)]
     answer = await use("memory_get", ids=ids)
@@ -335,22 +329,6 @@ async def test_sessions_of_other_agents_and_deleted_ones_do_not_exist(use: Use, 
     assert (await use("session_search", query="bicycle"))["sessions"] == []
     told = [(await use("session_read", session_id=each.id))["error"].replace(each.id, "") for each in (other, gone)]
     assert told == ["no session has the id : it was deleted, or never existed"] * 2
-
-
-async def test_a_session_is_read_only_by_who_sees_what_is_said_there(memory: MemorySystem) -> None:
-    clearances: list[Clearance] = ["full", "inner", "familiar", "public"]
-    sessions = {each: await memory.cleared_for(each).create_session(STORES, "chat") for each in clearances}
-    for session in sessions.values():
-        await session.transcript_append("user", "hello")
-    users = {
-        clearance: _use(await memory.cleared_for(clearance).create_session(STORES, "chat"), memory)
-        for clearance in clearances
-    }
-    readable = {
-        reader: [each for each in clearances if "error" not in await use("session_read", session_id=sessions[each].id)]
-        for reader, use in users.items()
-    }
-    assert readable == {"full": clearances, "inner": clearances[1:], "familiar": clearances[2:], "public": ["public"]}
 
 
 def _call(name: str, *, id: str = "c1", **arguments: Any) -> ToolCall:  # noqa: A002

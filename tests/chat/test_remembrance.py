@@ -40,13 +40,6 @@ async def told_in_one_asked_in_another(
     return model, receipt
 
 
-async def test_a_caller_of_less_clearance_is_told_nothing(memory: MemorySystem, clock: Clock) -> None:
-    model, receipt = await told_in_one_asked_in_another(memory, clock, "inner")
-    assert "Castor" not in sent(model)
-    assert receipt.memory["injected"] == []
-    assert receipt.memory["considered"] == []
-
-
 async def test_what_the_window_shows_is_not_injected_again(memory: MemorySystem, clock: Clock) -> None:
     session = await memory.create_session(STORES, "chat")
     model = ScriptedModel(["Green, then."])

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from chatbot.errors import SessionNotFound
-from chatbot.memory import MemorySystem
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
@@ -58,21 +57,3 @@ async def _look(runtime: Runtime, session_id: str, other: str) -> str:
     session = await runtime.memory.load_session(session_id, "chat")
     [result] = await runtime.tools(session).run([ToolCall("1", "look", f'{{"session_id": "{other}"}}')])
     return result.content
-
-
-async def test_a_cleared_memory_hides_sessions_from_every_way_to_them(memory_home: Path) -> None:
-    async with MemorySystem(memory_home) as memory:
-        owners = await memory.create_session(STORES, "chat", title="Tea")
-        await owners.transcript_append("user", "tea at four")
-        seen = memory.cleared_for("familiar")
-        assert await seen.list_sessions() == []
-        assert await seen.search_sessions("tea") == []
-        assert await seen.latest_session("chat") is None
-        for way in (seen.find_session, seen.load_session, seen.archive_session, seen.delete_session, seen.fork_session):
-            with pytest.raises(SessionNotFound):
-                await way(owners.id)
-        own = await seen.create_session(STORES, "chat", title="Mine")
-        assert own.caller.clearance == "familiar"
-        assert [record.id for record in await seen.list_sessions()] == [own.id]
-        assert len(await memory.search_sessions("tea")) == 1
-        assert memory.cleared_for("full") is memory

@@ -423,16 +423,6 @@ async def test_the_oldest_exchanges_leave_first_and_are_summarised(session: Sess
     assert 1 < len(set(begins)) <= 34 / 3
 
 
-async def test_the_receipt_tells_what_was_sent(session: SessionHandle, memory_home: Path) -> None:
-    chat = chat_of(ScriptedModel(["hi"]), session, memory_home)
-    await chat.turn("hello")
-    (receipt,) = await session.receipts()
-    assert receipt["window"]["entries"] == receipt["window"]["messages"] == 1
-    assert receipt["tokens"].keys() == {"persona", "tools", "summary", "window", "memory", "reply_reserve"}
-    assert receipt["session"] == session.id
-    assert receipt["calls"][0]["purpose"] == "chat"
-
-
 class Talkative(Tool):
     """Says much about itself."""
 

@@ -116,30 +116,6 @@ async def asked_in_the_next_session(runtime: Runtime) -> Observation:
     return row
 
 
-@pytest.mark.parametrize("fails", [True, False])
-async def test_words_outlive_a_failed_or_stopped_turn(runtime_of: Callable[..., Runtime], *, fails: bool) -> None:
-    asked = asyncio.Event()
-
-    async def replying() -> AsyncIterator[Delta]:
-        asked.set()
-        if not fails:
-            await asyncio.Event().wait()
-        yield TextDelta("")
-        raise ProviderFailed("broken")
-
-    async with runtime_of(replying) as runtime:
-        session, chat = await begun(runtime)
-        turn = asyncio.create_task(chat.turn(SAID))
-        await asyncio.wait_for(asked.wait(), PATIENCE_S)
-        if not fails:
-            turn.cancel()
-        await asyncio.wait([turn], timeout=PATIENCE_S)
-        [receipt] = await session.receipts()
-    row = await asked_in_the_next_session(runtime_of("A heron."))
-    assert (row.id, row.user_text, row.assistant_text) == (receipt["remembered"], SAID, "")
-    assert receipt["finish"] == ("error" if fails else "cancelled")
-
-
 KILLS = [f"{engine} {step}" for engine in ("files", "postgres") for step in STEPS]
 
 
@@ -211,12 +187,14 @@ async def test_a_message_not_to_be_remembered_stays_so_though_its_turn_dies(runt
 
 async def test_the_reply_completes_the_row_and_a_retry_adds_no_second_one(runtime_of: Callable[..., Runtime]) -> None:
     async with runtime_of(ProviderFailed("broken"), "How nice.") as runtime:
-        chat = (await begun(runtime))[1]
+        session, chat = await begun(runtime)
         with pytest.raises(ProviderFailed):
             await chat.turn(SAID)
         assert await exchanges(runtime) == [(SAID, "")]
+        [failed] = await session.receipts()
         receipt = await chat.turn(SAID)
         [row] = await runtime.memory.memory("chat").every(types=["exchange"])
+        assert (failed["remembered"], failed["finish"]) == (row.id, "error")
         assert (row.id, row.user_text, row.assistant_text) == (receipt.remembered, SAID, "How nice.")
         assert await chat.take_back()  # the words stay, for the turn that failed is still in the transcript
         assert await exchanges(runtime) == [(SAID, "")]

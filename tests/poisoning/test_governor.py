@@ -28,13 +28,6 @@ from tests.poisoning.suite import NONCE, NOW, VIEW, attacks, innocents, note_of,
 IN_ROWS = [attack for attack in attacks() if attack.is_in_a_row]
 
 
-def test_an_attack_is_dropped_by_its_form_or_left_to_the_fence() -> None:
-    for attack in IN_ROWS:
-        verdict = judge(row_with(attack.places, attack.texts), VIEW)
-        assert verdict.reason == attack.rule, attack.name
-        assert verdict.ok == bool(verdict.texts) == (not attack.rule), attack.name
-
-
 @pytest.mark.parametrize("source", ["chat", "user"])
 def test_the_readers_own_words_are_cleaned_and_never_dropped(source: str) -> None:
     for attack in IN_ROWS:

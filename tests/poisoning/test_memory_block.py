@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from chatbot.chat.dialogue import messages_of, tool_call_line, tool_result_line
-from chatbot.chat.governor import EMPTY, HIDDEN, ORDERS, without_tokens
+from chatbot.chat.governor import ORDERS, without_tokens
 from chatbot.chat.memory_block import BUDGET, LIMIT, NOTE_TOKENS, REPEATED, MemoryBlock, build_block, system_notice
 from chatbot.chat.prompt import build_prompt
 from chatbot.memory.episode import QUESTION
@@ -178,13 +178,6 @@ async def test_no_line_of_a_profile_begins_another_line(key: str, value: str) ->
         assert first.splitlines() == [first]
         [first] = rest
     assert read_block("\n".join([block.text.split("\n")[0], first, block.text.split("\n")[-1]])) == [note_of(BEFORE)]
-
-
-def test_nothing_is_said_where_there_is_nothing() -> None:
-    assert block_of() == MemoryBlock("", (), ())
-    assert block_of(replace(BEFORE, sensitivity="secret")) == MemoryBlock("", (), ((BEFORE.id, HIDDEN),))
-    invisible = row_with(("narrative",), ("\u200b \u200b",))
-    assert block_of(invisible) == MemoryBlock("", (), ((invisible.id, EMPTY),))
 
 
 def test_the_block_in_its_form() -> None:

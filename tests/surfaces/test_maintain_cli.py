@@ -52,14 +52,6 @@ def test_old_sessions_are_rolled_up_when_asked() -> None:
     assert command.run("maintain", "--summarize-old", "0").returncode == Exit.USAGE
 
 
-def test_expired_sessions_are_deleted_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    command.ok("ask", "The cellar is damp in May")
-    monkeypatch.setenv("CHATBOT_SESSIONS__TTL_DAYS", "1e-9")
-    assert "deleted 1 expired session\n" in command.run("maintain").stderr
-    assert command.run("maintain").stderr == ""
-    assert [*Path("identities/ada/memory/sessions").iterdir()] == []
-
-
 def test_whoever_comes_second_is_told_that_it_is_being_done() -> None:
     add("something")
     with locked(Path("identities/ada/memory"), name=".maintenance.lock"):

@@ -217,15 +217,6 @@ async def test_pages_hold_every_session_and_memory_once() -> None:
         }
 
 
-async def test_the_identity_is_that_of_the_start() -> None:
-    async with connected("-i", "guarded") as client:
-        await call(client, "memory_write", title="Known to guarded alone")
-    async with connected() as client:
-        assert (await call(client, "memory_search", query="guarded"))["hits"] == []
-    assert not list(MEMORY.glob("observations.jsonl"))
-    assert "Known to guarded alone" in Path("identities/guarded/memory/observations.jsonl").read_text(encoding="utf-8")
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem
-from chatbot.stores.access import CLEARANCES
 from tests.postgres import fresh_database
 from tests.surfaces.four_doors import AGENT, NAMES, Door, Mcp, Refusal, door, home
 
@@ -176,16 +175,6 @@ async def _of_the_profile(way_in: Door) -> Answers:
     return told
 
 
-async def test_a_limit_of_nothing_is_the_usual_one() -> None:
-    async with MemorySystem(home()) as system:
-        for number in range(12):
-            await system.memory(AGENT).remember(f"parrot {number}")
-    for name in NAMES:
-        async with door(name) as way_in:
-            assert len(await way_in.search("parrot", limit=0)) == 10, name
-            assert len(await way_in.search("parrot", limit=12)) == 12, name
-
-
 Ask = Callable[[Door], Awaitable[object]]
 UNKNOWN: list[tuple[str, Ask]] = [
     ("get", lambda way_in: way_in.get(NO_ID)),
@@ -283,19 +272,6 @@ async def test_who_is_cleared_for_less_sees_less_through_every_door(name: str) -
         assert outcome == "added"
     async with MemorySystem(home()) as system:
         assert [row.visibility for row in await system.memory().get([found])] == ["social"]
-
-
-async def test_a_session_is_open_to_who_is_cleared_for_as_much_as_who_began_it() -> None:
-    async with MemorySystem(home()) as system:
-        for clearance in reversed(CLEARANCES):
-            begun = system.cleared_for(clearance)
-            session = await begun.create_session(["basic_session", "observations"], AGENT, title=clearance)
-            await session.transcript_append("user", f"a bicycle at {clearance}")
-    for number, clearance in enumerate(CLEARANCES):
-        async with door("library", clearance) as way_in:
-            seen = list(CLEARANCES[number:])
-            assert await way_in.sessions() == seen
-            assert {*await way_in.each("search_sessions", "title", query="bicycle")} == set(seen)
 
 
 async def _seed() -> str:

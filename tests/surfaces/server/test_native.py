@@ -290,14 +290,6 @@ def test_delicate_memories_are_shown_to_who_asks_and_secrets_are_taken_out(clien
     assert len(client.get("/v1/memories", params={"sensitivity": ["secret", "private"]}).json()["data"]) == 2
 
 
-def test_the_files_of_a_memory_are_kept_and_find_it(client: httpx.Client) -> None:
-    added = client.post("/v1/memories", json={"title": "Fixed", "files_read": ["a/log.txt"]}).json()
-    client.patch(f"/v1/memories/{added['id']}", json={"files_modified": ["b/main.py"]})
-    for file in ("log.txt", "b/main.py"):
-        [found] = client.get("/v1/memories", params={"file": file}).json()["data"]
-        assert (found["files_read"], found["files_modified"]) == (["a/log.txt"], ["b/main.py"])
-
-
 @pytest.mark.parametrize("clearance", ["familiar", "full"])
 def test_a_caller_hears_what_fails_and_full_clearance_which_file_not_where(http: Serve, clearance: Clearance) -> None:
     calls = [ToolCall("c", "memory_search", '{"query": "tea"}')] if clearance == "full" else []
