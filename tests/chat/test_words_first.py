@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from chatbot.chat.dialogue import ClientRequest
+from chatbot.chat.events import TurnEvent
 from chatbot.embedding import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import ProviderFailed
 from chatbot.memory import Draft, MemorySystem
@@ -173,14 +174,14 @@ async def test_a_message_not_to_be_remembered_stays_so_though_its_turn_dies(runt
     class Killed(BaseException):
         """An end after which nothing is written."""
 
-    async def dying() -> AsyncIterator[Delta]:
-        yield TextDelta("How ")
-        raise Killed
+    def dies(event: TurnEvent) -> None:
+        if isinstance(event, TextDelta):
+            raise Killed
 
-    async with runtime_of(dying, "How nice.") as runtime:
+    async with runtime_of("How nice.") as runtime:
         chat = (await begun(runtime))[1]
         with pytest.raises(Killed):
-            await chat.turn(SAID, client=ClientRequest(keeps=False))
+            await chat.turn(SAID, dies, client=ClientRequest(keeps=False))
         await chat.turn("The cello teacher is called Mr Abara")
         assert [said for said, _ in await exchanges(runtime)] == ["The cello teacher is called Mr Abara"]
 
