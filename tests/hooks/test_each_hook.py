@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -143,28 +142,6 @@ async def test_a_clock_that_runs_backwards_harms_nothing(step: timedelta) -> Non
         found = await session.memory.search("which vinegar for herring", types=["exchange"])
         assert found[0].observation.user_text == QUESTIONS[1]
         assert Failures(runtime.memory.backend).read() == []
-
-
-STALE = """
-import asyncio
-from chatbot.hooks import Hook
-
-class NeverCloses(Hook):
-    topics = ("turn:end",)
-    timeout_s = 0.2
-    async def handle(self, event): ...
-    async def aclose(self):
-        await asyncio.Event().wait()
-"""
-
-
-async def test_a_hook_that_does_not_close_keeps_nobody_from_leaving(monkeypatch: pytest.MonkeyPatch) -> None:
-    Path("stale_hooks.py").write_text(STALE, encoding="utf-8")
-    monkeypatch.syspath_prepend(Path.cwd())
-    configure('[hooks."stale_hooks:NeverCloses"]')
-    async with talking(REPLY) as (_, _, chat):
-        await chat.turn(QUESTIONS[0])
-    sys.modules.pop("stale_hooks", None)
 
 
 async def test_hooks_at_the_end_of_a_session_are_stopped_if_the_closing_is() -> None:

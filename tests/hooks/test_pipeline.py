@@ -50,6 +50,8 @@ class Raises(Hook):
     priority = 1
     async def handle(self, event):
         raise RuntimeError(f"cannot at {event.topic}")
+    async def aclose(self):
+        await asyncio.Event().wait()
 
 class Hangs(Hook):
     topics = ("turn:end",)
@@ -169,9 +171,8 @@ async def test_nothing_is_loaded_or_told_before_the_first_turn_nor_written_by_a_
 
 
 async def test_hooks_that_raise_and_hang_harm_no_turn_and_are_told_once_and_kept() -> None:
-    configure(
-        '[hooks."own_hooks:Raises"]\n[hooks."own_hooks:Hangs"]\ntimeout_s = 0.05\n[hooks."own_hooks:CannotBeMade"]\n'
-    )
+    both = "".join(f'[hooks."own_hooks:{name}"]\ntimeout_s = 0.05\n' for name in ("Raises", "Hangs"))
+    configure(f'{both}[hooks."own_hooks:CannotBeMade"]\n')
     async with talking("Noted.") as (runtime, _, chat):
         first = await chat.turn(SAID[0][0])
         second = await chat.turn(SAID[1][0])
@@ -181,7 +182,9 @@ async def test_hooks_that_raise_and_hang_harm_no_turn_and_are_told_once_and_kept
         notices = [notice.split("'")[1] for notice in first.notices]
         assert notices == ["own_hooks:CannotBeMade", "own_hooks:Raises", "own_hooks:Hangs"]
         assert second.notices == []
-    assert runtime.hooks.last_failures == ["the hook 'own_hooks:Hangs' could not be closed: ValueError: busy"]
+    hangs, raises = runtime.hooks.last_failures
+    assert hangs == "the hook 'own_hooks:Hangs' could not be closed: ValueError: busy"
+    assert raises.startswith("the hook 'own_hooks:Raises' could not be closed:")
     kept = Failures(Path("identities/ada/memory")).read()
     assert {failure.hook for failure in kept} == {f"own_hooks:{name}" for name in ("Raises", "Hangs", "CannotBeMade")}
     assert {failure.topic for failure in kept if failure.hook.endswith("Raises")} >= {"session:start", "session:end"}
@@ -362,7 +365,7 @@ async def test_a_memory_block_that_a_model_repeats_is_not_remembered() -> None:
 
 
 async def test_an_ephemeral_chat_leaves_no_failures_behind() -> None:
-    configure('[hooks."own_hooks:Raises"]\n')
+    configure('[hooks."own_hooks:Raises"]\ntimeout_s = 0.05\n')
     async with Runtime(Options(ephemeral=True), model=ScriptedModel(["Noted."])) as runtime:
         await (await begun(runtime))[1].turn(SAID[0][0])
         assert runtime.hooks.failures.read() != []
