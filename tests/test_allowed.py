@@ -421,6 +421,7 @@ def test_links_do_not_lead_a_found_configuration_to_other_identities(tmp_path: P
     own = tmp_path / "own" / "ada"
     own.mkdir(parents=True)
     Path("config.toml").write_text('[model]\nname = "scripted"\n[sessions]\nttl_days = 0.00001\n', encoding="utf-8")
+    ok("config", "trust")  # of a harmless file, which trusts no link that comes later
     Path("identities").symlink_to(own.parent)
     assert call("ask", "hi") == 3
     assert list(own.iterdir()) == []

@@ -13,7 +13,7 @@ from chatbot.errors import ChatbotError
 from chatbot.memory import MemorySystem
 from chatbot.stores.errors import StoreError, UnsafePath
 from chatbot.stores.files import opened
-from tests.command import ok, project, run
+from tests.command import project, run
 
 SECRET = "the vault code is 4711"
 
@@ -97,13 +97,3 @@ async def test_a_summary_of_another_principal_is_not_changed() -> None:
         second = await system.memory("a").summarize_session("owner", session_id="s")
         assert first.id != second.id
         assert {row.id for row in await system.memory("a").session_summaries()} == {first.id, second.id}
-
-
-def test_trusting_a_harmless_file_trusts_no_link_that_comes_later(tmp_path: Path) -> None:
-    project('[model]\nname = "scripted"\n')
-    ok("config", "trust")
-    (tmp_path / "out" / "ada" / "memory").mkdir(parents=True)
-    Path("out").symlink_to(tmp_path / "out")
-    Path("config.toml").write_text('identities = "out"\n[model]\nname = "scripted"\n', encoding="utf-8")
-    assert run("ask", "remember my locker is 4711").returncode == 3
-    assert list((tmp_path / "out" / "ada" / "memory").iterdir()) == []
