@@ -127,6 +127,13 @@ class Faulty(KeyValueStore):
     async def forget_session(self, session: SessionRef) -> None: ...
 
 
+class Unopened(Faulty):
+    """A plug-in whose constructor fails."""
+
+    def __init__(self, home: Path) -> None:
+        raise SystemExit("no server answers")
+
+
 async def test_what_a_plug_in_raises_of_its_own_is_a_store_error_that_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
     memory = MemorySystem(Path("memory"))
     session = await memory.create_session([f"{__name__}:Faulty"], "chat")
@@ -150,21 +157,10 @@ async def test_what_a_plug_in_raises_of_its_own_is_a_store_error_that_names_it(m
         await session.kv_delete("key")
     with pytest.raises(BrokenStore, match="kv_delete: TypeError: it returned 3, not bool"):
         await session.kv_delete("number")
+    with pytest.raises(BrokenStore, match="Unopened' could not be opened: SystemExit: no server answers"):
+        await memory.create_session([f"{__name__}:Unopened"], "chat")
     await memory.aclose()
     assert await _raises_closed(session) > 20
-
-
-class Unopened(Faulty):
-    """A plug-in whose constructor fails."""
-
-    def __init__(self, home: Path) -> None:
-        raise SystemExit("no server answers")
-
-
-async def test_a_plug_in_that_cannot_be_opened_is_broken() -> None:
-    async with MemorySystem(Path("memory")) as memory:
-        with pytest.raises(BrokenStore, match="Unopened' could not be opened: SystemExit: no server answers"):
-            await memory.create_session([f"{__name__}:Unopened"], "chat")
 
 
 async def test_a_session_of_a_store_that_is_not_installed_any_more_says_so() -> None:
