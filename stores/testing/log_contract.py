@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from itertools import count
 from pathlib import Path
 from uuid import UUID
 
@@ -207,9 +208,9 @@ class LogContract(OpenerTests):
         assert [each for each in found if each in kept] == kept
 
 
-def append_many(log: Log, worker: str, count: str) -> None:
+def append_many(log: Log, worker: str, times: str) -> None:
     """Append rows one at a time, reading the others' lines before each."""
-    for number in range(int(count)):
+    for number in range(int(times)):
         with log.locked() as writing:
             read(log)
             writing.append(event(int(worker) * 1000 + number))
@@ -220,11 +221,9 @@ def append_many(log: Log, worker: str, count: str) -> None:
 
 def append_and_report(log: Log) -> None:
     """Append rows until killed; report each once it is durable."""
-    number = 0
-    while True:
+    for number in count():
         write(log, event(number, "x" * 5_000))
         print(row_id(number), flush=True)
-        number += 1
 
 
 def rewrite_forever(log: Log) -> None:
@@ -345,9 +344,9 @@ class ShelfContract(OpenerTests):
         assert {*shelf.names()} == {"last"}
 
 
-def add_many(shelf: Shelf, which: str, count: str) -> None:
+def add_many(shelf: Shelf, which: str, times: str) -> None:
     """Add pieces to the list, one at a time."""
-    for number in range(int(count)):
+    for number in range(int(times)):
         with shelf.alone() as writer:
             writer.put(f"{which}-{number}", f"{number}".encode())
             writer.publish([*shelf.listed(), f"{which}-{number}"])
@@ -355,8 +354,6 @@ def add_many(shelf: Shelf, which: str, count: str) -> None:
 
 def publish_forever(shelf: Shelf) -> None:
     """Replace the one piece by another until killed; report each."""
-    number = 0
-    while True:
+    for number in count():
         publish(shelf, **{f"piece-{number}": f"piece-{number}".encode() * _SIZE})
         print(number, flush=True)
-        number += 1

@@ -27,6 +27,7 @@ from chatbot.stores.testing import (
     StoreMachine,
     TranscriptStoreContract,
 )
+from chatbot.stores.testing.backend_contract import make
 from chatbot.stores.testing.observation_contract import ObservationStoreContract
 from chatbot.stores.testing.observation_machine import ObservationMachine
 from chatbot.stores.testing.session_contract import SESSION
@@ -48,12 +49,12 @@ class TestFileBackend(BackendContract):
     def test_a_deletion_that_ended_halfway_hinders_no_later_one(
         self, place: FileBackend, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        [made] = self.made(place, 1)
+        [made] = make(place, 1)
         monkeypatch.setattr(files, "erase", sys.exit)
         with pytest.raises(SystemExit):
             place.sessions.delete(made.id)
         monkeypatch.undo()
-        self.made(place, 1)
+        make(place, 1)
         place.sessions.delete(made.id)
         assert place.sessions.ids() == []
 
