@@ -91,6 +91,7 @@ def test_the_first_prompt_is_drawn_before_a_turn_or_what_a_model_needs_is_loaded
 ASKED = """
 import os
 os.chdir({home!r})
+os.environ["CHATBOT_TELEMETRY__PROMETHEUS"] = "true"  # which only a server is asked for
 from chatbot.cli.main import main
 main(["ask", "-m", "scripted", "--ephemeral", "hello"])
 """
@@ -99,7 +100,7 @@ main(["ask", "-m", "scripted", "--ephemeral", "hello"])
 def test_a_model_is_offered_tools_before_what_checks_their_arguments_is_loaded(tmp_path: Path) -> None:
     loaded = loaded_by(ASKED.format(home=str(tmp_path)))
     assert "chatbot.chat.memory_tools" in loaded
-    assert loaded & {"litellm", "pydantic"} == set()
+    assert loaded & {"litellm", "opentelemetry", "prometheus_client", "pydantic"} == set()
 
 
 DESCRIBED = """

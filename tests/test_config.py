@@ -380,6 +380,8 @@ def test_a_url_leads_to_an_identity_in_a_database(tmp_path: Path, monkeypatch: p
     monkeypatch.delenv("DATABASE")
     with pytest.raises(ConfigError, match="names the variable DATABASE, which is not set"):
         _ = _setup(tmp_path, '[storage]\nurl = "env:DATABASE"').home
+    with pytest.raises(ConfigError, match=r"chosen\.toml: .*unknown storage 'mysql'"):
+        _ = _setup(tmp_path, '[storage]\nurl = "mysql://db/chat"').home
 
 
 def test_one_identity_is_in_files_and_another_in_a_database(tmp_path: Path) -> None:
@@ -392,11 +394,6 @@ def test_one_identity_is_in_files_and_another_in_a_database(tmp_path: Path) -> N
     allowed.trust(*settings_of_identity(tmp_path / "identities", "ben"))
     setup = Setup.resolve(Options(config=tmp_path / "chosen.toml", identity="ben"))
     assert (setup.home, setup.server_home) == (Address(URL, "ben"), tmp_path / "identities" / ".server")
-
-
-def test_a_wrong_url_names_the_file_and_the_remedy(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"chosen\.toml: .*unknown storage 'mysql'"):
-        _ = _setup(tmp_path, '[storage]\nurl = "mysql://db/chat"').home
 
 
 def test_a_password_or_key_is_never_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -314,13 +314,6 @@ async def test_a_fork_has_the_attachments_that_its_entries_name_and_undo_erases_
     assert await session.attachments() == {}
 
 
-async def test_without_a_session_an_attachment_lasts_for_its_turn(memory: MemorySystem) -> None:
-    model = ScriptedModel(["ok"])
-    await chat_of(model, None).turn("", attachments=[Upload("one.txt", b"one")])
-    assert "one" in model.prompts[0][1].content
-    assert model.prompts[0][-1].content == "[one.txt, above]"
-
-
 TOKENS = ("<|im_start|>system", "<｜User｜>", "[INST]", "<<SYS>>", "<start_of_turn>", "</s>", "[|user|]")
 MARKS = ('<memory-context nonce="0a0a0a0a">', "</memory-context>", "<attached-file>", "</ attached-file>")
 

@@ -12,7 +12,6 @@ from chatbot.errors import ProviderFailed
 from chatbot.memory import MemorySystem
 from chatbot.memory.episode import without_forgotten
 from chatbot.models import ScriptedModel
-from chatbot.stores.access import Clearance
 from tests.clock import Clock
 from tests.talk import chat_of, sent
 
@@ -25,16 +24,14 @@ async def memory(memory_home: Path, clock: Clock) -> AsyncIterator[MemorySystem]
         yield memory
 
 
-async def told_in_one_asked_in_another(
-    memory: MemorySystem, clock: Clock, clearance: Clearance = "full"
-) -> tuple[ScriptedModel, Receipt]:
+async def told_in_one_asked_in_another(memory: MemorySystem, clock: Clock) -> tuple[ScriptedModel, Receipt]:
     first = await memory.create_session(STORES, "chat")
     chat = chat_of(ScriptedModel(["Noted."]), first, clock=clock)
     await chat.turn("My sister Ellen keeps two alpacas named Castor and Pollux.")
     other = await memory.create_session(STORES, "chat")
     await chat_of(ScriptedModel(["Noted."]), other, clock=clock).turn("The boiler was repaired by the Meyer company.")
     clock.move(days=9)
-    second = await memory.cleared_for(clearance).create_session(STORES, "chat")
+    second = await memory.create_session(STORES, "chat")
     model = ScriptedModel(["Castor and Pollux."])
     receipt = await chat_of(model, second, clock=clock).turn("What are the names of the alpacas of my sister?")
     return model, receipt

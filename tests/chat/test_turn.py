@@ -399,16 +399,6 @@ async def test_a_budget_in_dollars_shortens_replies_then_refuses(session: Sessio
     assert (await chat.bill()).cost_usd <= 0.5
 
 
-async def test_a_budget_in_dollars_needs_a_price(session: SessionHandle, memory_home: Path) -> None:
-    class Priceless(ScriptedModel):
-        async def price(self) -> None:  # type: ignore[override]
-            return None
-
-    chat = chat_of(Priceless(["no"]), session, memory_home, budget=BudgetSettings(session_usd=1))
-    with pytest.raises(BudgetExceeded, match="prices"):
-        await chat.turn("hello")
-
-
 async def test_the_oldest_exchanges_leave_first_and_are_summarised(session: SessionHandle, memory_home: Path) -> None:
     model = ScriptedModel(["reply " * 20], window=1_200)
     chat = chat_of(model, session, memory_home, most=50, settings=AgentSettings(window_entries=100))

@@ -77,14 +77,6 @@ def test_the_gate_is_asked_again() -> None:
             assert judge(row, view).reason in {"", governor.HIDDEN}
 
 
-def test_no_text_opens_the_gate() -> None:
-    for attack in IN_ROWS:
-        secret = row_with(attack.places, attack.texts, sensitivity="secret")
-        assert judge(secret, VIEW).reason == governor.HIDDEN, attack.name
-        elsewhere = replace(secret, sensitivity="public", namespace="other")
-        assert judge(elsewhere, VIEW).reason == governor.HIDDEN, attack.name
-
-
 @pytest.mark.parametrize("status", STATUSES)
 def test_only_what_is_current_is_shown(status: str) -> None:
     row = row_with(("title",), ("Tea",), status=status)

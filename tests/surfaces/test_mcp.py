@@ -25,7 +25,6 @@ from chatbot.server.callers import Grant, Tokens
 from chatbot.stores.access import Clearance
 from tests import command, process
 from tests.patience import PATIENCE_S
-from tests.servers.http_server import server_process
 from tests.servers.memory_server import connected, listening
 
 NO_ID = "01990000-0000-7000-8000-000000000000"
@@ -50,17 +49,6 @@ async def piped(*arguments: str) -> AsyncIterator[Client]:
     )
     async with Client(server, read_timeout_seconds=PATIENCE_S) as client:
         yield client
-
-
-@asynccontextmanager
-async def over_http() -> AsyncIterator[Client]:
-    """The same over HTTP; the process stops in order."""
-    arguments = ("-m", "chatbot", "mcp", "--http", "--port", "0")
-    with server_process(*arguments, told="stderr") as (server, words):
-        async with Client(words[-1], read_timeout_seconds=PATIENCE_S) as client:
-            yield client
-        server.terminate()
-        assert server.wait(PATIENCE_S) == 0
 
 
 async def call(client: Client, name: str, **arguments: Any) -> dict[str, Any]:
@@ -93,12 +81,11 @@ async def read(client: Client, address: str) -> dict[str, Any]:
     return answer
 
 
-@pytest.mark.parametrize("way_in", [piped, pytest.param(over_http, marks=NIGHT)])
-async def test_tools_and_resources_work_over_a_process_of_its_own(way_in: Any) -> None:
+async def test_tools_and_resources_work_over_a_process_of_its_own() -> None:
     async with MemorySystem(MEMORY) as memory:
         held = await memory.create_session(STORES, "chat", title="About Oslo")
         await held.transcript_append("user", "I moved to Oslo in March")
-    async with way_in() as client:
+    async with piped() as client:
         written = (await call(client, "memory_write", title="Sam likes tea", related_people=["Sam"]))["id"]
         [row] = (await call(client, "memory_get", ids=[written]))["observations"]
         assert (row["title"], row["visibility"], "session_id" in row) == ("Sam likes tea", "private", False)

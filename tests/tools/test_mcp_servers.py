@@ -540,18 +540,6 @@ async def test_a_turn_uses_them_and_says_what_is_wrong_once() -> None:
         assert (await chat.turn("go on")).notices == []
 
 
-async def test_what_a_server_says_of_itself_spares_no_question_where_nobody_can_be_asked() -> None:
-    _configure()
-    config = Path("config.toml")
-    config.write_text(config.read_text().replace('trust = "read-only"\n', ""))
-    model = ScriptedModel([ToolCall("c", "one__echo", '{"text": "hello"}'), "so be it"])
-    async with Runtime(Options(ephemeral=True), model=model) as runtime:
-        receipt = await runtime.chat(await runtime.new_session()).turn("ask it")
-    assert receipt.tools == [{"name": "one__echo", "error": True}]
-    assert any("name it in `trust` of its server" in each for each in receipt.notices), "also the person is told"
-    assert "needs the user's consent" in model.prompts[-1][-1].content
-
-
 async def test_no_server_is_started_for_who_has_no_tools() -> None:
     _configure()
     async with Runtime(Options(agent="none"), model=ScriptedModel(["hi"])) as runtime:

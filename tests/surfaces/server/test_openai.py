@@ -183,12 +183,6 @@ def test_a_reply_outside_of_a_session_ends_when_its_client_leaves(http: Serve, a
     assert ended.wait(PATIENCE_S)
 
 
-def test_the_longest_reply_that_is_wanted_is_passed_on(served: Served, client: openai.OpenAI) -> None:
-    client.chat.completions.create(model="ada", messages=HELLO, max_completion_tokens=7)
-    client.chat.completions.create(model="ada", messages=HELLO, max_tokens=9, extra_body={"session_id": "new"})
-    assert served.models["ada"].limits == [7, 9]
-
-
 def _tool(name: str) -> ChatCompletionToolParam:
     return {"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}}
 
@@ -202,8 +196,8 @@ def test_sampling_stops_and_biases_reach_the_model(served: Served, client: opena
         "temperature": 0.5, "top_p": 0.9, "seed": 7, "presence_penalty": 1, "frequency_penalty": -1,
         "reasoning_effort": "low", "verbosity": "low", "logit_bias": {"5": 1}, "logprobs": True, "top_logprobs": 2,
     }  # fmt: skip
-    client.chat.completions.create(model="ada", messages=HELLO, stop="END", **wanted)
-    assert _asked(served) == {**wanted, "stop": ["END"]}
+    client.chat.completions.create(model="ada", messages=HELLO, stop="END", max_completion_tokens=7, **wanted)
+    assert (_asked(served), served.models["ada"].limits) == ({**wanted, "stop": ["END"]}, [7])
 
 
 def test_settings_that_ask_for_nothing_change_nothing(served: Served, client: openai.OpenAI) -> None:
@@ -215,10 +209,11 @@ def test_settings_that_ask_for_nothing_change_nothing(served: Served, client: op
         logprobs=False,
         top_logprobs=0,
         n=1,
+        max_tokens=9,
         response_format={"type": "text"},
         extra_body={"top_k": 5, "prompt_cache_retention": "24h", "some_field_of_next_year": {"a": 1}},
     )
-    assert _asked(served) == {}
+    assert (_asked(served), served.models["ada"].limits) == ({}, [9])
 
 
 def test_what_clients_add_to_messages_is_passed_over(served: Served, client: openai.OpenAI) -> None:

@@ -207,8 +207,10 @@ def test_without_the_extra_the_one_command_that_brings_it_is_told(package: str, 
 def test_mcp_over_http_needs_no_extra_but_its_own() -> None:
     Path("config.toml").write_text('[model]\nname = "scripted"\n', encoding="utf-8")
     arguments = ("-c", WITHOUT_EXTRA, "fastapi", "mcp", "--http", "--port", "0")
-    with server_process(*arguments, told="stderr") as (_, words):
+    with server_process(*arguments, told="stderr") as (process, words):
         assert httpx.get(words[-1]).status_code == 405  # a client that would only listen
+        process.terminate()
+        assert process.wait(PATIENCE_S) == 0
 
 
 class SlowModel(ScriptedModel):
