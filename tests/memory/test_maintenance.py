@@ -246,8 +246,12 @@ async def test_rules_put_away_and_delete_by_type_and_age_and_say_why(memory: Mai
     note, event, decision = [await memory.keep(f"a {each}", type=each) for each in ("note", "event", "decision")]
     of_events = RetentionSettings(types=("event",), archive_after_days=10, delete_after_days=40)
     policy = MaintenanceSettings(rules=(of_events, RetentionSettings(archive_after_days=30)))
+    used = await memory.keep("an event that is used", type="event")
     assert (await memory.after(10 - 1e-6, policy)).counts()["archive"] == 0
-    await memory.after(10 + 1e-6, policy)
+    await memory.memories.get([used])
+    await memory.after(2e-6, policy)
+    assert [(await memory.row(each)).status for each in (event, used)] == ["archived", "active"]
+    await memory.after(10 - 1e-6, policy)
     assert [(await memory.row(each)).status for each in (note, event, decision)] == ["active", "archived", "active"]
     await memory.after(20, policy)
     assert [(await memory.row(each)).status for each in (note, event, decision)] == ["archived", "deleted", "active"]
@@ -281,15 +285,6 @@ async def test_the_first_rule_that_covers_a_row_holds_when_it_rests_too(memory: 
     await memory.after(6, policy)
     await memory.after(100, policy)
     assert [(await memory.row(each)).status for each in (theirs, event, note)] == ["archived", "archived", "deleted"]
-
-
-async def test_use_keeps_what_rules_would_put_away(memory: Maintained) -> None:
-    used = await memory.keep("the blue door")
-    policy = MaintenanceSettings(rules=(RetentionSettings(archive_after_days=10),))
-    await memory.after(9, policy)
-    await memory.memories.get([used])
-    await memory.after(9, policy)
-    assert (await memory.row(used)).status == "active"
 
 
 async def test_caps_of_rules_and_sessions_put_away_what_matters_least(memory: Maintained) -> None:
