@@ -278,7 +278,9 @@ async def test_a_model_sets_keys_to_what_the_person_said(session: SessionHandle,
 
 async def test_recall_and_search_go_back_in_time(session: SessionHandle, clock: Clock) -> None:
     old = await session.memory.remember("The staging server listens on port 8100")
+    await session.memory.store_fact("Ada", "lives in", "Rome")
     clock.now = day_of(30)
+    await session.memory.store_fact("Ada", "lives in", "Milan")
     new = await session.memory.remember("The staging server listens on port 9200", supersedes=old.id)
     clock.now = day_of(60)
     for at, expected in ((None, new.id), (day_of(10), old.id), (day_of(40), new.id)):
@@ -286,6 +288,8 @@ async def test_recall_and_search_go_back_in_time(session: SessionHandle, clock: 
         assert hit.observation.id == expected
         [recalled] = (await session.memory.recall("staging server port", known_at=at)).hits
         assert recalled.id == expected
+    assert [fact.object for fact in await session.memory.query_facts(as_of=day_of(10))] == ["Rome"]
+    assert len(await session.memory.query_facts()) == 2
     for refused in (session.memory.search("port", as_of=day_of(90)), session.memory.profile(as_of=day_of(90))):
         with pytest.raises(InvalidValue, match="future"):
             await refused
@@ -305,14 +309,6 @@ async def test_what_was_brought_in_later_takes_no_place_of_what_was_known(sessio
     await session.memory.profile_set("port", "8100")
     [line] = await session.memory.search("8100", as_of=clock.now)
     assert line.observation.title == "port: 8100", "a search as of a time finds what a search finds"
-
-
-async def test_facts_are_listed_as_of_a_time(session: SessionHandle, clock: Clock) -> None:
-    await session.memory.store_fact("Ada", "lives in", "Rome")
-    clock.now = day_of(30)
-    await session.memory.store_fact("Ada", "lives in", "Milan")
-    assert [fact.object for fact in await session.memory.query_facts(as_of=day_of(10))] == ["Rome"]
-    assert len(await session.memory.query_facts()) == 2
 
 
 async def test_of_two_statements_alike_the_newer_is_first_and_both_hold(session: SessionHandle, clock: Clock) -> None:
