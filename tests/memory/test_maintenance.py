@@ -109,6 +109,9 @@ async def test_a_summary_says_what_was_said_again_with_its_last_day(memory: Main
 
 async def test_what_is_meant_to_last_is_found_as_important_as_ever_and_fades_for_caps_alone(memory: Maintained) -> None:
     note, decision = [await memory.keep(f"the blue door is a {each}", type=each) for each in ("note", "decision")]
+    for _ in range(2):  # of which each takes what one run would have taken for its days
+        await memory.after(2)
+    assert [(await memory.row(each)).strength for each in (note, decision)] == [0.3, 0.4]
     await memory.after(400)
     assert [(await memory.row(each)).strength for each in (note, decision)] == [0.1, 0.1]
     hits = (await memory.memories.recall("the blue door")).hits

@@ -4,8 +4,8 @@ import asyncio
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import fields, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from msgspec import structs
 from chatbot.memory import MemorySystem
 from chatbot.stores.access import Guard
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.observation import FLOOR, TYPES, Observation, parse_observation, with_fields
+from chatbot.stores.observation import FLOOR, Observation, next_strength, parse_observation, with_fields
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.observations.table import Table
 from chatbot.stores.query import FactFilter, Filter
@@ -25,7 +25,7 @@ from chatbot.stores.row_events import Event
 from tests.effort import examples
 from tests.stores.places import NOW, OWNER, Place, adding, adding_all, id_of, update
 from tests.stores.places import row as made
-from tests.stores.reference import consolidated, holds, touches
+from tests.stores.reference import holds
 
 ID, OTHER, THIRD = map(id_of, (1, 2, 3))
 
@@ -219,42 +219,17 @@ def test_what_one_caller_asks_in_vain_harms_no_other_who_writes_just_then(tmp_pa
     Place(tmp_path).run(check)
 
 
-_ROWS = st.builds(
-    Observation,
-    id=st.just("01900000-0000-7000-8000-000000000001"),
-    created_at=st.just(NOW),
-    updated_at=st.just(NOW),
-    title=st.just("x"),
-    type=st.sampled_from(TYPES),
-    importance=st.floats(0, 1),
-    use_count=st.integers(0, 1_000_000),
-    mention_count=st.integers(0, 50),
-)
-_DAYS = st.floats(0, 4_000)
-_RATES = st.sampled_from([0.0, 0.01, 0.05, 1.0, 999_999.0])
+_SHARES = st.floats(0, 1)
+_SECONDS = st.floats(0, 4_000 * 86_400)
 
 
-def _after(row: Observation, days: float, rate: float = 0.05) -> Observation:
-    at = NOW + timedelta(days=days)
-    strength = consolidated(row, at, rate)
-    if strength is None:
-        return row
-    return replace(row, strength=strength, consolidated_at=at, consolidated_touches=touches(row))
-
-
-@given(row=_ROWS, days=_DAYS, rate=_RATES)
-def test_strength_stays_between_its_floor_and_one(row: Observation, days: float, rate: float) -> None:
-    assert FLOOR * row.importance - 0.0001 <= _after(row, days, rate).current_strength <= 1
-
-
-@given(row=_ROWS, days=_DAYS, stops=st.lists(st.floats(0, 1), max_size=8))
-def test_many_runs_take_away_what_one_would_have(row: Observation, days: float, stops: list[float]) -> None:
-    row = replace(row, use_count=0, mention_count=0)
-    once, often = _after(row, days), row
-    for stop in sorted(stops):
-        often = _after(often, days * stop)
-    often = _after(often, days)
-    assert abs(often.current_strength - once.current_strength) <= 0.0602  # what waits until it is worth writing
+@given(_SHARES, _SHARES, st.integers(0, 1_000_000), _SECONDS, st.sampled_from([0.0, 0.01, 0.05, 1.0, 999_999.0]))
+def test_strength_stays_between_its_floor_and_one(
+    held: float, importance: float, new: int, seconds: float, rate: float
+) -> None:
+    least = FLOOR * importance
+    strength = next_strength(max(held, least), importance, new, elapsed=seconds, quiet=seconds, rate=rate)
+    assert strength is None or least - 0.0001 <= strength <= 1
 
 
 ROWS: list[dict[str, Any]] = [
