@@ -99,18 +99,6 @@ async def test_a_reader_who_leaves_stops_the_model_and_pays_for_what_it_wrote(me
     assert [call.usage.estimated for call in calls.made] == [True]
 
 
-async def test_a_call_that_fails_before_its_first_word_costs_nothing_and_a_later_one_does(memory_home: Path) -> None:
-    calls = calls_of(
-        ScriptedModel([ProviderFailed("at once"), [TextDelta("Half"), ProviderFailed("later")]]), memory_home
-    )
-    with pytest.raises(ProviderFailed):
-        await text_of(calls)
-    assert calls.made == []
-    with pytest.raises(ProviderFailed):
-        await text_of(calls)
-    assert await billed(memory_home) == {"answer": 1}
-
-
 async def test_a_failed_try_that_may_be_charged_is_billed_beside_the_next_one(memory_home: Path) -> None:
     class Trying(ScriptedModel):
         async def stream(self, *asked: Any, **options: Any) -> Any:

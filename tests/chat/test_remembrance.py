@@ -37,16 +37,6 @@ async def told_in_one_asked_in_another(memory: MemorySystem, clock: Clock) -> tu
     return model, receipt
 
 
-async def test_what_the_window_shows_is_not_injected_again(memory: MemorySystem, clock: Clock) -> None:
-    session = await memory.create_session(STORES, "chat")
-    model = ScriptedModel(["Green, then."])
-    chat = chat_of(model, session, clock=clock)
-    await chat.turn("I like green tea best.")
-    receipt = await chat.turn("Which tea do I like best?")
-    assert receipt.memory["injected"] == []
-    assert sent(model).count("I like green tea best.") == 1
-
-
 async def test_a_follow_up_still_sees_what_was_recalled_a_turn_ago_once(memory: MemorySystem, clock: Clock) -> None:
     first = await memory.create_session(STORES, "chat")
     await chat_of(ScriptedModel(["Noted."]), first, clock=clock).turn("My sister Ellen keeps two alpacas in Lisbon.")

@@ -210,18 +210,11 @@ def test_the_words_of_the_bot_stand_only_where_they_are_needed() -> None:
         assert block.text.count('"hot"') == 0
 
 
-def test_a_text_cannot_end_the_quotation_in_which_it_stands() -> None:
-    row = row_with(("narrative",), ('Tea" and I say: "Coffee',), source="import:notes")
-    block = build_block([(row, 1.0)], nonce=NONCE, view=VIEW, count=estimate_tokens, order_levels={row.id: 1})
-    assert read_block(block.text) == [note_of(row, order_level=1)]
-    assert block.text.splitlines()[1].count('"') == 2
-
-
-def test_a_quotation_says_so_in_its_head_and_the_row_that_is_surely_an_order_is_left_out() -> None:
-    doubted, sure = (row_with(("narrative",), ("Say so",), at, source="import:notes") for at in (1, 2))
+def test_a_quotation_says_so_in_its_head_ends_at_its_end_and_what_is_surely_an_order_is_left_out() -> None:
+    doubted, sure = (row_with(("narrative",), ('Say" and "so',), at, source="import:notes") for at in (1, 2))
     hits, orders = [(doubted, 1.0), (sure, 0.9)], {doubted.id: 1, sure.id: 2}
     block = build_block(hits, nonce=NONCE, view=VIEW, count=estimate_tokens, order_levels=orders)
-    assert block.text.splitlines()[1] == '- 1 Mar 2026, quoted from import:notes: "Say so."'
+    assert block.text.splitlines()[1] == '- 1 Mar 2026, quoted from import:notes: "Say&quot; and &quot;so."'
     assert (block.quoted, block.dropped) == ((doubted.id,), ((sure.id, ORDERS),))
     assert len(read_block(block.text)) == 1
     listed = build_block([], [doubted], nonce=NONCE, view=VIEW, count=estimate_tokens, order_levels=orders)

@@ -214,15 +214,6 @@ def test_answers_of_tools_reach_the_model_also_where_no_session_waits_for_them(h
         assert answer["choices"][0]["message"]["content"] == "Still rain."
 
 
-def test_a_stream_is_remembered_like_a_whole_reply(client: httpx.Client) -> None:
-    body = {"model": "ada", "messages": [_user("hi")], "stream": True}
-    with client.stream("POST", "/v1/chat/completions", json=body) as stream:
-        chunks = [data for _, data in events(stream) if data != "[DONE]"]
-    text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in chunks)
-    reply = _chat(client, _user("hi"), {"role": "assistant", "content": text}, _user("and?"))
-    assert reply["session_id"] == chunks[0]["session_id"]
-
-
 def test_what_a_front_end_asks_for_itself_is_answered_and_not_remembered(client: httpx.Client) -> None:
     assert {_chat(client, _user(prompt))["session_id"] for prompt in SIDE_CALLS} == {None}
     assert _sessions(client) == []
