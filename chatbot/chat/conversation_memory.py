@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import dropwhile
 from typing import Any
@@ -389,7 +390,10 @@ class ConversationMemory:
             session_id=session.id, after=since, before=end, sensitivities=SENSITIVITIES, statuses=STATUSES
         )
         of_turn = [row for row in rows if (row.created_at == since if row.type == EXCHANGE else row.source == AUTO)]
-        spared = {memory.prepare(Draft(type=EXCHANGE, user_text=without_blocks(text)))[0].user_text for text in spare}
+        spared = set()
+        for text in spare:
+            with suppress(InvalidValue):  # a text that cannot be kept has no row
+                spared.add(memory.prepare(Draft(type=EXCHANGE, user_text=without_blocks(text)))[0].user_text)
         ids = [row.id for row in of_turn if row.principal == own and row.user_text not in spared]
         summaries = await memory.session_summaries(session_id=session.id, sensitivities=SENSITIVITIES)
         ids += [row.id for row in summaries if row.principal == own and row.updated_at >= since]

@@ -319,7 +319,8 @@ async def test_a_message_that_is_repeated_or_taken_back_is_remembered_as_it_ende
         await memory.drop_last(session)
     assert await remembered() == before[1:]
     bird = TranscriptEntry("user", "My bird is called Tim.", old), TranscriptEntry("assistant", "A fine bird.", old)
-    await memory.append(session, [*bird, TranscriptEntry("user", "My mouse is called Tom.", old)])
+    blank = TranscriptEntry("user", "", old), TranscriptEntry("assistant", "", old)
+    await memory.append(session, [*blank, *bird, TranscriptEntry("user", "My mouse is called Tom.", old)])
     await memory.append(session, [TranscriptEntry("assistant", "A fine mouse.", old)])
     await memory.append(session, [TranscriptEntry("assistant", "A tiny mouse.", old)])
     await memory.drop_last(session)
