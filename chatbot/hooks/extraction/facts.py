@@ -408,6 +408,7 @@ async def plan(
         taken = {step.target.id for step in steps if step.target}
         for at, old in zip(fresh, await _outdated_by([steps[at].fact for at in fresh], memories, origin), strict=True):
             if old is not None and old.id not in taken:
+                taken.add(old.id)
                 steps[at] = replace(steps[at], action="UPDATE", target=old)
     return steps
 
@@ -478,7 +479,7 @@ def _comparable(steps: Sequence[FactStep], origin: Origin) -> list[int]:
 
 
 async def _outdated_by(facts: Sequence[ExtractedFact], memories: Memory, origin: Origin) -> list[Observation | None]:
-    """Return for each fact the current row that it should replace, if there is one; no row twice.
+    """Return for each fact the current row that it should replace, if there is one.
 
     Called before the facts are added, so that no fact finds itself, or another of its batch. Rows without a vector are
     not found. One call of the embedder, none if no fact has a subject.
@@ -488,11 +489,9 @@ async def _outdated_by(facts: Sequence[ExtractedFact], memories: Memory, origin:
     asked = [(fact.content, replace(wanted, subject=fact.subject)) for fact in about.values()]
     found = await memories.nearest(asked, limit=_NEAREST)
     outdated: list[Observation | None] = [None] * len(facts)
-    taken: set[str] = set()
     for at, hits in zip(about, found, strict=True):
         best = next((hit for hit in hits if not is_proposable(hit.observation)), None)
-        if best is not None and best.score >= _ALIKE and best.observation.id not in taken:
-            taken.add(best.observation.id)
+        if best is not None and best.score >= _ALIKE:
             outdated[at] = best.observation
     return outdated
 
