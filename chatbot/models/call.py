@@ -175,17 +175,12 @@ NO_CREDIT = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 
 # LiteLLM gives its exceptions the names that the SDK of OpenAI gave them; importing them here would cost seconds.
 _BY_NAME: dict[str, type[errors.ModelError]] = {
-    "AuthenticationError": errors.KeyRefused,
-    "PermissionDeniedError": errors.KeyRefused,
-    "RateLimitError": errors.RateLimited,
     "ContextWindowExceededError": errors.ContextTooLong,
     "Timeout": errors.ModelTimeout,
     "APITimeoutError": errors.ModelTimeout,
-    "NotFoundError": errors.UnknownModel,
     "LiteLLMUnknownProvider": errors.UnknownModel,
-    "BadRequestError": errors.RequestRefused,
-    "UnprocessableEntityError": errors.RequestRefused,
 }
+"""The kinds that no status says."""
 _BY_STATUS: dict[int, type[errors.ModelError]] = {
     401: errors.KeyRefused,
     403: errors.KeyRefused,

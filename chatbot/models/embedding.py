@@ -14,9 +14,8 @@ from chatbot.errors import ConfigError, ModelError, ModelTimeout, UnknownModel
 from chatbot.messages import MOST_TOKENS, Usage
 from chatbot.models.call import LONGEST_PAUSE_S, MARGIN_S, pause_before, translate
 from chatbot.models.litellm_import import LiteLLMClient
-from chatbot.models.local_encoder import MINILM_NAME as MINILM
+from chatbot.models.local_encoder import MINILM_NAME, JudgingEmbedder, LocalEmbedder, MiniLMEmbedder
 from chatbot.models.local_encoder import NAME as LOCAL
-from chatbot.models.local_encoder import JudgingEmbedder, LocalEmbedder, MiniLMEmbedder
 from chatbot.models.model import estimate_text
 from chatbot.models.provider import Provider
 from chatbot.stores.records import Vector, vector
@@ -50,10 +49,10 @@ def open_embedder(
         )
     if settings.model == LOCAL:
         return LocalEmbedder() if LocalEmbedder.is_installed() else None
-    if settings.model == MINILM:
+    if settings.model == MINILM_NAME:
         return MiniLMEmbedder()
     if settings.model.startswith("local/"):
-        raise UnknownModel(f"unknown local embedder {settings.model!r}: choose {LOCAL} or {MINILM}")
+        raise UnknownModel(f"unknown local embedder {settings.model!r}: choose {LOCAL} or {MINILM_NAME}")
     return LiteLLMEmbedder(settings, providers)
 
 

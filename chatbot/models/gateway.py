@@ -129,8 +129,7 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
                         yield delta
             except ModelError as error:
                 pause = pause_before(tried, error)
-                is_last = has_begun or tried == self._settings.retries or pause > LONGEST_PAUSE_S
-                if is_last:
+                if has_begun or tried == self._settings.retries or pause > LONGEST_PAUSE_S:
                     raise self.provider.with_advice(error) from None
                 if error.is_charged and (most := (yield None)):
                     call.request["max_tokens"] = min(most, call.request["max_tokens"])

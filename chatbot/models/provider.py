@@ -18,7 +18,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
 from msgspec import convert
@@ -122,12 +121,8 @@ def _keyring() -> Iterator[Any]:
         raise KeyRefused(f"the system's keyring cannot be used: {error}: unlock it") from error
 
 
-def _file() -> Path:
-    return user_data_path("chatbot") / NAME
-
-
 def _entries() -> Entries:
-    path = _file()
+    path = user_data_path("chatbot") / NAME
     try:
         mode = path.lstat().st_mode
     except OSError:
@@ -144,7 +139,7 @@ def _entries() -> Entries:
 
 def _change(change: Callable[[Entries], Entries]) -> None:
     """Change the current content of the file: another process may have written to it meanwhile."""
-    folder = _file().parent
+    folder = user_data_path("chatbot")
     make_folder(folder)
     _keyring_keys.clear()
     with locked(folder) as place:

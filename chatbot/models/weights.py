@@ -151,15 +151,13 @@ class Weights(Struct, frozen=True):
         """Read the files and return the folder. Raises `MissingModel` unless each is the published one."""
         folder = self.required_folder()
         for name, digest in self.files.items():
-            path = folder / name
+            path, found = folder / name, ""
             try:
-                with path.open("rb") as file:
-                    is_published = hashlib.file_digest(file, "sha256").hexdigest() == digest
-            except FileNotFoundError:
-                is_published = False
+                with suppress(FileNotFoundError), path.open("rb") as file:
+                    found = hashlib.file_digest(file, "sha256").hexdigest()
             except OSError as error:
                 raise MissingModel(f"{path} cannot be read: {error.strerror}") from error
-            if not is_published:
+            if found != digest:
                 raise MissingModel(f"{path} is missing or damaged: {self.command}")
         return folder
 
