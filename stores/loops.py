@@ -48,19 +48,19 @@ def in_thread(
 async def in_own_task(work: Callable[[], Awaitable[Result]]) -> Result:
     """Return the result of a plug-in's work, which may cancel its own task; ours then gets a `CancelledError`."""
 
-    async def contain() -> Result | BaseException:
+    async def contain() -> Result | SystemExit | KeyboardInterrupt:
         try:
             return await work()
+        except (SystemExit, KeyboardInterrupt) as error:  # raised in a task, they would end the event loop
+            return error
         except (Exception, asyncio.CancelledError, GeneratorExit):
             raise
-        except BaseException as error:  # noqa: BLE001 - some, raised in a task, would end the event loop
-            return error
+        except BaseException as error:  # such as a panic of Rust
+            raise RuntimeError(reason_of(error)) from error
 
     result = await asyncio.create_task(contain())
-    if isinstance(result, BaseException):
-        raise (
-            result if isinstance(result, SystemExit | KeyboardInterrupt) else RuntimeError(reason_of(result))
-        )  # as Rust panics
+    if isinstance(result, SystemExit | KeyboardInterrupt):
+        raise result
     return result
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import sys
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
 from operator import attrgetter
@@ -33,6 +34,7 @@ GREATEST = 10**12
 """Greatest number allowed in a configuration."""
 SECRET = frozenset({"api_key", "env", "headers", "password", "secret", "token"})
 """Settings that hold keys, in any table; never printed."""
+_IMPORTING = threading.RLock()  # of two threads the second would put back the standard output that the first has set
 
 
 class PluginPoint(Struct, frozen=True):
@@ -65,7 +67,7 @@ class PluginPoint(Struct, frozen=True):
             sys.path.append(str(beside))
         try:
             module, _, names = where.partition("[")[0].partition(":")  # an entry point may name extras in brackets
-            with redirect_stdout(sys.stderr):  # ours may be the protocol, or JSON
+            with _IMPORTING, redirect_stdout(sys.stderr):  # ours may be the protocol, or JSON
                 return attrgetter(names.strip())(importlib.import_module(module.strip()))
         except (Exception, SystemExit) as error:  # a plug-in may raise anything
             module = name.partition(":")[0]

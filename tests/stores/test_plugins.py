@@ -3,6 +3,8 @@
 import re
 import sys
 from pathlib import Path
+from threading import Event, Thread
+from types import SimpleNamespace
 from typing import Any
 
 import psycopg
@@ -108,6 +110,24 @@ def test_whatever_a_module_raises_when_it_is_imported_names_the_store(
         load(f"{module}:Store", beside=tmp_path)
     assert f"{module}.py" in caplog.text  # the traceback
     assert not capsys.readouterr().out, "standard output may be the protocol, or JSON"
+
+
+def test_plug_ins_that_two_threads_import_leave_standard_output_as_it_was(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gates, before = SimpleNamespace(first=Event(), second=Event(), done=Event()), sys.stdout
+    monkeypatch.setitem(sys.modules, "gates", gates)  # type: ignore[arg-type]
+    sources = "gates.first.set(); gates.second.wait(0.2)", "gates.second.set(); gates.done.wait(5)"
+    for number, source in enumerate(sources):
+        (tmp_path / f"thread_{number}.py").write_text(f"import gates; {source}", encoding="utf-8")
+    loads = [Thread(target=STORES.load, args=[f"thread_{each}:gates"], kwargs={"beside": tmp_path}) for each in (0, 1)]
+    for load_one, gate in zip(loads, (gates.first, gates.second), strict=True):
+        load_one.start()
+        assert gate.wait(5)
+    loads[0].join()
+    gates.done.set()
+    loads[1].join()
+    assert sys.stdout is before
 
 
 def test_annotations_that_cannot_be_read_are_said_to_be_the_trouble(tmp_path: Path) -> None:
