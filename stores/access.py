@@ -33,9 +33,9 @@ Clearance = Literal["full", "inner", "familiar", "public"]
 Visibility = Literal["private", "shared", "social"]
 """Visibilities of rows, narrowest first."""
 Sensitivity = Literal["public", "private", "secret", "unknown"]
+"""Sensitivities of rows, lowest first."""
 GivenSensitivity = Literal["public", "private", "secret"]
 """A sensitivity that a caller may name: rows of the other one are never shown."""
-"""Sensitivities of rows, lowest first."""
 Right = Literal["read", "chat", "write", "curate", "erase", "declassify"]
 """A right of a caller."""
 

@@ -148,7 +148,7 @@ class Lease(ABC):
         """Release it. No error if it is not held."""
 
     def is_free(self) -> bool:
-        """Return whether nobody holds it."""
+        """Return whether nobody holds it; not for a lease that was taken through this object."""
         if is_free := self.take():
             self.release()
         return is_free

@@ -386,7 +386,6 @@ class ObservationStore(Store):
         """Erase observations and facts permanently, with everything derived from them and the facts from them.
 
         With `alone`, what was derived from them stays, until the same ids are purged again without it.
-
         No byte of them is in any file of the store on return; a journal may keep their ids, with who did it and why.
         Returns the erased ids, those asked for first. Raises `UnknownObservation` if none of the ids exists.
         """

@@ -254,11 +254,7 @@ def erasing_change(
 
 def without_counts(change: LineChange) -> LineChange:
     """Extend a change to drop lines that only count: uses and strength are rewritten in few lines."""
-
-    def without(line: bytes, begin: int) -> bytes | None:
-        return None if _is_count(line) else change(line, begin)
-
-    return without
+    return lambda line, begin: None if _is_count(line) else change(line, begin)
 
 
 def _is_count(line: bytes) -> bool:

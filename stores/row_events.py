@@ -169,7 +169,11 @@ def parse_event(line: Mapping[str, Any]) -> Event:
         triple=observation.parse_triple(triple) if kind == "triple" and isinstance(triple, dict) else None,
         **parse_fields(line, _DETAILS),
     )
-    _check_whole(event)
+    needed = {"add": "row", "triple": "triple", "supersede": "by", "compress": "by"}.get(kind)
+    if needed and getattr(event, needed) is None:
+        raise InvalidValue(f"event {kind!r}: missing field {needed!r}")
+    if kind not in {"add", "triple"} and not event.ids:
+        raise InvalidValue(f"event {kind!r}: missing ids")
     return event
 
 
@@ -283,14 +287,6 @@ def chain_of(
         line[later] = None
         later = after(later)
     return list(line)
-
-
-def _check_whole(event: Event) -> None:
-    needed = {"add": "row", "triple": "triple", "supersede": "by", "compress": "by"}.get(event.kind)
-    if needed and getattr(event, needed) is None:
-        raise InvalidValue(f"event {event.kind!r}: missing field {needed!r}")
-    if event.kind not in {"add", "triple"} and not event.ids:
-        raise InvalidValue(f"event {event.kind!r}: missing ids")
 
 
 class PriorState(Protocol):

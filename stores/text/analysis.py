@@ -199,7 +199,6 @@ _LETTERS |= {"đ": "d", "Đ": "D", "ð": "d", "þ": "th", "ı": "i", "ς": "σ",
 _LETTERS |= {"ة": "ه", "ى": "ي", "ی": "ي", "ک": "ك", "ـ": "", "٫": ".", "٬": ","}
 _LETTERS |= {chr(code): chr(code - 0x60) for code in range(0x30A1, 0x30F7)}  # katakana as hiragana
 
-
 _CLEAN, _FOLDED = _Clean(), _Accents()
 
 

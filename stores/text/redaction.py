@@ -205,17 +205,12 @@ def candidates(lowered: str) -> Sequence[SecretRule]:
 @cache
 def rules() -> tuple[SecretRule, ...]:
     """Return all rules, in the order in which they are tried."""
-    _, *theirs = _gitleaks().read_text("utf-8").split("\n[[rules]]\n")
-    ours = [SecretRule(rule["id"], rule["keywords"], partial(dict, rule)) for rule in _OURS]
-    return (*filter(None, map(_rule_of, theirs)), *ours)
-
-
-def _gitleaks() -> Path:
-    """Return the file of rules, without importing its package, which is slow and not needed otherwise."""
-    package = find_spec("secretscreen")
+    package = find_spec("secretscreen")  # importing it is slow, and only its file of rules is needed
     if package is None or package.origin is None:
         raise ModuleNotFoundError("secretscreen is not installed: without it no secrets are detected")
-    return Path(package.origin).with_name("gitleaks.toml")
+    _, *theirs = Path(package.origin).with_name("gitleaks.toml").read_text("utf-8").split("\n[[rules]]\n")
+    ours = [SecretRule(rule["id"], rule["keywords"], partial(dict, rule)) for rule in _OURS]
+    return (*filter(None, map(_rule_of, theirs)), *ours)
 
 
 def _rule_of(text: str) -> SecretRule | None:
@@ -293,10 +288,7 @@ def redact(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def redact_beginning(text: str, most: int) -> str:
-    """Return a text without secrets; of more than `most` characters the first half of so many.
-
-    The end that is cut off may hold a part of a secret, which no rule knows; what was removed may move it forward.
-    """
+    """Return a text without secrets; of one longer than `most` half as much, as the end may be a part of a secret."""
     clean, _ = redact(text[:most])
     return clean if len(text) <= most else clean[: -most // 2]
 
