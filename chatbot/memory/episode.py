@@ -137,11 +137,8 @@ def _parse(kept: str | None, kind: type[Summary]) -> Summary | None:
 def _line(entry: TranscriptEntry) -> str:
     if entry.role not in MESSAGES:
         return ""
-    text = redact_beginning(without_blocks(entry.content), _READ_CHARACTERS)
-    sentences = sentences_of(text)
-    if not sentences:
-        return ""
-    best = max(sentences[:20], key=lambda each: len(content(each)))
+    sentences = sentences_of(redact_beginning(without_blocks(entry.content), _READ_CHARACTERS))
+    best = max(sentences[:20], key=lambda each: len(content(each)), default="")
     return f"- {entry.role}: {best[:_LONGEST_LINE]}" if content(best) else ""
 
 
@@ -244,7 +241,8 @@ def exchange_draft(
     A threshold of 0 keeps everything. Without a `reply` only the text is judged; `judged` is its judgement. `before` is
     the bot's last reply: a question at its end is kept with the answer. Memory blocks are left out.
     """
-    text, question = without_blocks(text), question_in(without_blocks(before))
+    text, (*_, last) = without_blocks(text), ("", *sentences_of(without_blocks(before)[-_LONGEST_QUESTION:]))
+    question = last if is_question(last) else ""
     reply = None if reply is None else without_blocks(reply)  # recalled text is not remembered again
     if measure.threshold and not is_worth_keeping(text, reply, judged, known=known, question=question):
         return None
@@ -256,9 +254,3 @@ def exchange_draft(
         created_at=at,
         source="chat",
     )
-
-
-def question_in(text: str) -> str:
-    """Return the question that the text ends with, if it ends with one."""
-    *_, last = ["", *sentences_of(text[-_LONGEST_QUESTION:])]
-    return last if is_question(last) else ""

@@ -109,10 +109,7 @@ class Purges(ScopedOperations):
         return await preview(scope, Target(ids=ids, sessions=sessions, person=person, source=source))
 
     async def purge_fact(self, fact_id: str) -> None:
-        """Erase a fact permanently from every file, even if it is retracted.
-
-        Raises `UnknownObservation` if there is none of that id.
-        """
+        """Erase a fact permanently from every file, even if retracted. Raises `UnknownObservation` if there is none."""
         scope = self.scope
         scope.caller.check("erase")
         unknown = UnknownObservation.of([fact_id], "fact")

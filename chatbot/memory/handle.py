@@ -142,11 +142,8 @@ class SessionHandle:
         )
 
     async def _sensitivity_now(self) -> Sensitivity:
-        """Return the session's sensitivity. Raises `MissingFolder` if another process deleted it.
-
-        A turn reads the record at its start.
-        """
-        record = self.record if self._as_of() else self._catalog.sessions.glance(self.id)
+        """Return the session's sensitivity. Raises `MissingFolder` if another process deleted it."""
+        record = self.record if self._as_of() else self._catalog.sessions.glance(self.id)  # a turn has just read it
         if record is None:
             with suppress(errors.DamagedFile, errors.LaterFormat):
                 record = await asyncio.to_thread(self._catalog.sessions.get, self.id)
@@ -354,16 +351,14 @@ class SessionHandle:
             for row in await self.memory.every(session_id=self.id, sensitivities=SENSITIVITIES, statuses=STATUSES):
                 if row.sensitivity == former:
                     await self.memory.update(row.id, sensitivity=sensitivity)
-            await self._mark_facts(former, sensitivity)
+            scope = self._scope()
+            facts = await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(session_id=self.id), limit=EVERY)
+            own = (fact for fact in facts if fact.source is None and fact.sensitivity == former)
+            new = (dataclasses.replace(fact, sensitivity=sensitivity) for fact in own)
+            await scope.commit(
+                *(Event(kind="triple", at=scope.clock(), triple=each, who=self.agent_id) for each in new)
+            )
         await self._change("write", lambda record: replace(record, sensitivity=sensitivity))
-
-    async def _mark_facts(self, former: Sensitivity, sensitivity: Sensitivity) -> None:
-        """Set the sensitivity of the session's facts that have the former one and no source."""
-        scope = self._scope()
-        facts = await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(session_id=self.id), limit=EVERY)
-        own = (fact for fact in facts if fact.source is None and fact.sensitivity == former)
-        marked = (dataclasses.replace(fact, sensitivity=sensitivity) for fact in own)
-        await scope.commit(*(Event(kind="triple", at=scope.clock(), triple=each, who=self.agent_id) for each in marked))
 
     async def move(self, project: str) -> int:
         """Move the session with its memories and facts to a project, or to none if empty; return how many moved.

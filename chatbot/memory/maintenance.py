@@ -86,14 +86,6 @@ class RowChange(Struct, frozen=True):
 PlannedChange = tuple[RowChange, Event]
 
 
-def _overdue(rows: Iterable[RowState], removal: Removal, days: float) -> list[RowChange]:
-    """Return the changes that are due for rows that were untouched for `days`."""
-    found: defaultdict[str, list[str]] = defaultdict(list)
-    for row in rows:
-        found[f"{row.type} untouched for {days:g} days"].append(row.id)
-    return [RowChange(removal, tuple(ids), why) for why, ids in found.items()]
-
-
 def _over_caps(rows: Sequence[Observation], policy: MaintenanceSettings) -> list[RowChange]:
     """Return the changes that archive the surplus of these active rows, by the caps of rules and of sessions.
 
@@ -246,8 +238,11 @@ class Run:
 
     async def _retire(self, rule: RetentionSettings) -> None:
         for removal, days, statuses in _removals(rule):
-            rows = await self._untouched_rows(days, rule, statuses)
-            await self._carry_out(removal, _overdue([row for row in rows if row.id not in self._gone], removal, days))
+            due = defaultdict[str, list[str]](list)
+            for row in await self._untouched_rows(days, rule, statuses):
+                if row.id not in self._gone:
+                    due[f"{row.type} untouched for {days:g} days"].append(row.id)
+            await self._carry_out(removal, [RowChange(removal, tuple(ids), why) for why, ids in due.items()])
 
     async def _untouched_rows(
         self, days: float, rule: RetentionSettings, statuses: tuple[Status, ...]

@@ -63,7 +63,6 @@ def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime
     It has the time and session of the newest, the rank and credibility of the best, and the earliest expiry.
     """
     first, last = rows[0], rows[-1]
-    expiries = [row.expires_at for row in rows if row.expires_at is not None]
     joined: dict[str, Any] = {
         name: tuple(dict.fromkeys(chain(*(getattr(row, name) for row in rows)))) for name in _JOINED
     }
@@ -88,7 +87,7 @@ def digest(rows: Sequence[Observation], *, new_id: str, what: str, now: datetime
         last_confirmed_at=max((row.last_confirmed_at for row in rows if row.last_confirmed_at), default=None),
         mention_count=min(sum(row.mention_count for row in rows), MOST_COUNTED),
         last_mentioned_at=max((row.last_mentioned_at for row in rows if row.last_mentioned_at), default=None),
-        expires_at=min(expiries, default=None),
+        expires_at=min((row.expires_at for row in rows if row.expires_at), default=None),
         derived_from=tuple(row.id for row in rows),
         **Guard.of(first)._asdict(),
         **joined,

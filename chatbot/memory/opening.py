@@ -222,8 +222,7 @@ class SessionOpening(AsyncResource, Observable):
         chosen = await self.choose_sessions(replace(wanted or SessionFilter(), limit=None))
         there = {*await asyncio.to_thread(self._catalog.sessions.ids)}
         await asyncio.to_thread(self._catalog.terms.forget, lambda each: each not in there)  # deleted elsewhere
-        handles = [self._try_handle(record) for record in chosen if record.id not in exclude]
-        sessions = [each for each in handles if each is not None]
+        sessions = [each for record in chosen if record.id not in exclude and (each := self._try_handle(record))]
         scope, text = None, check_text(text, "the text")
         with suppress(UnsupportedOperation):  # no store keeps memories
             scope = self._scope()

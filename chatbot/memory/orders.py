@@ -247,8 +247,5 @@ def _structure() -> tuple[tuple[str, re.Pattern[str]], ...]:
 def plain_orders() -> tuple[str, ...]:
     """Return the orders of `orders.tsv`, folded; in languages with spaces, with a space before and after."""
     lines = Path(__file__).with_suffix(".tsv").read_text(encoding="utf-8").splitlines()
-    found = (line.split("\t") for line in lines)
-    return tuple(
-        plain(order).casefold() if language in _UNSPACED else f" {plain(order).casefold()} "
-        for language, order in found
-    )
+    found = (plain(line).casefold().split("\t") for line in lines)
+    return tuple(order if language in _UNSPACED else f" {order} " for language, order in found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, get_args
 
 from msgspec import Struct, field
@@ -207,9 +208,7 @@ class MemoryReads(ScopedOperations):
 
         scope = self.scope
         if asked.profile not in (known := scope.environment.options.profiles):
-            raise errors.InvalidValue(
-                f"unknown scoring profile {asked.profile!r:.80}{errors.did_you_mean(asked.profile, known)}"
-            )
+            raise errors.unknown_choice("profile", asked.profile, known)
         recollection = await recollect(scope, asked, await self._filter(asked))
         scope.retrieved("recall", [each.id for each in recollection.hits])
         return recollection
@@ -381,10 +380,6 @@ def _with_texts(version: query.Version, texts: Mapping[str, str]) -> query.Versi
 def _up_to_tokens(hits: list[Hit], max_tokens: int | None) -> list[Hit]:
     if max_tokens is None:
         return hits
-    most, kept, spent = query.check_limit(max_tokens, "max_tokens"), list[Hit](), 0
-    for hit in hits:
-        spent += hit.observation.token_count
-        if kept and spent > most:
-            break
-        kept.append(hit)
-    return kept
+    most = query.check_limit(max_tokens, "max_tokens")
+    sums = accumulate(hit.observation.token_count for hit in hits)
+    return hits[: max(1, sum(tokens <= most for tokens in sums))]

@@ -270,7 +270,6 @@ async def _candidates(
     """Return the candidates by words and, with an embedder, by meaning."""
     if scope.meaning is None:
         return await scope.store.candidates(view, question, wanted)
-    scale = scope.meaning.scale
     try:
         meant = replace(question, vectors=tuple(vectors), model=scope.meaning.model)
         found = await scope.store.candidates(view, meant, wanted)
@@ -279,7 +278,7 @@ async def _candidates(
             raise
         scope.meaning.pause(error)
         return await scope.store.candidates(view, question, wanted)
-    found.similar = {each: min(1.0, scale * cosine) for each, cosine in found.similar.items()}
+    found.similar = {each: min(1.0, scope.meaning.scale * cosine) for each, cosine in found.similar.items()}
     return found
 
 
@@ -383,9 +382,7 @@ def _is_summary(row: RowScore) -> bool:
 
 def _question_terms(texts: Sequence[str], view: View) -> tuple[list[str], list[str], list[str]]:
     """Return the terms of the last question, its dates, and the terms of everything else."""
-    if not texts:
-        return [], [], []
-    *before, last = texts
+    *before, last = texts or [""]
     said, questions = split_questions(last)
     if questions:
         before, last = [*before, said], " ".join(questions)

@@ -339,18 +339,15 @@ class TurnOrder:
     async def take(self, reads: Callable[[], Sequence[object]] = tuple) -> None:
         """Take the order, and make the reads of `Store.turn_reads` along with it."""
         await self.in_process.acquire()
-        pause, began, silent_s = _FIRST_PAUSE_S, time.monotonic(), _SILENT_WAIT_S
+        pause, began, silent_s, longest_s = _FIRST_PAUSE_S, time.monotonic(), _SILENT_WAIT_S, self._longest_wait_s
         try:
             while not await self._attempt(reads):
-                if (waited_s := time.monotonic() - began) > self._longest_wait_s:
-                    raise errors.StoreBusy(
-                        f"another process has been {self._work} for {self._longest_wait_s:g} s: wait for it, or end it"
-                    )
+                if (waited_s := time.monotonic() - began) > longest_s:
+                    busy = f"another process has been {self._work} for {longest_s:g} s: wait for it, or end it"
+                    raise errors.StoreBusy(busy)
                 if waited_s > silent_s:
-                    logger.warning(
-                        "another process is %s: waiting for it, %g s at most", self._work, self._longest_wait_s
-                    )
-                    silent_s = self._longest_wait_s
+                    logger.warning("another process is %s: waiting for it, %g s at most", self._work, longest_s)
+                    silent_s = longest_s
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, _LONGEST_PAUSE_S)
         except BaseException:

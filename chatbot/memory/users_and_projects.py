@@ -238,10 +238,8 @@ async def sessions_of(memory: MemorySystem, name: str) -> list[SessionRecord]:
     if not one_line(name, "the project"):
         raise InvalidValue("name the project")
     own, wanted = memory.caller, SessionFilter(project=name)
-    records = await memory.sessions_anywhere()
-    return [
-        each for each in records if each.is_open_to(own.clearance, own.namespace, own.project) and wanted.fits(each)
-    ]
+    records = [each for each in await memory.sessions_anywhere() if wanted.fits(each)]
+    return [each for each in records if each.is_open_to(own.clearance, own.namespace, own.project)]
 
 
 def _check_found(name: str, content: ProjectContent) -> ProjectContent:

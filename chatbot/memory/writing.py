@@ -176,10 +176,9 @@ class MemoryWrites(ScopedOperations):
         if "derived_from" in fields:
             fields["derived_from"] = [*dict.fromkeys((*old.derived_from, *row.derived_from))]
         unset = {name: None for name in old.metadata if not name.startswith("imported_")}  # an import needs those
-        unsaid = (
-            PENDING.keys() - given.metadata.keys() if row.type == TASK == old.type else ()
-        )  # a done task stays done
-        fields["metadata"] = {**unset, **row.metadata, **{name: old.metadata.get(name) for name in unsaid}}
+        fields["metadata"] = {**unset, **row.metadata}
+        if row.type == TASK == old.type:  # a completed task stays completed
+            fields["metadata"] |= {name: old.metadata.get(name) for name in PENDING.keys() - given.metadata.keys()}
         changed = await self.update(old.id, **fields)
         return structs.replace(kept, outcome="updated", reason="") if changed.outcome == "updated" else kept
 
@@ -287,13 +286,10 @@ def _make_row(scope: Scope, draft: Draft) -> tuple[Observation, dict[str, Any], 
     given, redacted = redact_all(_within_bounds(given))
     _check_expiry(given.get("expires_at"), now)
     replaced: dict[str, Any] = {name: given.pop(name) for name in ("supersedes", "forgets") if name in given}
-    warning = ""
-    if given.setdefault("type", DEFAULT_TYPE) not in TYPES:
-        warning = (
-            f"{given['type']!r} is not a known type, kept as a note{errors.did_you_mean(str(given['type']), TYPES)}"
-        )
+    warnings = [_about_concepts(given)]
+    if (kind := given.setdefault("type", DEFAULT_TYPE)) not in TYPES:
+        warnings.insert(0, f"{kind!r} is not a known type, kept as a note{errors.did_you_mean(str(kind), TYPES)}")
         given["type"] = "note"
-    warning = "; ".join(filter(None, [warning, _about_concepts(given)]))
     row = Observation(
         id=scope.environment.new_id(),
         agent_id=scope.agent_id,
@@ -312,7 +308,7 @@ def _make_row(scope: Scope, draft: Draft) -> tuple[Observation, dict[str, Any], 
     )
     if row.type == TASK:
         row = replace(row, metadata=_as_task(row.metadata))
-    return row, replaced, redacted, warning
+    return row, replaced, redacted, "; ".join(filter(None, warnings))
 
 
 def _about_concepts(given: Mapping[str, Any]) -> str:
