@@ -20,7 +20,7 @@ import psycopg
 from msgspec import Struct
 from psycopg_pool import ConnectionPool, PoolTimeout
 
-from chatbot.stores.errors import ClosedResource, StoreBusy, StoreError, UnknownOutcome
+from chatbot.stores.errors import ClosedResource, MissingFolder, StoreBusy, StoreError, UnknownOutcome
 from chatbot.stores.home import without_password
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database_connection import (
@@ -115,6 +115,7 @@ class Database:
         """Limits the transactions that hold a connection, so that some stay free."""
         self._of_thread = threading.local()
         self._begun: set[tuple[str, str, str]] = set()
+        """Lines that have their row in `chatbot.head`, by identity, session and name."""
 
     @property
     def longest_wait_s(self) -> float:
@@ -208,18 +209,23 @@ class Database:
 
     def append(
         self, identity: str, statement: str, missing: str, *, unknown: UnknownOutcome | None = None, **values: Any
-    ) -> bool:
-        """Append rows; return False if their session is gone.
+    ) -> None:
+        """Append rows, also the first ones of their lines. Raises `MissingFolder` if their session is gone.
 
         The statement `missing` appends those that are missing, if the connection breaks, or after the error `unknown`.
         """
-        if unknown is None:
-            try:
-                return self.run(identity, statement, **values) > 0
-            except UnknownOutcome as error:
-                unknown = error
-        lock = (statements.LOCK_LINES, values | {"count": 0})
-        return bool(self.find_out(identity, unknown, lock, (missing, values))[0])
+        try:
+            if unknown is not None:
+                raise unknown
+            is_there = self.run(identity, statement, **values) > 0
+        except UnknownOutcome as error:
+            lock = (statements.LOCK_LINES, values | {"count": 0})
+            is_there = bool(self.find_out(identity, error, lock, (missing, values))[0])
+        if not is_there:
+            raise MissingFolder.of(values["session"])
+        if len(self._begun) >= _MOST_BEGUN:
+            self._begun.clear()
+        self._begun.add((identity, values["session"], values["name"]))
 
     def find_out(self, identity: str, unknown: UnknownOutcome, *wanted: Statement) -> list[list[Row]]:
         """Run statements after a write with an unknown outcome, all or none; return the rows of each.
@@ -234,7 +240,7 @@ class Database:
     def add(
         self, identity: str, statement: str, write: Callable[..., None], *, session: str, name: str, **values: Any
     ) -> bool:
-        """Add a row to lines for which `note_begun` was called; return False if it was not, or if they are gone.
+        """Add a row to lines to which `append` has appended; return False if it has not, or if they are gone.
 
         Within `together` the row waits for the next operation. If the row cannot be added so, `write` does it, which
         gets the error `unknown` if that try may have succeeded.
@@ -284,12 +290,6 @@ class Database:
         """Writes of this thread that wait for the next operation, by identity."""
         queued: dict[str, list[QueuedWrite]] = self._of_thread.__dict__.setdefault("queued", {})
         return queued
-
-    def note_begun(self, identity: str, session: str, name: str) -> None:
-        """Note that the lines have their row in `chatbot.head`, so that `add` works."""
-        if len(self._begun) >= _MOST_BEGUN:
-            self._begun.clear()
-        self._begun.add((identity, session, name))
 
     @contextmanager
     def transaction(self, identity: str, first: str, *, durable: bool = True, **values: Any) -> Iterator[Transaction]:

@@ -106,12 +106,6 @@ def is_read_only(connection: psycopg.Connection[Row]) -> bool:
     return any(connection.pgconn.parameter_status(name) == b"on" for name in names)
 
 
-def is_direct(connection: psycopg.Connection[Row]) -> bool:
-    """Return False if there is a pooler such as PgBouncer in between: it reports a process id of its own."""
-    [(process,)] = connection.execute(statements.WITHOUT_IDENTITY["process"]).fetchall()
-    return bool(process == connection.info.backend_pid)
-
-
 def configure(connection: psycopg.Connection[Row]) -> None:
     """Let the database cache plans, unless a pooler may use another connection for each statement.
 
@@ -119,15 +113,11 @@ def configure(connection: psycopg.Connection[Row]) -> None:
     meanwhile, whatever isolation the role or the database has.
     """
     expect_iso_dates(connection)
-    if is_direct(connection):
+    [(process,)] = connection.execute(statements.WITHOUT_IDENTITY["process"]).fetchall()
+    if process == connection.info.backend_pid:  # a pooler, such as PgBouncer, reports a process id of its own
         connection.prepare_threshold = 0
         connection.prepared_max = _MOST_PREPARED
         connection.execute(statements.WITHOUT_IDENTITY["defaults"])
-
-
-def fetch(cursor: psycopg.Cursor[Row]) -> list[Row]:
-    """Return the rows of a statement; none for one that returns none."""
-    return cursor.fetchall() if cursor.description else []
 
 
 @cache
@@ -346,7 +336,7 @@ class Transaction:
                     encode_statement(statements.ACT), self._database.begin_values(self._identity, durable=self._durable)
                 )
                 cursor = send(connection, self._identity, (first, values))
-            self.first = fetch(cursor)
+            self.first = answer_of(cursor).rows
         except BaseException:
             if not connection.closed:
                 connection.rollback()
@@ -369,4 +359,4 @@ def send(connection: psycopg.Connection[Row], identity: str, wanted: Statement) 
 
 def answer_of(cursor: psycopg.Cursor[Row]) -> RowResult:
     """Return the answer to a statement."""
-    return RowResult(fetch(cursor), cursor.rowcount)
+    return RowResult(cursor.fetchall() if cursor.description else [], cursor.rowcount)

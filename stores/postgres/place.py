@@ -176,11 +176,7 @@ class PostgresLines(backend.Lines):
     def _append(self, records: Sequence[Mapping[str, Any]], *, unknown: UnknownOutcome | None = None) -> None:
         """Append, also if there are no lines yet."""
         place, values = self._place, append_values(self._name, records) | {"session": self._place.session}
-        if not place.database.append(
-            place.identity, statements.APPEND, statements.APPEND_MISSING, unknown=unknown, **values
-        ):
-            raise place.missing()
-        place.database.note_begun(place.identity, place.session, self._name)
+        place.database.append(place.identity, statements.APPEND, statements.APPEND_MISSING, unknown=unknown, **values)
 
     def newest_first(self) -> Iterator[backend.Record]:
         before, limit = statements.BEYOND_ALL, _FIRST_PAGE

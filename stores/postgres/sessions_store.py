@@ -143,9 +143,8 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         self, session: SessionRef, entries: Sequence[TranscriptEntry], *, unknown: UnknownOutcome | None = None
     ) -> None:
         """Append, also to a transcript without entries."""
-        place = self._place(session)
-        if not self._database.append(
-            place.identity,
+        self._database.append(
+            self._home.identity,
             statements.APPEND_MESSAGES,
             statements.APPEND_MISSING_MESSAGES,
             unknown=unknown,
@@ -154,9 +153,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
             roles=[entry.role for entry in entries],
             contents=[escape_nul(entry.content) for entry in entries],
             times=[entry.at for entry in entries],
-        ):
-            raise place.missing()
-        self._database.note_begun(place.identity, session.id, _MESSAGES)
+        )
 
     def _append_one(self, session: SessionRef, entry: TranscriptEntry, write_all: Callable[..., None]) -> bool:
         """Append to a transcript with entries, which is cheaper."""

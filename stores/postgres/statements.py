@@ -29,13 +29,13 @@ _HEAD = """
     ON CONFLICT (identity, session, name) DO UPDATE SET next = h.next + excluded.next WHERE h.identity = %(identity)s
     RETURNING h.generation, h.next
 """
-_APPEND = """
+LOCK_LINES = f"WITH there AS ({_THERE}) {_HEAD}"
+APPEND = f"""
+WITH there AS ({_THERE}), head AS ({_HEAD})
 INSERT INTO chatbot.line (identity, session, name, n, record)
 SELECT %(identity)s, %(session)s, %(name)s, head.next - %(count)s + r.number, r.record
 FROM head, unnest(%(records)s::text[]) WITH ORDINALITY AS r (record, number)
 """
-LOCK_LINES = f"WITH there AS ({_THERE}) {_HEAD}"
-APPEND = f"WITH there AS ({_THERE}), head AS ({_HEAD}) {_APPEND}"
 _LOOKED_AT = 1_000
 APPEND_MISSING = f"""{APPEND}
 WHERE NOT EXISTS (
@@ -84,13 +84,13 @@ READ_DOCUMENT = """
 SELECT version, CASE WHEN version = %(version)s THEN NULL ELSE value END FROM chatbot.document
 WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s AND value IS NOT NULL
 """
-_LOCK_DOCUMENT = """
+LOCK_DOCUMENT = f"""
+WITH there AS ({_THERE})
 INSERT INTO chatbot.document AS d (identity, session, name, version)
 SELECT %(identity)s, %(session)s, %(name)s, 0 FROM there
 ON CONFLICT (identity, session, name) DO UPDATE SET version = d.version WHERE d.identity = %(identity)s
 RETURNING value
 """
-LOCK_DOCUMENT = f"WITH there AS ({_THERE}) {_LOCK_DOCUMENT}"
 WRITE_DOCUMENT = """
 UPDATE chatbot.document SET value = %(value)s, version = %(version)s
 WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s

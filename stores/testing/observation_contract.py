@@ -239,46 +239,38 @@ class ObservationStoreContract(StoreTests):
         active = await store.find(everything, Filter(), order="created", ascending=True)
         assert [row.id for row in active.rows] == IDS[:7]
 
-    async def test_what_is_used_grows_stronger_and_what_is_not_fades_once_for_the_same_time(
-        self, store: ObservationStore
-    ) -> None:
-        rows = [observation(0), observation(1, type="discovery"), observation(2, type="decision")]
-        await store.commit(OWNER, adding(*rows, observation(3, sensitivity="secret")))
-        later = structs.replace(OWNER, now=NOW + timedelta(days=4))
-        await store.commit(later, [Event(kind="use", at=later.now, ids=(IDS[0],))])
-        [outcome] = await store.commit(later, [_consolidate_event(later, *IDS[:3])])
-        assert outcome.kind == "updated"
-        used, unused, decided = await store.get(later, IDS[:3])
-        assert (used.strength, unused.strength, decided.strength) == (0.5693, 0.4, 0.4)
-        assert (used.importance, used.updated_at) == (0.5, rows[0].updated_at)
-        [outcome] = await store.commit(later, [_consolidate_event(later, *IDS[:3])])
-        assert outcome.kind == "skipped"
-        back = structs.replace(later, now=NOW)
-        [outcome] = await store.commit(back, [_consolidate_event(back, *IDS[:3])])
-        assert outcome.kind == "skipped"
-        assert await store.get(later, IDS[:3]) == [used, unused, decided]
-        found = await store.match(later, ["titl"], Filter())
-        assert {each.id: each.importance for each in found} == {IDS[0]: 0.5693, IDS[1]: 0.4, IDS[2]: 0.5}
-        await store.commit(later, [Event(kind="update", at=later.now, ids=(IDS[1],), fields={"importance": 0.9})])
-        [unused] = await store.get(later, [IDS[1]])
-        assert unused.current_strength == 0.9
-        hidden = structs.replace(later, clearance="familiar")
-        [outcome] = await store.commit(hidden, [_consolidate_event(hidden, IDS[3])])
-        assert isinstance(outcome.error, UnknownObservation)
-        for rate in (-1, float("nan"), float("inf"), True, "x"):
-            [outcome] = await store.commit(later, [_consolidate_event(later, IDS[0], rate=rate)])
-            assert isinstance(outcome.error, InvalidValue)
-
-    def test_strength_survives_closing(self, tmp_path: Path) -> None:
+    def test_what_is_used_grows_stronger_and_what_is_not_fades_once_for_the_same_time(self, tmp_path: Path) -> None:
         later = structs.replace(OWNER, now=NOW + timedelta(days=4))
 
         async def write(store: ObservationStore) -> None:
-            await store.commit(OWNER, adding(observation(0), observation(1)))
-            await store.commit(later, [_consolidate_event(later, *IDS[:2])])
-            await store.commit(later, [Event(kind="update", at=later.now, ids=(IDS[1],), fields={"tags": ["a"]})])
+            rows = [observation(0), observation(1, type="discovery"), observation(2, type="decision")]
+            await store.commit(OWNER, adding(*rows, observation(3, sensitivity="secret")))
+            await store.commit(later, [Event(kind="use", at=later.now, ids=(IDS[0],))])
+            [outcome] = await store.commit(later, [_consolidate_event(later, *IDS[:3])])
+            assert outcome.kind == "updated"
+            used, unused, decided = await store.get(later, IDS[:3])
+            assert (used.strength, unused.strength, decided.strength) == (0.5693, 0.4, 0.4)
+            assert (used.importance, used.updated_at) == (0.5, rows[0].updated_at)
+            [outcome] = await store.commit(later, [_consolidate_event(later, *IDS[:3])])
+            assert outcome.kind == "skipped"
+            back = structs.replace(later, now=NOW)
+            [outcome] = await store.commit(back, [_consolidate_event(back, *IDS[:3])])
+            assert outcome.kind == "skipped"
+            assert await store.get(later, IDS[:3]) == [used, unused, decided]
+            found = await store.match(later, ["titl"], Filter())
+            assert {each.id: each.importance for each in found} == {IDS[0]: 0.5693, IDS[1]: 0.4, IDS[2]: 0.5}
+            await store.commit(later, [Event(kind="update", at=later.now, ids=(IDS[1],), fields={"importance": 0.9})])
+            [unused] = await store.get(later, [IDS[1]])
+            assert unused.current_strength == 0.9
+            hidden = structs.replace(later, clearance="familiar")
+            [outcome] = await store.commit(hidden, [_consolidate_event(hidden, IDS[3])])
+            assert isinstance(outcome.error, UnknownObservation)
+            for rate in (-1, float("nan"), float("inf"), True, "x"):
+                [outcome] = await store.commit(later, [_consolidate_event(later, IDS[0], rate=rate)])
+                assert isinstance(outcome.error, InvalidValue)
 
         async def check(store: ObservationStore) -> None:
-            assert [row.current_strength for row in await store.get(later, IDS[:2])] == [0.3, 0.3]
+            assert [row.current_strength for row in await store.get(later, IDS[:3])] == [0.5693, 0.9, 0.4]
 
         self.survives(tmp_path, write, check)
 
@@ -316,15 +308,12 @@ class ObservationStoreContract(StoreTests):
     async def test_pages_follow_each_other_without_gap_or_repetition(self, store: ObservationStore) -> None:
         await store.commit(OWNER, adding(*(observation(number) for number in range(7))))
         for ascending in (False, True):
-            seen: list[str] = []
-            after = None
-            while True:
+            after, ids = None, IDS[:7] if ascending else IDS[6::-1]
+            for wanted in (ids[:3], ids[3:6], ids[6:]):
                 page = await store.find(OWNER, Filter(), order="created", ascending=ascending, limit=3, after=after)
-                seen += [row.id for row in page.rows]
+                assert [row.id for row in page.rows] == wanted
                 after = page.after
-                if after is None:
-                    break
-            assert seen == (IDS[:7] if ascending else IDS[6::-1])
+            assert after is None
         with pytest.raises(UnknownObservation):
             await store.find(OWNER, Filter(), after=IDS[39])
 
