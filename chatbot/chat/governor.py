@@ -161,7 +161,7 @@ def judge(
     """
     shown = tuple(labelled_texts(row) if part is None else part)
     written = [text for _, text in shown]
-    unshown = list(_unshown_texts(row))
+    unshown = texts_in([getattr(row, name) for name in _UNSHOWN])
     if not may_see(row, view) or not row.is_current(view.now):
         return Verdict(STALE if may_see(row, view) else HIDDEN)
     if sum(map(len, chain(written, unshown))) > LONGEST_JUDGED:
@@ -218,13 +218,6 @@ def labelled_texts(row: Observation) -> Iterator[tuple[Label, str]]:
     yield "bot replied", row.assistant_text
     if row.metadata.get(KIND) == TASK:
         yield "task", task_of(row).details()
-
-
-def _unshown_texts(row: Observation) -> Iterator[str]:
-    """Yield texts that are not shown, but can make a row suspect."""
-    for name in _UNSHOWN:
-        value = getattr(row, name)
-        yield from (value,) if isinstance(value, str) else value
 
 
 _UNSHOWN = [name for name in CONTENT if name not in SPOKEN and FIELDS[name].default in ("", ())]

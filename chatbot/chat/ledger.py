@@ -415,13 +415,11 @@ def _parse_reservations(document: Document, data: bytes | None) -> list[Reservat
     """Read every reservation. Raises `DamagedFile` or `LaterFormat`: unknown calls could exceed a limit together."""
     try:
         written = {"reservations": []} if data is None else msgspec.json.decode(data)
-        if written.get("v", 0) > _Reservations([]).v:
-            raise LaterFormat(f"{document.name} was written by a later release: upgrade chatbot to use this memory")
-        return msgspec.convert(written, _Reservations).reservations
-    except LaterFormat:
-        raise
+        if written.get("v", 0) <= _Reservations([]).v:
+            return msgspec.convert(written, _Reservations).reservations
     except MISFITS as error:
         raise DamagedFile(f"{document.name} is damaged ({error}): delete it while no model call is running") from error
+    raise LaterFormat(f"{document.name} was written by a later release: upgrade chatbot to use this memory")
 
 
 def examine_reservations(place: Place | Home) -> Flaw | None:
