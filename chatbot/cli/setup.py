@@ -88,10 +88,8 @@ async def _report_files(
         command += f" --config {file}"
     problem = await why_not_callable(outline.model, outline.providers)
     if args.json:
-        kept = [path for path in files if path not in wrote]
-        both: dict[str, Any] = {"wrote": wrote, "kept": kept}
-        texts = {key: [str(path) for path in paths] for key, paths in both.items()}
-        say_json(texts | {"run": command, "model": outline.model.name, "problem": problem})
+        listed = {"wrote": [*map(str, wrote)], "kept": [str(path) for path in files if path not in wrote]}
+        say_json({**listed, "run": command, "model": outline.model.name, "problem": problem})
         return
     for path in files:
         say(f"wrote {path}" if path in wrote else f"already exists, unchanged: {path}")

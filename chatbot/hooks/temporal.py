@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Annotated, Literal, get_args
 
@@ -90,7 +91,10 @@ class Boundaries(Hook):
         known = self._latest(session.id)
         if not known:
             facts = await session.memory.query_facts(subject=f"{OF_SESSION}{session.id}", predicate=PREDICATE, limit=1)
-            known.append(_moment(facts[0].object) if facts else None)
+            known.append(None)
+            for fact in facts:
+                with suppress(InvalidValue):  # one that was written by hand may have no time
+                    known[0] = parse_time(fact.object.partition(" ")[0])
         return known[0]
 
 
@@ -166,14 +170,6 @@ def _about(interactions: Sequence[Interaction], known: set[str]) -> tuple[str, .
     counted = Counter(word for each in interactions for word in each.words if word not in known)
     spelled = {term: word for each in reversed(interactions) for term, word in each.words.items()}
     return tuple(dict.fromkeys(spelled[term] for term, _ in counted.most_common(_MOST_KEYWORDS)))
-
-
-def _moment(text: str) -> datetime | None:
-    """Read the time at the beginning of a fact; None for a fact that was written by hand and has none."""
-    try:
-        return parse_time(text.partition(" ")[0])
-    except InvalidValue:
-        return None
 
 
 Scale = Literal["immediate", "task", "session", "project"]

@@ -59,9 +59,7 @@ _AZURE = ("openai.azure.com", "cognitiveservices.azure.com", "ai.azure.com")
 _HOSTS: Mapping[str, tuple[str, ...]] = {
     "ai21": ("api.ai21.com",),
     "anthropic": ("api.anthropic.com",),
-    "azure": _AZURE,
-    "azure_ai": _AZURE,
-    "azure_text": _AZURE,
+    **dict.fromkeys(("azure", "azure_ai", "azure_text"), _AZURE),
     "bedrock": ("amazonaws.com",),
     "cohere": ("api.cohere.com", "api.cohere.ai"),
     "databricks": ("databricks.com", "azuredatabricks.net"),
