@@ -101,7 +101,8 @@ class PostgresLog(Log):
         is_ours = is_writing and self._writer == threading.get_ident()
         if is_ours and self._writing == (self._generation, self._position):
             return False
-        generation, end, is_whole = self._compared()
+        rows = self._rows(statements.STATE_OF_LOG, **self._read_so_far())
+        generation, end, is_whole = rows[0] if rows else (0, 0, not self._position)
         self._found = (threading.get_ident(), asked_at, end)
         if is_writing and not generation:
             return False  # our first write is not committed yet
@@ -294,11 +295,6 @@ class PostgresLog(Log):
             return self._writing
         [(generation, end)] = self._rows(statements.STATE_OF_HEAD, **_HEAD) or [(0, 0)]
         return generation, end
-
-    def _compared(self) -> tuple[int, int, bool]:
-        """Return generation, size, and whether what was read is still there."""
-        rows = self._rows(statements.STATE_OF_LOG, **self._read_so_far())
-        return rows[0] if rows else (0, 0, not self._position)
 
     def _read_so_far(self) -> dict[str, Any]:
         return {**_HEAD, "end": self._position, "start": self._last_at, "begins": self._last.decode()[:_COMPARED]}

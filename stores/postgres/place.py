@@ -291,16 +291,17 @@ class PostgresLease(backend.Lease):
         return self.take_with(())
 
     def take_with(self, reads: Sequence[object]) -> bool:
-        leases = Leases.of(self._place.database)
-        joined = self._joinable_reads(reads)
-        values = {"session": self._place.session, "name": self._name, "holder": self._holder}
-        [(is_there, is_taken)], seen = self._place.database.rows_along(
-            self._place.identity, statements.TAKE_LEASE, joined, durable=False, **values, ttl=leases.lapses_after_s
+        place, leases = self._place, Leases.of(self._place.database)
+        own = [each for each in reads if isinstance(each, TurnRead)]
+        joined = [each for each in own if (each.database, each.identity) == (place.database, place.identity)]
+        values = {"session": place.session, "name": self._name, "holder": self._holder}
+        [(is_there, is_taken)], seen = place.database.rows_along(
+            place.identity, statements.TAKE_LEASE, joined, durable=False, **values, ttl=leases.lapses_after_s
         )
         if not is_there:
-            raise self._place.missing()
+            raise place.missing()
         if is_taken:
-            leases.add(self._place.database, self._place.identity, self._holder)
+            leases.add(place.database, place.identity, self._holder)
             for read, rows in zip(joined, seen, strict=True):
                 read.keep(rows)
         return bool(is_taken)
@@ -308,15 +309,6 @@ class PostgresLease(backend.Lease):
     def release(self) -> None:
         if Leases.of(self._place.database).drop(self._place.identity, self._holder):
             self._place.rows(statements.RELEASE_LEASE, durable=False, holder=self._holder)
-
-    def _joinable_reads(self, reads: Sequence[object]) -> list[TurnRead]:
-        """Return the reads that can share the round trip of taking the lease."""
-        place = self._place
-        return [
-            each
-            for each in reads
-            if isinstance(each, TurnRead) and each.database is place.database and each.identity == place.identity
-        ]
 
 
 def append_values(name: str, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
