@@ -116,7 +116,7 @@ def test_plug_ins_that_two_threads_import_leave_standard_output_as_it_was(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gates, before = SimpleNamespace(first=Event(), second=Event(), done=Event()), sys.stdout
-    monkeypatch.setitem(sys.modules, "gates", gates)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "gates", gates)
     sources = "gates.first.set(); gates.second.wait(0.2)", "gates.second.set(); gates.done.wait(5)"
     for number, source in enumerate(sources):
         (tmp_path / f"thread_{number}.py").write_text(f"import gates; {source}", encoding="utf-8")
