@@ -168,7 +168,7 @@ class _Part:
             raise DamagedFile(f"{where} cannot be parsed: {_why(error)}") from error
 
     def add(self, kind: str, fields: Mapping[str, Any], where: str) -> None:
-        """Parse a line. Lines that a session needs must be valid; other invalid lines are counted."""
+        """Parse a line. Lines that a session needs must be valid; others that are not are reported."""
         try:
             if kind not in (_OF_MEMORY if self.record is None else _PARSERS):
                 raise InvalidValue("it is not a line of a bundle")

@@ -9,7 +9,7 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import cached_property
 from pathlib import PurePosixPath
@@ -153,13 +153,9 @@ def _conversation(kind: str, value: Mapping[str, Any], number: int) -> Conversat
         return Skip(what, "no text")
     left_out = Counter(each for message in shown for each in message.left_out)
     times = min(created_at, entries[0].at), max(_moment_of(used, EPOCH), entries[-1].at)
-    return Conversation(_key_of(key), str(title or _title_of(entries)), *times, tuple(entries), left_out)
-
-
-def _title_of(entries: Iterable[TranscriptEntry]) -> str:
-    """Return the beginning of the user's first message, without secrets."""
     said = next((each.content for each in entries if each.role == "user"), "")
-    return " ".join(redact_beginning(said, 10_000).split())[:60]
+    title = str(title or " ".join(redact_beginning(said, 10_000).split())[:60])
+    return Conversation(_key_of(key), title, *times, tuple(entries), left_out)
 
 
 def _message_of(kind: str, value: Any) -> _Message:

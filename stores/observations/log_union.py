@@ -25,7 +25,7 @@ from chatbot.stores.fields import MOST_COUNTED
 from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import COUNTING, ID_IN_LINE, LineChange, Writing
 from chatbot.stores.observation import GUARDED, Observation
-from chatbot.stores.records import EPOCH, canonical, chunks, format_time, parse_time
+from chatbot.stores.records import EPOCH, canonical, chunks, format_time
 from chatbot.stores.row_events import KINDS, MAINTENANCE, Event, apply, check_fields, implied_events, parse_event
 
 STEP = timedelta(microseconds=1)
@@ -98,7 +98,7 @@ class Counts(Struct, frozen=True):
             when, touches, strength = self.strength
             fields |= {"strength": strength, "consolidated_at": format_time(when), "consolidated_touches": touches}
             at = max(at or when, when)
-        return Event(kind="counts", at=at or parse_time("1970-01-01T00:00:00Z"), ids=(row_id,), fields=fields)
+        return Event(kind="counts", at=at or EPOCH, ids=(row_id,), fields=fields)
 
 
 def _key(event: Event) -> _Key:
