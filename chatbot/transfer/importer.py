@@ -45,7 +45,7 @@ from chatbot.messages import without_blocks
 from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visibility, default_visibility
 from chatbot.stores.backend import suffix_of
 from chatbot.stores.base import TranscriptStore
-from chatbot.stores.errors import ConflictingChange, StoreError
+from chatbot.stores.errors import ConflictingChange, MissingFolder, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.loops import run_apart
 from chatbot.stores.observation import CONTENT, STATUSES, Observation, content_hash
@@ -158,7 +158,8 @@ class Importer:
         if self._report.sessions and not self.dry_run:
             await self.memory.reorder_sessions()
         for session_id in self._bundled:
-            await to_thread(self._name_rows, session_id)
+            with suppress(MissingFolder):  # it was deleted meanwhile
+                await to_thread(self._name_rows, session_id)
 
     def _name_rows(self, session_id: str) -> None:
         """Name rows in the receipts of a bundled session by their ids here: a purge erases the quotes of those ids."""
