@@ -17,10 +17,13 @@ read whether this is the first session, so that a model without tools is named a
 
 def test_a_message_goes_through_no_more_modules_than_yesterday() -> None:
     hint = "put code where a message passes already, or import it later: `benchmarks/way.py --list`"
-    for _ in range(3):
-        found = walked()
-        changes = sum(each for _, each in found.values())
-        if changes <= CHANGES:
-            break
+    found = walked()
+    for _ in range(2):
+        if _changes(found) > CHANGES:
+            found = walked()
     assert len(found) <= MODULES, hint
-    assert changes <= CHANGES, hint
+    assert _changes(found) <= CHANGES, hint
+
+
+def _changes(found: dict[str, tuple[int, int]]) -> int:
+    return sum(changes for _, changes in found.values())
