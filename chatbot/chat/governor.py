@@ -221,3 +221,4 @@ def labelled_texts(row: Observation) -> Iterator[tuple[Label, str]]:
 
 
 _UNSHOWN = [name for name in CONTENT if name not in SPOKEN and FIELDS[name].default in ("", ())]
+"""Fields with texts that are not shown, but can make a row suspect."""

@@ -69,7 +69,7 @@ def pair(text: str) -> tuple[str, Any]:
 
 
 def _time(text: str, direction: int) -> datetime:
-    """Parse a time: in numbers without a zone it is UTC, like every time that is printed; "today" is that of here."""
+    """Parse a time: in numbers without a zone it is UTC, like every time that is printed; "today" is local."""
     from chatbot.stores.records import read_time
 
     try:

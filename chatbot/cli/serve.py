@@ -120,9 +120,5 @@ async def listen(server: Server[Any], setup: Setup, args: argparse.Namespace, re
     """Serve over HTTP until it is cancelled; `ready` is called with the URL."""
     from chatbot.server.serve import serve_mcp
 
-    await serve_mcp(
-        server,
-        setup,
-        replace(setup.owners.server, host=args.host or HOST, port=PORT if args.port is None else args.port),
-        ready,
-    )
+    port = PORT if args.port is None else args.port
+    await serve_mcp(server, setup, replace(setup.owners.server, host=args.host or HOST, port=port), ready)
