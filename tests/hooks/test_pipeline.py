@@ -59,7 +59,7 @@ class Hangs(Hook):
     async def handle(self, event):
         await asyncio.Event().wait()
     async def aclose(self):
-        raise ValueError("busy")
+        raise BaseException("busy")
 
 class CannotBeMade(Hook):
     topics = ("turn:end",)
@@ -183,7 +183,7 @@ async def test_hooks_that_raise_and_hang_harm_no_turn_and_are_told_once_and_kept
         assert notices == ["own_hooks:CannotBeMade", "own_hooks:Raises", "own_hooks:Hangs"]
         assert second.notices == []
     hangs, raises = runtime.hooks.last_failures
-    assert hangs == "the hook 'own_hooks:Hangs' could not be closed: ValueError: busy"
+    assert hangs == "the hook 'own_hooks:Hangs' could not be closed: RuntimeError: BaseException: busy"
     assert raises.startswith("the hook 'own_hooks:Raises' could not be closed:")
     kept = Failures(Path("identities/ada/memory")).read()
     assert {failure.hook for failure in kept} == {f"own_hooks:{name}" for name in ("Raises", "Hangs", "CannotBeMade")}
