@@ -262,7 +262,7 @@ class Hooks(Bus, AsyncResource):
             hook, plan = self._hooks.pop()
             try:
                 async with asyncio.timeout(plan.timeout_s):
-                    await in_own_task(hook.aclose)
+                    await (hook.aclose() if plan.name in HOOKS.own else in_own_task(hook.aclose))
             except (Exception, SystemExit) as error:  # noqa: BLE001 - of a plug-in, and the others still close
                 at = SimpleNamespace(topic="close")
                 await self.note_failure(plan.name, at, reason_of(error), verb="could not be closed:")
