@@ -300,9 +300,9 @@ class Sync:
             for given in sessions:
                 if not await self._sessions.is_gone(given.id):
                     machine, saves = name.partition("/")[0], total <= _MOST_SAVED
-                    is_new = await self._sessions.take(machine, given, self.known, saves=saves)
-                    self._is_waiting |= is_new is None
-                    self.report.taken["sessions"] += bool(is_new)
+                    is_changed = await self._sessions.take(machine, given, self.known, saves=saves)
+                    self._is_waiting |= is_changed is None
+                    self.report.taken["sessions"] += bool(is_changed)
                 done += 1
                 self._advance(done, total)
         if total:

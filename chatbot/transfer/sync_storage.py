@@ -274,33 +274,33 @@ class SessionUnion:
         return content
 
     async def take(self, machine: str, given: SessionLine, known: union.PlaceState, *, saves: bool) -> bool | None:
-        """Unite a session with what another machine knows of it; return whether it is new.
+        """Unite a session with what another machine knows of it; return whether it is new or has changed.
 
         None if an entry is in a file that has not arrived yet. With `saves`, the state is saved at once: an entry that
         the user takes back before the next sync is then known to have existed.
         """
-        is_new = not await self.memory.is_taken(given.id)
-        if is_new:
+        if is_new := not await self.memory.is_taken(given.id):
             if await self._transcript_of(machine, given, given.entries) is None:
                 return None
             await SessionCatalog(self.storage.backend).make(parse_record(given.session))
         async with self._turn_lock(given.id):
-            is_complete = await self._take_parts(machine, given, saves=saves)
+            is_changed = await self._take_parts(machine, given, saves=saves)
             state = self.state.sessions[given.id]
-            if is_complete and state.digest == given.digest:  # the place has it as it is here
+            if is_changed is not None and state.digest == given.digest:  # the place has it as it is here
                 known.sessions[given.id] = given.digest
                 known.new(state.files, given.id)
-        return is_new if is_complete else None
+        return None if is_changed is None else is_new or is_changed
 
-    async def _take_parts(self, machine: str, given: SessionLine, *, saves: bool) -> bool:
-        """Unite each part of an existing session; return False, and unite none, if an entry is missing."""
+    async def _take_parts(self, machine: str, given: SessionLine, *, saves: bool) -> bool | None:
+        """Unite each part of a session; return whether it changed, or None, and unite none, if an entry is missing."""
         session_id, ref = given.id, self._sessions.ref(given.id)
         await self._note(await self._record(session_id))
         state = self.state.sessions[session_id]
+        before = state.digest
         state.cut = list(dict.fromkeys([*state.cut, *given.cut]))
         ours = union.with_ids(await self.storage.store.transcript_read_all(ref))
         if (theirs := await self._transcript_of(machine, given, {**dict(ours), **given.entries})) is None:
-            return False
+            return None
         for name, data in given.files.items():
             await asyncio.to_thread(self._blobs(session_id).put, data, suffix_of(name))
         await self._unite_transcript(session_id, ours, theirs)
@@ -314,7 +314,7 @@ class SessionUnion:
         await asyncio.to_thread(unite_lines, lines, given.receipts, receipts=True)
         await self._take_record(session_id, given)
         await self._note(await self._record(session_id), is_merged=True)
-        return True
+        return self.state.sessions[session_id].digest != before
 
     async def _take_record(self, session_id: str, given: SessionLine) -> None:
         """Set each field of a session, such as title or project, that was changed later elsewhere."""

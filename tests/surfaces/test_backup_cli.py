@@ -196,6 +196,9 @@ def test_two_identities_sync_through_the_places_of_the_configuration(monkeypatch
     assert ok("sync", "--dry-run", "-i", "bo") == "would send 1 memory\n"
     ok("sync", "-i", "bo")
     assert ok("sync", "place") == "received 1 memory\n"
+    ok("sessions", "rename", "I keep bees in the garden", "Hives")
+    ok("sync", "place")
+    assert ok("sync", "-i", "bo") == "received 1 session\n"
     ok("memory", "add", "Ada keeps hens")
     Path("config.toml").write_text(CONFIG.replace('["place"]', '["place", "nowhere"]'))
     done = run("sync")
