@@ -26,6 +26,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import math
 import sys
 from collections import defaultdict
 from collections.abc import Sequence
@@ -87,7 +88,7 @@ async def embed(people: Sequence[Sequence[tuple[str, str, str]]]) -> list[Person
     async with LocalEmbedder() as embedder:
         for pairs in people:
             texts = [*(embedded_text(row_of(said)) for _, said, _ in pairs), *(asked for *_, asked in pairs)]
-            vectors = embedder.scale * np.array((await embedder.embed(texts)).vectors, "f4")
+            vectors = math.sqrt(2) * np.array((await embedder.embed(texts)).vectors, "f4")  # parts of length 1
             vectors[:, -1] = 0
             found.append(Person(vectors[len(pairs) :], vectors[: len(pairs)]))
     return found
