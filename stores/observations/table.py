@@ -118,11 +118,11 @@ class Table:
         return {fact.id: fact for fact in map(parse_triple, self._read("triples", []))}
 
     @cached_property
-    def stated(self) -> defaultdict[tuple[str, ...], list[str]]:
-        """Ids of all facts by their words, which never change: a fact is compared with its like only."""
-        found = defaultdict[tuple[str, ...], list[str]](list)
+    def stated(self) -> defaultdict[tuple[str, ...], dict[str, None]]:
+        """Ids of all facts by their words, also by those that they had before they were stated again with others."""
+        found = defaultdict[tuple[str, ...], dict[str, None]](dict)
         for fact in self.triples.values():
-            found[_words_of(fact)].append(fact.id)
+            found[_words_of(fact)][fact.id] = None
         return found
 
     def facts_like(self, wanted: FactFilter) -> Iterable[Triple]:
@@ -406,8 +406,7 @@ class Table:
             known = None if fact.id in self.retracted else self.triples.get(fact.id)
             if known is not None and fact.count < known.count:  # restated less often by another machine
                 fact = replace(known, project=fact.project)
-            if fact.id not in self.triples:
-                self.stated[_words_of(fact)].append(fact.id)
+            self.stated[_words_of(fact)][fact.id] = None
             self.triples[fact.id] = fact
             self.retracted.discard(fact.id)
         if event.kind == "retract":

@@ -555,6 +555,10 @@ class ObservationStoreContract(StoreTests):
         await store.commit(OWNER, [*stating(fact(20)), Event(kind="retract", at=NOW, ids=(IDS[20],))])
         assert await store.facts(OWNER, FactFilter()) == []
         assert [each.id for each in await store.facts(erasing, FactFilter())] == [IDS[20]]
+        again = fact(20, subject="another")
+        await store.commit(OWNER, stating(again))
+        words = FactFilter(subject=again.subject, predicate=again.predicate, object=again.object)
+        assert [each.id for each in await store.facts(OWNER, words)] == [IDS[20]]
         assert await store.purge(OWNER, [IDS[20]]) == [IDS[20]]
         assert await store.facts(erasing, FactFilter()) == []
         with pytest.raises(UnknownObservation):
