@@ -125,7 +125,7 @@ class Store(Closable):
             with work:
                 try:
                     found = await operation(self, *args, **named)
-                    if kind and not (isinstance(found, list) and all(isinstance(each, kind) for each in found)):
+                    if kind and not (isinstance(found, list) and all(map(kind.__instancecheck__, found))):
                         raise TypeError(f"it returned {found!r:.80}, which is not a list of {kind.__name__}")
                     if not isinstance(found, wanted := _VALUES.get(operation.__name__, object)):
                         raise TypeError(f"it returned {found!r:.80}, not {getattr(wanted, '__name__', wanted)}")

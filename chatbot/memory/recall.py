@@ -386,7 +386,7 @@ def _question_terms(texts: Sequence[str], view: View) -> tuple[list[str], list[s
     said, questions = split_questions(last)
     if questions:
         before, last = [*before, said], " ".join(questions)
-    now, words = local(view.now), dict.fromkeys(terms(last))
+    words, now = dict.fromkeys(terms(last)), local(view.now)
     dates = dict.fromkeys(date_terms(last, now, exact=True))
     found = (term for text in before for term in (*date_terms(text, now, exact=True), *terms(text)))
     earlier = dict.fromkeys(term for term in found if term not in words)
