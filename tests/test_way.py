@@ -10,8 +10,8 @@ from way import walked
 MODULES, CHANGES = 104, 2_370
 """Modules and changes of file of one `chatbot ask` today; lower them when it takes less.
 
-It takes about 2,366 changes, other numbers on a busy machine, where threads and tasks alternate differently. A dozen of them
-read whether this is the first session, so that a model without tools is named as such once.
+It takes about 2,366 changes; the number is another on a busy machine, where threads and tasks alternate differently.
+A dozen of them read whether this is the first session, so that a model without tools is named as such once.
 """
 
 
