@@ -161,6 +161,10 @@ class ErasedLine(_Line, tag="erased"):
     alone: bool | None = None
 
 
+class _GoneLine(ErasedLine, tag="gone"):
+    """The same, by its first name."""
+
+
 class RecordsLine(_Line, tag="lines"):
     """Calls of the bill; in a backup also lines that belong to the machine."""
 
@@ -220,7 +224,7 @@ class SessionLine(_Line, tag="session"):
         return replace(self, session=session, times=set_at, values=values)
 
 
-Line = RowLine | ErasedLine | RecordsLine | DocumentLine | SessionLine
+Line = RowLine | ErasedLine | _GoneLine | RecordsLine | DocumentLine | SessionLine
 
 
 class FileHead(msgspec.Struct):
@@ -245,10 +249,9 @@ def unpack(name: str, data: bytes, identity: str) -> Iterator[Line]:
     if not name.isprintable() or sha256(data).hexdigest()[:32] != name.rpartition("-")[2].partition(".")[0]:
         raise DamagedFile("its digest differs from its name: it is not complete yet, or damaged")
     unpacking = zlib.decompressobj(wbits=31)
-    text = unpacking.decompress(data, _LARGEST_UNPACKED)
+    lines = BytesIO(unpacking.decompress(data, _LARGEST_UNPACKED))
     if unpacking.unconsumed_tail or not unpacking.eof:
         raise DamagedFile("it unpacks to more than allowed, or is cut off")
-    lines = BytesIO(text.replace(b'\n{"k": "gone", ', b'\n{"k": "erased", '))  # the name of these lines at first
     head = msgspec.json.decode(lines.readline(), type=FileHead)
     if (head.identity, head.machine) != (identity, name.partition("/")[0]):
         raise DamagedFile("it belongs to another identity or machine")
