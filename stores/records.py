@@ -276,10 +276,9 @@ class SessionRecord(Struct, frozen=True, repr_omit_defaults=True):
         for name in self.store_types:
             check_text(name, "a store's name")
 
-    def is_expired(self, now: datetime, ttl: timedelta | None) -> bool:
-        """Return whether its time to live is over: its own or, if it began without one, `ttl` after its last use."""
-        until = self.used_at + ttl if self.expires_at is None and ttl is not None else self.expires_at
-        return until is not None and until <= now
+    def expiry(self, ttl: timedelta | None) -> datetime | None:
+        """Return the end of its time to live: its own or, if it began without one, `ttl` after its last use."""
+        return self.used_at + ttl if self.expires_at is None and ttl is not None else self.expires_at
 
     def renamed(self, title: str) -> SessionRecord:
         """Return the record with another title, on one line and at most 200 characters long."""

@@ -288,7 +288,7 @@ class SessionOpening(AsyncResource, Observable):
     def _expiry_check(self) -> Callable[[SessionRecord], bool]:
         """Return the check whether a session's time to live is over now."""
         now, ttl = self._clock(), self._environment.ttl
-        return lambda record: record.is_expired(now, ttl)
+        return lambda record: (until := record.expiry(ttl)) is not None and until <= now
 
     async def is_taken(self, session_id: str) -> bool:
         """Return whether there is a session with that id, open or not."""

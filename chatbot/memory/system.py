@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from bisect import bisect
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from copy import copy
@@ -24,6 +25,7 @@ from chatbot.memory.session_catalog import SESSIONS_AT_ONCE, TurnOrder
 from chatbot.stores.access import Clearance, Right, least_clearance
 from chatbot.stores.base import ObservationStore, SessionStore
 from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
+from chatbot.stores.fields import how_many
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.records import EPOCH, KeyValue, SessionRecord, TranscriptEntry, chunks
 from chatbot.stores.span import count, observed
@@ -35,6 +37,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+_LONG_UNUSED, _DOUBT = timedelta(days=60), timedelta(days=7)
+"""Time without use after which an expiry is doubtful, and how long such sessions are kept after the next use."""
+
 
 class MemorySystem(SessionOpening):
     """Opens sessions of one identity for one caller, and the memory without a session, over pluggable stores.
@@ -45,6 +50,9 @@ class MemorySystem(SessionOpening):
     meaning, and is closed with the system. A stored session may use a store `module:Class` only if `settings` or an
     earlier `create_session` name it. Use with `async with`; any number of processes may share one `home`.
     """
+
+    _warned_of = 0
+    """Number of sessions that the last warning of doubtful expiries named."""
 
     def cleared_for(
         self,
@@ -227,16 +235,40 @@ class MemorySystem(SessionOpening):
         is_expired = self._expiry_check()
         return await self._catalog.find(lambda record: is_expired(record) and self._may_know(record))
 
-    async def expire_sessions(self, *, keep_memory: bool = True) -> list[str]:
+    async def expire_sessions(self, *, keep_memory: bool = True, at_once: bool = False) -> list[str]:
         """Erase all expired sessions that can be erased. Return the ids that the caller may know of.
 
-        Their memories stay, unless `keep_memory` is false: then all of them are erased, visible or not.
+        Their memories stay, unless `keep_memory` is false: then all of them are erased, visible or not. Sessions that
+        expired long before any was used again are kept for a week, with a warning, unless `at_once`: the clock may be
+        wrong.
         """
         expired, erased = await self._catalog.find(self._expiry_check()), list[SessionRecord]()
+        if expired and not at_once:
+            expired = await self._without_doubtful(expired)
         for namespace in sorted({record.namespace for record in expired}):
             for some in chunks([record for record in expired if record.namespace == namespace], SESSIONS_AT_ONCE):
                 erased += await self._expire(some, keep_memory=keep_memory)
         return [record.id for record in erased if self._may_know(record)]
+
+    async def _without_doubtful(self, expired: Sequence[SessionRecord]) -> list[SessionRecord]:
+        """Return the sessions that a clock which jumped ahead cannot have made expire."""
+        now, ttl = self._clock(), self._environment.ttl
+        uses = sorted(
+            {use for each in await self._catalog.find(lambda _: True) for use in (each.created_at, each.used_at)}
+        )
+
+        def is_certain(record: SessionRecord) -> bool:
+            until = record.expiry(ttl) or now
+            used_again = min([now, *uses[bisect(uses, until) :][:1]])
+            return used_again - until < _LONG_UNUSED or now - used_again >= _DOUBT
+
+        certain = list(filter(is_certain, expired))
+        if (doubtful := len(expired) - len(certain)) and doubtful != self._warned_of:
+            kept = "%s expired more than %d days before the next use, and will be deleted a week after it: if today is "
+            kept += "not %s, correct the clock; `chatbot sessions prune` deletes at once"
+            logger.warning(kept, how_many(doubtful, "session"), _LONG_UNUSED.days, now.date())
+        self._warned_of = doubtful
+        return certain
 
     async def _expire(self, records: Sequence[SessionRecord], *, keep_memory: bool) -> list[SessionRecord]:
         """Erase those that are still expired, as the index can lag behind; one by one after a failure. Return them."""

@@ -258,6 +258,23 @@ async def test_sessions_begun_without_a_time_to_live_get_it_from_their_last_use(
         assert [record.id for record in await memory.expired_sessions()] == await memory.expire_sessions() == [old.id]
 
 
+async def test_a_clock_that_jumps_ahead_deletes_no_session_for_a_week(
+    memory_home: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    async with MemorySystem(memory_home, ttl=timedelta(days=30), clock=clock) as memory:
+        old = [(await memory.create_session(STORES, "chat")).id for _ in range(2)]
+        for days in (365, 6.9):
+            clock.move(days=days)
+            await memory.create_session(STORES, "chat")
+            assert await memory.expire_sessions() == []
+            assert caplog.text.count("2 sessions expired more than 60 days before the next use") == 1
+        clock.move(days=0.2)
+        assert sorted(await memory.expire_sessions()) == old
+        clock.move(days=365)
+        assert len(await memory.expire_sessions(at_once=True)) == 2
+
+
 async def test_an_unerasable_session_keeps_no_other(memory_home: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     module = f"gone_{memory_home.parent.name}"

@@ -48,9 +48,9 @@ async def archive(run: VerbRun) -> None:
 async def prune(run: VerbRun) -> None:
     """Delete expired sessions."""
     memory, args = run.system, run.args
-    expired = await memory.expired_sessions()
+    expired, keeps_memory = await memory.expired_sessions(), run.setup.config.sessions.ttl_keeps_memory
     if not args.dry_run:
-        gone = set(await memory.expire_sessions(keep_memory=run.setup.config.sessions.ttl_keeps_memory))
+        gone = set(await memory.expire_sessions(keep_memory=keeps_memory, at_once=True))
         expired = [record for record in expired if record.id in gone]
     _report("deleted", [record.id for record in expired], args)
 
