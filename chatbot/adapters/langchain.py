@@ -24,6 +24,7 @@ from langchain_core.messages import (
 )
 from langchain_core.tools import StructuredTool
 
+from chatbot.adapters import ContextOfRuns
 from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.embed import AgentMemory, MemoryTool, Portal, checked, entry_of, item_of, text_of
 from chatbot.memory import SessionHandle
@@ -67,11 +68,12 @@ def recalling(
     memory: AgentMemory, *, tokens: int = 2000, rows: int = 5
 ) -> Callable[[LanguageModelInput], Coroutine[Any, Any, list[BaseMessage]]]:
     """Return a function from a chat model's input to messages that adds the memory block before the last question."""
+    contexts = ContextOfRuns(tokens=tokens, rows=rows)
     checked(memory)
 
     async def add(prompt: LanguageModelInput) -> list[BaseMessage]:
         messages = convert_to_messages([prompt] if isinstance(prompt, str) else prompt)
-        context = await memory.context([_as_openai(each) for each in messages], tokens=tokens, rows=rows)
+        context = await contexts.of(memory, [_as_openai(each) for each in messages])
         last = max((at for at, each in enumerate(messages) if isinstance(each, HumanMessage)), default=len(messages))
         block = [HumanMessage(context.text)] if context.text else []
         return [*messages[:last], *block, *messages[last:]]

@@ -16,6 +16,7 @@ from weakref import finalize, ref
 
 from litellm.integrations.custom_logger import CustomLogger
 
+from chatbot.adapters import ContextOfRuns
 from chatbot.embed import AgentMemory, checked, is_block, text_of
 from chatbot.stores.loops import to_its_end
 
@@ -31,7 +32,7 @@ class MemoryCallback(CustomLogger):
         super().__init__()
         self._memory = checked(memory)
         self._per_user = per_user
-        self._tokens, self._rows = tokens, rows
+        self._contexts = ContextOfRuns(tokens=tokens, rows=rows)
         self._calls: dict[str, tuple[asyncio.Future[None], Callable[[], asyncio.Task[Any] | None]]] = {}
         """Calls not recorded yet, by id: a future that is cancelled on recording, and a weak reference to the task."""
 
@@ -50,7 +51,7 @@ class MemoryCallback(CustomLogger):
         task.remove_done_callback(self._note_end)  # one suffices for all calls of a task
         task.add_done_callback(self._note_end)
         finalize(reported, self._settle, call).atexit = False  # a stream keeps it until dropped
-        context = await memory.context(messages, tokens=self._tokens, rows=self._rows)
+        context = await self._contexts.of(memory, messages)
         return {**kwargs, "messages": context.added_to(messages)}
 
     def log_pre_api_call(self, model: Any, messages: Any, kwargs: Mapping[str, Any]) -> None:  # noqa: ARG002

@@ -16,6 +16,7 @@ from agents import FunctionTool, SessionSettings, TResponseInputItem
 from agents.run import CallModelData, ModelInputData
 from agents.tool_context import ToolContext
 
+from chatbot.adapters import ContextOfRuns
 from chatbot.embed import AgentMemory, MemoryTool, checked, entry_of, item_of
 from chatbot.memory import SessionHandle
 from chatbot.stores.records import check_text
@@ -69,11 +70,12 @@ def recalling(
     memory: AgentMemory, *, tokens: int = 2000, rows: int = 5
 ) -> Callable[[CallModelData[Any]], Awaitable[ModelInputData]]:
     """Return a `call_model_input_filter` that adds the memory block before the last question, not to the session."""
+    contexts = ContextOfRuns(tokens=tokens, rows=rows)
     checked(memory)
 
     async def add(data: CallModelData[Any]) -> ModelInputData:
         items = cast("list[dict[str, Any]]", data.model_data.input)
-        context = await memory.context(items, tokens=tokens, rows=rows)
+        context = await contexts.of(memory, items)
         shown = cast("list[TResponseInputItem]", context.added_to(items))
         return ModelInputData(input=shown, instructions=data.model_data.instructions)
 
