@@ -6,7 +6,7 @@ import json
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import chain
 from operator import itemgetter
@@ -118,8 +118,16 @@ def _notes(path: Path) -> Items:
     for failed in unread:
         yield Skip(_as_text(Path(failed.filename).relative_to(path)), f"cannot be read: {failed.strerror}")
     if others:
-        named = _as_text(others[0].relative_to(path)) + (f" and {len(others) - 1:,} more" if len(others) > 1 else "")
-        yield Skip(named, f"only {' and '.join(MARKDOWN_SUFFIXES)} files are read")
+        yield _skipped(path, others, is_all=not notes)
+
+
+def _skipped(path: Path, others: Sequence[Path], *, is_all: bool) -> Skip:
+    """Return what is skipped of files of a folder that are no notes. Raises `InvalidValue` if it has nothing else."""
+    named = _as_text(others[0].relative_to(path)) + (f" and {len(others) - 1:,} more" if len(others) > 1 else "")
+    why = f"only {' and '.join(MARKDOWN_SUFFIXES)} files of a folder are read: name other files to import them"
+    if is_all:
+        raise InvalidValue(f"nothing was imported from {path}, which contains {named}: {why}")
+    return Skip(named, why)
 
 
 def _as_text(path: Path) -> str:

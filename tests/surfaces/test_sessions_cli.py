@@ -254,7 +254,10 @@ def test_a_bundle_brings_sessions_back() -> None:
     [report] = from_json("import", "all.jsonl")
     assert session in {each["id"] for each in report["sessions"]}
     assert titles("list") == ["two", "one"]
-    assert "2 items already existed or repeat another" in ok("import", "all.jsonl")
+    Path("light.txt").touch()
+    done = command.run("sessions", "import", "light.txt", "all.jsonl")
+    assert "2 items already existed or repeat another" in done.stdout
+    assert (done.returncode, "light.txt is neither a bundle" in done.stderr) == (2, True)
     assert "one says 1" in ok("show", session[:23])
 
 

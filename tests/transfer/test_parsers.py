@@ -263,6 +263,10 @@ def test_links_in_a_folder_are_not_followed_and_what_is_not_read_is_named(tmp_pa
     assert {item.what for item in items if isinstance(item, Skip)} == {"link.md", "binary.md", "photo.png", "empty.md"}
     with pytest.raises(InvalidValue, match="file not found"):
         open_source(tmp_path / "nothing")
+    (exports := tmp_path / "exports").mkdir()
+    (exports / "all.jsonl").touch()
+    with pytest.raises(InvalidValue, match=r"exports, which contains all\.jsonl: only \.md and"):
+        list(open_source(exports).items)
 
 
 def test_a_folder_that_cannot_be_read_is_told_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

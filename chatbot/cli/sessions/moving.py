@@ -20,7 +20,7 @@ from chatbot.cli.verbs import chosen_sessions
 from chatbot.hooks.capture import exchange_measure
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.stores.access import SENSITIVITIES
-from chatbot.stores.errors import InvalidValue, UnsupportedOperation
+from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, UnsupportedOperation
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import FILE_MODE, FOLDER_MODE, writing
 from chatbot.stores.records import expand_home
@@ -53,9 +53,9 @@ async def export(run: VerbRun) -> None:
 
 
 async def import_(run: VerbRun) -> None:
-    """Import each path and report the result."""
+    """Import each path and report the result. The first one that nothing can be imported from is raised at the end."""
     setup, args, beside = run.setup, run.args, run.setup.settings.plugins_beside
-    reports: list[ImportReport] = []
+    reports, failed = list[ImportReport](), list[StoreError]()
     with reporting(reports, lambda: say_results(args, reports, _say_imported)):
         for path in args.paths:
             with progress(f"importing {path.name}") as advance:
@@ -71,7 +71,14 @@ async def import_(run: VerbRun) -> None:
                     dry_run=args.dry_run,
                     progress=advance,
                 )
-                reports.append(await importer.run(open_source(expand_home(path))))
+                try:
+                    reports.append(await importer.run(open_source(expand_home(path))))
+                except (InvalidValue, DamagedFile) as error:
+                    failed.append(error)
+        for each in failed[1:]:
+            warn(str(each))
+        if failed:
+            raise failed[0]
 
 
 async def _print(memory: MemorySystem, records: Sequence[SessionRecord], form: str, args: argparse.Namespace) -> None:
