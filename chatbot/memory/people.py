@@ -25,7 +25,7 @@ from chatbot.stores.errors import InvalidValue, UnknownObservation, did_you_mean
 from chatbot.stores.fields import one_line
 from chatbot.stores.observation import KIND, Observation, Triple
 from chatbot.stores.query import EVERY, Facet, FactFilter, Filter, check_facts, check_limit
-from chatbot.stores.records import check_text, format_time
+from chatbot.stores.records import check_text, check_time, format_time
 from chatbot.stores.row_events import Event
 from chatbot.stores.text.redaction import redact_all
 
@@ -55,9 +55,11 @@ class Facts(ScopedOperations):
         project: str | None = None,
         visibility: Visibility | None = None,
         sensitivity: Sensitivity = "public",
+        at: datetime | None = None,
     ) -> Triple:
         """State a fact and return it; a repetition is counted. A fact is as restricted and current as its source.
 
+        `at` is when it was stated; default: now.
         Raises `InvalidValue`, `UnknownObservation` for the source, or `AccessDenied`.
         """
         scope = self.scope
@@ -67,7 +69,7 @@ class Facts(ScopedOperations):
             subject=said[0],
             predicate=said[1],
             object=said[2],
-            created_at=scope.clock(),
+            created_at=scope.clock() if at is None else check_time(at),
             confidence=confidence,
             source=source,
             agent_id=scope.agent_id,

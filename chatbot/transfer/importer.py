@@ -351,6 +351,7 @@ class Importer:
                         source=self._ids_here.get(fact.source or ""),
                         visibility=self._allowed_visibility(fact.visibility),
                         sensitivity=self._stricter(fact.sensitivity),
+                        at=min(fact.created_at, self._now),
                     )
             except StoreError as error:
                 why = str(error)
