@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from typing import Any, Literal
@@ -51,20 +51,6 @@ _LONGEST_REPLY = 200_000
 """Characters after which `ask` breaks off a reply that does not end."""
 
 
-class OwnBudget(Struct, frozen=True):
-    """A limit in dollars a day for some purposes, besides `[budget]`; 0 means no limit."""
-
-    usd: float
-    purposes: Collection[Purpose]
-    setting: str
-    remedy: str
-
-    def limit(self, day: Bill) -> Limit:
-        """Return the limit, with the spending of that day."""
-        spent = sum(day.by_purpose[purpose].cost_usd for purpose in self.purposes if purpose in day.by_purpose)
-        return Limit(self.setting, "USD", self.usd, spent, self.remedy)
-
-
 class _Hold(Struct, frozen=True):
     """One payer's account for a call, with a reservation if it has a limit."""
 
@@ -77,8 +63,9 @@ class Calls:
     """The model calls of one piece of work, such as a turn; `made` lists them until `note` has written their receipt.
 
     `reply_tokens` is the longest reply, `timeout_s` the time that `ask` waits for a whole one. The calls are billed to
-    `session`; the quotas of `payers` apply as well. `report` is called if a line of the bill cannot be written. If
-    `bills` is given, the functions that write the lines are added to it, for the caller to run.
+    `session`; the quotas of `payers` apply as well, and the limit that `own_limit` makes of the day's bill. `report` is
+    called if a line of the bill cannot be written. If `bills` is given, the functions that write the lines are added to
+    it, for the caller to run.
     """
 
     def __init__(
@@ -89,7 +76,7 @@ class Calls:
         *,
         reply_tokens: int,
         session: SessionHandle | None = None,
-        own_budget: OwnBudget | None = None,
+        own_limit: Callable[[Bill], Limit] | None = None,
         payers: Sequence[Payer] = (),
         timeout_s: float | None = None,
         clock: Callable[[], datetime] = utc_now,
@@ -104,7 +91,7 @@ class Calls:
         self._budget = budget
         self._reply_tokens = reply_tokens
         self._session = session
-        self._own_budget = own_budget
+        self._own_limit = own_limit
         self._payers = payers
         self._timeout_s = timeout_s
         self._report = report
@@ -259,8 +246,8 @@ class Calls:
             def limits(day: Bill, own: Bill) -> list[Limit]:
                 if payer is not None:
                     return payer.quota.limits(own, payer.whose, now)
-                mine = self._own_budget
-                return [*limits_of(self._budget, own, day), *([mine.limit(day)] if mine and mine.usd else [])]
+                mine = [] if self._own_limit is None else [self._own_limit(day)]
+                return [*limits_of(self._budget, own, day), *(each for each in mine if each.allowed)]
 
             reservation = None
             if limits(Bill(), Bill()):  # any limit is set

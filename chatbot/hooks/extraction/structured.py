@@ -11,9 +11,9 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from chatbot.chat.calls import Calls, OwnBudget, Purpose
+from chatbot.chat.calls import Calls, Purpose
 from chatbot.chat.events import TURN_END, TurnEnd
-from chatbot.chat.ledger import Ledger
+from chatbot.chat.ledger import Bill, Ledger, Limit
 from chatbot.config import Config, ExtractionSettings, ModelSettings
 from chatbot.errors import ChatbotError
 from chatbot.hooks.hook import Hook, HookContext
@@ -96,14 +96,19 @@ def calls_for_extraction(
 ) -> Calls:
     """Return the calls of one piece of work, within the limits of `[extraction]` and of `[budget]`."""
     settings = config.extraction
-    own = OwnBudget(settings.budget_usd, _PURPOSES, "budget_usd", "raise it in [extraction], or wait for the next day")
+
+    def own_limit(day: Bill) -> Limit:
+        spent = sum(part.cost_usd for purpose, part in day.by_purpose.items() if purpose in _PURPOSES)
+        remedy = "raise it in [extraction], or wait for the next day"
+        return Limit("budget_usd", "USD", settings.budget_usd, spent, remedy)
+
     return Calls(
         model,
         ledger,
         config.budget,
         reply_tokens=settings.max_output_tokens,
         session=session,
-        own_budget=own,
+        own_limit=own_limit,
         timeout_s=settings.timeout_s,
         clock=clock,
     )
