@@ -29,7 +29,7 @@ from chatbot.chat.memory_tools import agent_context, offered_to_models
 from chatbot.config_layers import FILE_NAME, Settings, is_there
 from chatbot.embedding import Embedder
 from chatbot.errors import ConfigError
-from chatbot.hooks.capture import ToolUse, exchange_measure, keep_runs, why_unkept
+from chatbot.hooks.capture import ToolUse, exchange_measure, keep_runs
 from chatbot.hooks.hook import plan_hook
 from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.episode import Exchange, exchanges_in
@@ -53,6 +53,7 @@ Result = TypeVar("Result")
 AnyMessage = TypeVar("AnyMessage", bound=Mapping[str, Any])
 _CLOCKS_APART = timedelta(minutes=1)
 """How far a sender's clock may be ahead of ours."""
+_SAYS_NOTHING = "the message states nothing, and the reply adds nothing that memory needs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,7 +182,8 @@ class AgentMemory(Memory, AsyncResource):
         kept = None if measure is None else await turn.remember(at, user, assistant, recalled, memorability=measure)
         captured = await keep_runs(memory, results if self._captures else (), measure=measure)
         if kept is None:
-            return RecordResult(None, captured, reason=why_unkept(measure))
+            why = "exchanges are not remembered: see remember_exchanges and [hooks.exchange]"
+            return RecordResult(None, captured, reason=_SAYS_NOTHING if measure else why)
         return RecordResult(kept.id, captured, kept.redacted)
 
     async def append(self, session: SessionHandle, entries: Iterable[TranscriptEntry | Mapping[str, Any]]) -> list[str]:

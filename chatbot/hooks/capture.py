@@ -84,10 +84,12 @@ async def keep_runs(memory: Memory, results: Iterable[ToolResult], *, measure: M
 async def keep_run(memory: Memory, run: ToolRun, *, measure: Memorability | None, before: dict[str, str]) -> str | None:
     """Remember a run if it is worth it, and its milestone; return its id.
 
-    Without a measure every run is remembered. `before` has the texts of the last kept runs by id; this one is added.
+    Without a measure every run is remembered. `before` has the texts of the last kept runs by id, forgotten
+    ones too; this one is added.
     """
     kept = None
-    if measure is None or await _is_memorable(memory, run, measure, before):
+    rows = [] if measure is None else await memory.get(list(before), sensitivities=SENSITIVITIES, count_use=False)
+    if measure is None or _memorability(run, [before[row.id] for row in rows]) >= measure.threshold:
         remembered = await memory.remember(
             type=run.type,
             title=run.title,
@@ -107,12 +109,6 @@ async def keep_run(memory: Memory, run: ToolRun, *, measure: Memorability | None
             before.pop(next(iter(before)))
     await _mark_milestone(memory, run, [kept] if kept else [])
     return kept
-
-
-async def _is_memorable(memory: Memory, run: ToolRun, measure: Memorability, before: dict[str, str]) -> bool:
-    rows = await memory.get(list(before), sensitivities=SENSITIVITIES, count_use=False)  # without forgotten ones
-    known = [before[row.id] for row in rows]
-    return _memorability(run, known) >= measure.threshold
 
 
 def _memorability(run: ToolRun, known: Iterable[str]) -> float:
@@ -188,13 +184,6 @@ def exchange_measure(config: Config, agent: str, *, beside: Path | None = None) 
     if not (keeps.enabled and config.agents[agent].remember_exchanges):
         return None
     return Memorability(judges.all_settings()["threshold"] if judges.enabled else 0)
-
-
-def why_unkept(measure: Memorability | None) -> str:
-    """Return why an exchange was not kept, by the measure of its agent."""
-    if measure is None:
-        return "exchanges are not remembered: see remember_exchanges and [hooks.exchange]"
-    return "the message states nothing, and the reply adds nothing that memory needs"
 
 
 class Maintenance(Hook):

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import chain, islice, zip_longest
-from typing import Any, Literal, TypeGuard, get_args
+from typing import Any, Literal, get_args
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from chatbot.chat.calls import Calls
 from chatbot.chat.governor import fenced, with_bars
 from chatbot.config import ExtractionSettings
-from chatbot.hooks.extraction.structured import DATA, Table, objects_in, schema_of
+from chatbot.hooks.extraction.structured import DATA, objects_in, schema_of
 from chatbot.memory import AddResult, Draft, Memory, SessionHandle
 from chatbot.memory.episode import QUESTION
 from chatbot.memory.orders import form_in, without_invisible
@@ -266,23 +266,16 @@ def decisions_in(reply: str, allowed: Sequence[Collection[int]]) -> list[Decisio
     answers: dict[int, list[Decision]] = {}
     for table in objects_in(reply, "decisions"):
         number = table.get("fact")
-        if _is_number(number) and 0 <= number < len(allowed):
-            answers.setdefault(number, []).append(_decision(table, allowed[number]))
+        if type(number) is int and 0 <= number < len(allowed):
+            action, memory = table.get("action"), table.get("memory")
+            decision = Decision()
+            if action in ACTIONS and action != "ADD" and type(memory) is int and memory in allowed[number]:
+                decision = Decision(action, memory)
+            answers.setdefault(number, []).append(decision)
     decisions = [answers[at][0] if len(answers.get(at, ())) == 1 else Decision() for at in range(len(allowed))]
     # A memory that several facts would change is left alone, and they are added.
     changed = Counter(each.memory for each in decisions if each.action != "NONE")
     return [Decision() if each.action != "NONE" and changed[each.memory] > 1 else each for each in decisions]
-
-
-def _decision(table: Table, allowed: Collection[int]) -> Decision:
-    action, memory = table.get("action"), table.get("memory")
-    if action in ACTIONS and action != "ADD" and _is_number(memory) and memory in allowed:
-        return Decision(action, memory)
-    return Decision()
-
-
-def _is_number(value: object) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _comparison(facts: Sequence[ExtractedFact], candidates: MemoryCandidates) -> list[Message]:
