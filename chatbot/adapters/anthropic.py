@@ -1,7 +1,4 @@
-"""Anthropic's memory tool: each of its files is a memory, which the model reads as fenced text.
-
-client.beta.messages.tool_runner(model=…, messages=[…], tools=[MemoryFiles(memory)])
-"""
+"""Anthropic's memory tool: each of its files is a memory, which the model reads as fenced text."""
 
 from __future__ import annotations
 

@@ -1,9 +1,4 @@
-"""LangChain, and LangGraph's agents: a chat history, memory tools, and a step that adds memories to messages.
-
-history = MemoryHistory(memory, portal, "thread-7")        # history.messages, history.add_messages([...])
-messages = await recalling(memory)(messages)               # or prompt | RunnableLambda(recalling(memory)) | model
-agent = create_agent(model, tools(memory, portal))
-"""
+"""LangChain, and LangGraph's agents: a chat history, memory tools, and a step that adds memories to messages."""
 
 from __future__ import annotations
 

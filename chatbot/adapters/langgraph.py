@@ -1,7 +1,4 @@
-"""LangGraph: a `BaseStore` over memories; `langchain` has the chat history and what adds memories to messages.
-
-store = MemoryStore(memory, portal)                        # create_agent(..., store=store)
-"""
+"""LangGraph: a `BaseStore` over memories; `langchain` has the chat history and what adds memories to messages."""
 
 from __future__ import annotations
 

@@ -1,10 +1,4 @@
-"""OpenAI Agents SDK: a `Session`, memory tools, and a filter that adds memories to each prompt.
-
-session = MemorySession(memory, "thread-7")
-agent = Agent(name="Ada", tools=tools(memory))
-config = RunConfig(call_model_input_filter=recalling(memory))
-await Runner.run(agent, "Where does Anna live?", session=session, run_config=config)
-"""
+"""OpenAI Agents SDK: a `Session`, memory tools, and a filter that adds memories to each prompt."""
 
 from __future__ import annotations
 

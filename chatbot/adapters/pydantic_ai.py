@@ -1,9 +1,4 @@
-"""pydantic-ai: a history processor that recalls, a toolset, and the recording of runs.
-
-agent = Agent(model, toolsets=[toolset(memory)], capabilities=[ProcessHistory(recalling(memory))])
-result = await agent.run("Where does Anna live?")
-await record(memory, result.new_messages())
-"""
+"""pydantic-ai: a history processor that recalls, a toolset, and the recording of runs."""
 
 from __future__ import annotations
 
