@@ -20,7 +20,7 @@ from chatbot.cli.options import setup_of
 from chatbot.cli.output import ask_yes_or_no, check_can_ask, say, say_result, warn
 from chatbot.cli.repl.editor import edit_text
 from chatbot.config import without_keys
-from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings, find_file, read_toml, reading
+from chatbot.config_layers import FILE_NAME, Settings, find_file, read_toml, reading
 from chatbot.errors import ConfigError, NotTrusted
 from chatbot.identity import settings_of_identity
 from chatbot.options import Options, Setup
@@ -39,12 +39,6 @@ HEADER = """\
 def file_in_use(path: Path | None) -> Path:
     """Return the configuration file in use, or the user's own if there is none yet."""
     return find_file(path, os.environ) or user_config_path("chatbot") / FILE_NAME
-
-
-def own_file(path: Path | None) -> Path:
-    """Return the given file, `$CHATBOT_CONFIG`, or the user's own: never one that was only found."""
-    named = path or os.environ.get(FILE_VARIABLE)
-    return file_in_use(path) if named else user_config_path("chatbot") / FILE_NAME
 
 
 def parse_key(key: str) -> SettingPath:

@@ -373,14 +373,16 @@ def age(moment: datetime) -> str:
     return "just now"
 
 
-def session_rows(records: Iterable[SessionRecord]) -> list[list[str]]:
-    """Return sessions for `say_table`: id, last use, agent, title."""
-    records = list(records)
+def say_sessions(records: Sequence[SessionRecord], *, numbered: bool = False, aside: bool = False) -> None:
+    """Print a table of sessions."""
     ids = short_ids([record.id for record in records], shortest=_SHORTEST_SESSION_ID)
-    return [
-        [short, age(record.used_at), record.agent_id, _title_and_states(record)]
-        for short, record in zip(ids, records, strict=True)
+    rows = [
+        [str(number), short, age(record.used_at), record.agent_id, _title_and_states(record)]
+        for number, (short, record) in enumerate(zip(ids, records, strict=True), 1)
     ]
+    head = ("#", "session", "used", "agent", "title")
+    begin = 0 if numbered else 1
+    say_table(head[begin:], [row[begin:] for row in rows], aside=aside)
 
 
 def short_ids(ids: Sequence[str], *, shortest: int = SHORTEST_ID) -> list[str]:
@@ -399,9 +401,6 @@ def _title_and_states(record: SessionRecord) -> str:
         (record.sensitivity, record.sensitivity != "public"),
     )
     return " ".join([record.title or "–", *(f"({name})" for name, since in states if since)])
-
-
-SESSION_HEAD = ("session", "used", "agent", "title")
 
 
 def _terminal_width(to: TextIO) -> int | None:

@@ -20,9 +20,8 @@ from msgspec import Struct, structs
 from platformdirs import user_config_path
 
 from chatbot.allowed import SettingPath
-from chatbot.cli.config import HEADER, as_toml, document_of, own_file, set_values, write_atomically
-from chatbot.cli.model_servers import ModelServer, ask_servers
-from chatbot.cli.models import cells, read_key
+from chatbot.cli.config import HEADER, as_toml, document_of, file_in_use, set_values, write_atomically
+from chatbot.cli.models import ModelServer, ask_servers, cells, read_key
 from chatbot.cli.output import ask_line, ask_yes_or_no, say, say_json, say_result, say_table, warn, wrapped
 from chatbot.config import Config, ModelSettings, ProviderSettings
 from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings
@@ -183,7 +182,8 @@ async def run(args: argparse.Namespace) -> None:
         say("nothing was changed")
         return
     known = next((each for each in choices if each.model.name == name), None)
-    path = own_file(args.config)
+    is_named = args.config or os.environ.get(FILE_VARIABLE)  # one that was only found is not written to
+    path = file_in_use(args.config) if is_named else user_config_path("chatbot") / FILE_NAME
     set_values(path, {("model", "name"): name, **(known.settings if known else {})})
     problem = await _why_unusable(args, name, can_ask=can_ask)
     _report(args, name, path, problem)

@@ -12,7 +12,7 @@ import pytest
 from keyring.backends import fail
 from keyring.errors import KeyringLocked
 
-from chatbot.cli.model_servers import find_servers
+from chatbot.cli.models import find_servers
 from chatbot.cli.options import discard_empty
 from chatbot.config import ProviderSettings
 from chatbot.errors import KeyRefused, RateLimited

@@ -247,7 +247,7 @@ _TABLES: dict[type, Callable[[Sequence[Any]], None]] = {
     Person: partial(output.say_columns, columns=_PEOPLE),
     Task: partial(output.say_columns, columns=_TASKS),
     Triple: partial(output.say_columns, columns=_FACTS),
-    SessionRecord: lambda records: output.say_table(output.SESSION_HEAD, output.session_rows(records)),
+    SessionRecord: output.say_sessions,
     SessionHit: _say_found,
     Project: partial(output.say_columns, columns=_PROJECTS),
 }

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from chatbot.chat.dialogue import unanswered
 from chatbot.cli.options import discard_empty, hints_about_model
-from chatbot.cli.output import SESSION_HEAD, fitted, say_hit, say_table, session_rows
+from chatbot.cli.output import fitted, say_hit, say_sessions
 from chatbot.cli.repl.actions import FOUND, MemorySlash, ReplySlash
 from chatbot.cli.repl.editor import edit_text, named_editor
 from chatbot.cli.repl.input import CommandLineSlash, NextStep, require, resolve_number
@@ -128,8 +128,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         wanted = SessionFilter(agent_id=self._runtime.agent, is_archived=False, limit=_LISTED)
         records = await self._runtime.memory.choose_sessions(wanted)
         self._listed = [record.id for record in records]
-        rows = ([str(number), *row] for number, row in enumerate(session_rows(records), 1))
-        say_table(("#", *SESSION_HEAD), rows)
+        say_sessions(records, numbered=True)
         self._screen.say("/resume NUMBER resumes one", "dim")
 
     async def do_search(self, text: str) -> None:

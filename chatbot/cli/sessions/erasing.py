@@ -11,7 +11,7 @@ from msgspec.structs import asdict
 
 from chatbot import operations
 from chatbot.cli.memory.command import VerbRun
-from chatbot.cli.output import SESSION_HEAD, confirm, progress, reporting, say, say_json, say_table, session_rows, warn
+from chatbot.cli.output import confirm, progress, reporting, say, say_json, say_sessions, warn
 from chatbot.cli.verbs import chosen_sessions
 from chatbot.errors import ChatbotError, SessionNotFound
 from chatbot.memory import Erasure, ProjectContent, SessionRecord
@@ -164,7 +164,7 @@ def _confirm(
     """Show the sessions and ask, except with `--yes` or `--dry-run`. Raises `InvalidValue` for any answer but yes."""
 
     def show() -> None:
-        say_table(SESSION_HEAD, session_rows(records), aside=True)
+        say_sessions(records, aside=True)
         warn_last()
 
     if not (args.yes or args.dry_run):
