@@ -235,13 +235,19 @@ class ConversationMemory:
 
     async def _in_window(self, since: datetime | None) -> Mapping[str, datetime]:
         """Return the rows that the window shows anyway, with their times: exchanges, captures of them and of tools."""
-        session_id = self._memory.scope.session_id
-        if since is None or session_id is None:
+        scope = self._memory.scope
+        if since is None or scope.session_id is None:
             return {}
-        page = await self._memory.list_observations(
-            session_id=session_id, after=since, limit=_MOST_SHOWN, sensitivities=SENSITIVITIES
-        )
-        return {row.id: row.created_at for row in page.rows if row.type == EXCHANGE or row.source == AUTO}
+        forked = await scope.ancestors() if scope.ancestors is not None else ()
+        entries = await self._session.transcript_read_last(_MOST_SHOWN) if forked and self._session else ()
+        shown, copied = dict[str, datetime](), {entry.at for entry in entries}
+        for session_id, until in ((scope.session_id, None), *forked):
+            page = await self._memory.list_observations(
+                session_id=session_id, after=since, before=until, limit=_MOST_SHOWN, sensitivities=SENSITIVITIES
+            )
+            rows = [row for row in page.rows if until is None or row.created_at in copied]
+            shown |= {row.id: row.created_at for row in rows if row.type == EXCHANGE or row.source == AUTO}
+        return shown
 
     async def _search(
         self, said: Sequence[str], judged: Judgement | None, in_window: Collection[str], limit: int

@@ -50,6 +50,23 @@ async def test_a_follow_up_still_sees_what_was_recalled_a_turn_ago_once(memory: 
     assert model.prompts[-1][: len(before)] == before
 
 
+async def test_a_fork_is_told_nothing_that_it_shows_and_what_it_left_behind(memory: MemorySystem, clock: Clock) -> None:
+    first = await memory.create_session(STORES, "chat")
+    chat = chat_of(ScriptedModel(["Noted."] * 2), first, clock=clock)
+    for said in ("My sister Ellen keeps two alpacas in Lisbon.", "The alpacas of Ellen are called Castor and Pollux."):
+        clock.move(minutes=1)
+        await chat.turn(said)
+    clock.move(minutes=1)
+    model = ScriptedModel(["Two alpacas."])
+    fork = await memory.fork_session(first.id, at=2)
+    receipt = await chat_of(model, fork, clock=clock).turn(
+        "What animals does Ellen keep, and what are the alpacas called?"
+    )
+    assert sent(model).count("keeps two alpacas in Lisbon") == 1
+    assert sent(model).count("Castor and Pollux") == 1
+    assert len(receipt.memory["injected"]) == 1
+
+
 async def test_a_correction_is_told_in_place_of_what_was_said(memory: MemorySystem, clock: Clock) -> None:
     session = await memory.create_session(STORES, "chat")
     receipt = await chat_of(ScriptedModel(["Noted."]), session, clock=clock).turn("My car is a green Saab.")
