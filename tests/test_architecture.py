@@ -59,11 +59,11 @@ def test_a_light_module_loads_nothing_heavy_nor_does_the_use_of_a_session(tmp_pa
 def test_a_command_starts_without_what_only_turns_and_servers_need() -> None:
     late = {
         "fastapi", "litellm", "pydantic", "starlette", "uvicorn", "whoosh", "mcp", "opentelemetry",
-        "chatbot.memory.orders", "chatbot.stores.observations.store",
+        "chatbot.memory.prompt_injection", "chatbot.stores.observations.store",
     }  # fmt: skip
     modules = "chatbot.cli.repl.loop, chatbot.cli.ask, chatbot.cli.memory.command, chatbot.cli.serve"
     assert loaded_by(f"import {modules}") & late == set()
-    assert loaded_by("import chatbot.cli.users") & late <= {"chatbot.memory.orders"}
+    assert loaded_by("import chatbot.cli.users") & late <= {"chatbot.memory.prompt_injection"}
 
 
 OPENED_CHAT = """
@@ -177,7 +177,7 @@ MAY_TOUCH_FILES = {
     "providers.py": "configuration: a table that ships",
     "server/identities.py": "configuration: which identities there are",
     "tools/mcp/connection.py": "configuration: the working folder of a server of tools",
-    "memory/orders.py": "a table that ships",
+    "memory/prompt_injection.py": "a table that ships",
     "server/page/rendering.py": "files that ship",
     "cli/options.py": "files that the user attaches",
     "embed.py": "the configuration beside the folder that a developer names",

@@ -1,14 +1,11 @@
 """The fence of untrusted text, and the judge of recalled text: role marks are removed, orders quoted or left out.
 
-In a fence a text is one line, or has a bar before each line; angle brackets are escaped, and no text contains the nonce
-of the fence's marks. So no text can close the fence, open another, or seem to be outside of it. Tokens of templates are
-broken, because a tokenizer could take them for roles, and so are imitations of our marks; also in answers of tools.
+In a fence each text is one line, or has a bar before each line, without angle brackets, tokens of templates or the
+nonce of the marks: it can neither close the fence nor seem to be outside of it. Answers of tools are cleaned, too.
 
-Anyone who could write to memory may have written an instruction. Invisible characters and role marks are removed from
-every row: "User: likes tea" is then an ordinary note. A row that is not the reader's own is dropped if it contains a
-form of `chatbot.memory.orders`, or if the head `orders_a_model` is sure. If the head is unsure, or the text is too long
-for it, the row is quoted with its source. This is only a second defence: text that it misses is still data, by the
-fence of the memory block and the role in which it is sent.
+Invisible characters and role marks are removed from every row: "User: likes tea" is an ordinary note. A row that is not
+the reader's own is left out if `injection_in` finds an order in it, or the head `orders_a_model` is sure; it is quoted
+with its source if the head is unsure, or the text too long for it. What this misses is still data in a fence.
 """
 
 from __future__ import annotations
@@ -24,8 +21,8 @@ from msgspec import Struct
 
 from chatbot.embedding import SURE
 from chatbot.memory.episode import QUESTION
-from chatbot.memory.orders import form_in, skeleton, without_invisible
 from chatbot.memory.people import task_of
+from chatbot.memory.prompt_injection import injection_in, skeleton, without_invisible
 from chatbot.memory.writing import TASK
 from chatbot.messages import FENCE, ToolSpec
 from chatbot.stores.access import View, may_see
@@ -172,7 +169,7 @@ def judge(
         return Verdict(EMPTY)
     if is_readers_own(row, view):
         return Verdict(texts=texts)
-    found = next(filter(None, map(form_in, ([text for _, text in texts], written, unshown))), None)
+    found = next(filter(None, map(injection_in, ([text for _, text in texts], written, unshown))), None)
     if found or order_level >= SURE:
         return Verdict(found or ORDERS)
     is_quoted = order_level > 0 or not judged_text(row)
@@ -196,7 +193,7 @@ def judge_tool(spec: ToolSpec) -> str | None:
 
     The head is not asked: every description of a tool tells a model what to do.
     """
-    return form_in((spec.name, spec.description, *texts_in(spec.parameters)))
+    return injection_in((spec.name, spec.description, *texts_in(spec.parameters)))
 
 
 def _origin(row: Observation, view: View) -> str:

@@ -29,7 +29,7 @@ from chatbot.errors import ChatbotError, ModelError, without_folders
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode
 from chatbot.memory.memorability import Memorability
-from chatbot.memory.orders import form_in
+from chatbot.memory.prompt_injection import injection_in
 from chatbot.memory.scope import new_id
 from chatbot.messages import CallOptions, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from chatbot.stores.errors import InvalidValue, StoreError, UnknownOutcome
@@ -416,7 +416,7 @@ class Turn:
     async def _write_results(self, results: Sequence[ToolResult]) -> None:
         await self._transcript.write(*(dialogue.tool_result_line(result.call.id, result.content) for result in results))
         for result in results:
-            form = form_in([result.content])
+            form = injection_in([result.content])
             self.receipt.note_tool(result, form)
             if form is not None:
                 says = f"the answer of the tool {result.call.name} reads like an instruction ({form})"

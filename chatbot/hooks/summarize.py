@@ -29,8 +29,8 @@ from chatbot.hooks.extraction import structured
 from chatbot.hooks.hook import Hook, HookContext, per_session
 from chatbot.memory import Memory, SessionHandle, episode
 from chatbot.memory.memorability import content
-from chatbot.memory.orders import form_in, without_invisible
 from chatbot.memory.people import OPEN, task_of
+from chatbot.memory.prompt_injection import injection_in, without_invisible
 from chatbot.memory.standing import StandingAnswer
 from chatbot.memory.writing import TASK
 from chatbot.messages import Message, without_blocks
@@ -287,7 +287,7 @@ def parse_summary(reply: str) -> SessionSummary | None:
     given = next(iter(structured.objects_in(reply)), {})
     request, outcome = (_line(given.get(name)) for name in ("request", "outcome"))
     decisions, open_items = (_lines(given.get(name)) for name in ("decisions", "open_items"))
-    is_usable = (request or outcome) and not form_in([request, outcome, *decisions, *open_items])
+    is_usable = (request or outcome) and not injection_in([request, outcome, *decisions, *open_items])
     return SessionSummary(request, outcome, decisions, open_items) if is_usable else None
 
 
@@ -330,7 +330,7 @@ def _first_lines(text: str) -> str:
         if sum(map(len, lines)) + len(line) > _LONGEST_SUMMARY:
             break
         lines.append(line)
-    return "" if form_in(lines) else "\n".join(lines)
+    return "" if injection_in(lines) else "\n".join(lines)
 
 
 def _line(value: object) -> str:

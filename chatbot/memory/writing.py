@@ -224,11 +224,11 @@ class MemoryWrites(ScopedOperations):
 
 async def _warning(scope: Scope, draft: Draft) -> str:
     """Return a warning if a memory reads like an order to a model."""
-    from chatbot.memory.orders import form_in  # late: only rows written by hand are checked
+    from chatbot.memory.prompt_injection import injection_in  # late: only rows written by hand are checked
 
     text = "\n".join(filter(None, (draft.title, draft.subtitle, *draft.facts, draft.narrative)))[:_LOOKED_AT]
     [judged] = await scope.meaning.judge([text]) if scope.meaning is not None else [None]
-    if form_in([text]) is None and (judged is None or judged.orders_a_model < SURE):
+    if injection_in([text]) is None and (judged is None or judged.orders_a_model < SURE):
         return ""
     return "this reads like an order to a model: models are shown it as data, and are told not to obey it"
 

@@ -18,7 +18,7 @@ from chatbot.chat import governor
 from chatbot.chat.governor import LONGEST_JUDGED, Verdict, judge, judged_text, without_role_marks
 from chatbot.chat.memory_block import build_block
 from chatbot.embed import AgentMemory, open_memory
-from chatbot.memory.orders import ORDER, STRUCTURE, form_in, is_invisible, without_invisible
+from chatbot.memory.prompt_injection import ORDER, STRUCTURE, injection_in, is_invisible, without_invisible
 from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, View, may_see
 from chatbot.stores.observation import STATUSES, Observation, estimate_tokens
@@ -120,7 +120,7 @@ def test_no_text_takes_long(unit: str) -> None:
     text = (unit * (LONGEST_JUDGED // len(unit) + 1))[:LONGEST_JUDGED]
     started = time.process_time()
     if judge(row_with(("narrative",), (text,)), VIEW).reason:
-        form_in((text,))  # which was judged as cleaned, and not as written
+        injection_in((text,))  # which was judged as cleaned, and not as written
     assert time.process_time() - started < 2
 
 

@@ -29,8 +29,8 @@ from chatbot.config import ExtractionSettings
 from chatbot.hooks.extraction.structured import DATA, objects_in, schema_of
 from chatbot.memory import AddResult, Draft, Memory, SessionHandle
 from chatbot.memory.episode import QUESTION
-from chatbot.memory.orders import form_in, without_invisible
 from chatbot.memory.profile_lines import is_proposable
+from chatbot.memory.prompt_injection import injection_in, without_invisible
 from chatbot.messages import Message
 from chatbot.stores.access import CLEARANCES, Guard, Sensitivity, fold
 from chatbot.stores.errors import InvalidValue
@@ -132,7 +132,7 @@ def parse_facts(reply: str) -> FactList:
         fact = _fact(table)
         if fact is None or fold(fact.content) in facts:
             continue
-        if reason := form_in((fact.content, fact.subject, fact.category, fact.key, fact.value)):
+        if reason := injection_in((fact.content, fact.subject, fact.category, fact.key, fact.value)):
             dropped.append((fact.content, reason))
         else:
             facts[fold(fact.content)] = fact

@@ -1,12 +1,9 @@
-"""Detection of texts that give a model orders, in plain and in disguised form.
+"""Detection of prompt injection: texts that give a model orders, in plain and in disguised form.
 
-`without_invisible` is for display: it removes invisible characters and nothing else. `readings` is for judging: it
-yields the readings of a text in which an order could be recognised. They are never shown.
-
-`STRUCTURE` has what is the same in every language: tool calls, prompt frames, links that carry data away. `orders.tsv`
-holds the most frequent orders, word for word, a line each with its language. Both are compared with every reading of
-a text. All other texts are judged by the head `orders_a_model`; what passes that too is still data between the fences
-of a memory block.
+`without_invisible` is for display. `readings` is for judging: it yields the readings of a text in which an order could
+be recognised; they are never shown. `STRUCTURE` has what is the same in every language: tool calls, prompt frames,
+links that carry data away. `prompt_injection.tsv` has the most frequent orders, word for word, each with its language.
+Texts in which neither is found are judged by the head `orders_a_model`; what passes that too is still fenced data.
 """
 
 from __future__ import annotations
@@ -160,7 +157,7 @@ def _as_text(data: bytes) -> Iterator[str]:
 
 
 ORDER = "order"
-"""The name that `form_in` returns for any order of `orders.tsv`."""
+"""The name that `injection_in` returns for any order of `prompt_injection.tsv`."""
 _SEAM = 120
 """Characters at the ends of texts that are joined to find an order split in the middle of a word."""
 _LONGEST_CACHED = 4_000
@@ -208,19 +205,19 @@ STRUCTURE = {
         r"\]\(\s{0,9}(?:javascript|data|vbscript):",
     ),
 }
-"""Patterns by the name that `form_in` returns if one matches. `plain` has turned `…` into `...`."""
+"""Patterns by the name that `injection_in` returns if one matches. `plain` has turned `…` into `...`."""
 
 
-def form_in(texts: Iterable[str]) -> str | None:
+def injection_in(texts: Iterable[str]) -> str | None:
     """Return the name of the first form in the texts of one row, alone or one after another; None if there is none.
 
     Takes time in proportion to their length.
     """
     parts = tuple(filter(None, texts))
-    return _form_in(parts) if sum(map(len, parts)) > _LONGEST_CACHED else _form_in_cached(parts)
+    return _injection_in(parts) if sum(map(len, parts)) > _LONGEST_CACHED else _injection_in_cached(parts)
 
 
-def _form_in(parts: tuple[str, ...]) -> str | None:
+def _injection_in(parts: tuple[str, ...]) -> str | None:
     seams = "".join(ends_of(part, _SEAM) for part in parts)  # an order may be split between one part and the next
     for joined in dict.fromkeys(("\n".join(parts), seams)):
         for reading in readings(joined):
@@ -233,7 +230,7 @@ def _form_in(parts: tuple[str, ...]) -> str | None:
     return None
 
 
-_form_in_cached = lru_cache(maxsize=1024)(_form_in)
+_injection_in_cached = lru_cache(maxsize=1024)(_injection_in)
 """The same, cached for texts that are likely to be recalled again."""
 
 
@@ -245,7 +242,7 @@ def _structure() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 @cache
 def plain_orders() -> tuple[str, ...]:
-    """Return the orders of `orders.tsv`, folded; in languages with spaces, with a space before and after."""
+    """Return the orders of `prompt_injection.tsv`, folded; in languages with spaces, with a space before and after."""
     lines = Path(__file__).with_suffix(".tsv").read_text(encoding="utf-8").splitlines()
     found = (plain(line).casefold().split("\t") for line in lines)
     return tuple(order if language in _UNSPACED else f" {order} " for language, order in found)
