@@ -179,7 +179,7 @@ MAY_TOUCH_FILES = {
     "tools/mcp/connection.py": "configuration: the working folder of a server of tools",
     "memory/prompt_injection.py": "a table that ships",
     "server/page/rendering.py": "files that ship",
-    "cli/options.py": "files that the user attaches",
+    "cli/from_arguments.py": "files that the user attaches",
     "embed.py": "the configuration beside the folder that a developer names",
     "server/page/settings.py": "the configuration, which its owner changes there",
     "transfer/sync_place.py": "the folder that the user names",
@@ -241,7 +241,7 @@ ONE_THING = {
         "backend.py", "embedding.py", "log.py", "place.py", "sessions.py",
     },
     "a part of the core, and the doors' files about it": {
-        "chat.py", "config.py", "models.py", "options.py", "serve.py",
+        "chat.py", "config.py", "models.py", "serve.py",
     },
     "the binder of the table of operations, one for each door": {"bind.py"},
     "errors of a layer": {"errors.py"},

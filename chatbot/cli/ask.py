@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from chatbot.attachments.read import Upload
 from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.receipts import memory_line
-from chatbot.cli.options import chosen_session, discard_empty, hints_about_model, options_of, upload_from_file
+from chatbot.cli.from_arguments import chosen_session, discard_empty, hints_about_model, options_of, upload_from_file
 from chatbot.cli.output import read_piped, say_json, say_part, warn
 from chatbot.cli.run import Exit, until_interrupted
 from chatbot.messages import TextDelta

@@ -16,7 +16,7 @@ from msgspec import to_builtins
 from platformdirs import user_config_path
 
 from chatbot.allowed import SettingPath, is_trusted, trust
-from chatbot.cli.options import setup_of
+from chatbot.cli.from_arguments import setup_of
 from chatbot.cli.output import ask_yes_or_no, check_can_ask, say, say_result, warn
 from chatbot.cli.repl.editor import edit_text
 from chatbot.config import without_keys

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from chatbot.cli.options import options_of, setup_of
+from chatbot.cli.from_arguments import options_of, setup_of
 from chatbot.cli.output import say, say_json, say_marked, say_table, warn
 from chatbot.config import without_keys
 from chatbot.hooks.hook import HOOKS, Failure, Failures, HookPlan, planned_hooks

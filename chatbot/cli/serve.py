@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
-from chatbot.cli.options import options_of, setup_of
+from chatbot.cli.from_arguments import options_of, setup_of
 from chatbot.cli.output import say, warn
 from chatbot.cli.run import TerminalFormatter
 from chatbot.errors import ConfigError

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from chatbot.allowed import is_loopback
 from chatbot.cli import output
-from chatbot.cli.options import setup_of
+from chatbot.cli.from_arguments import setup_of
 from chatbot.cli.run import Exit
 from chatbot.cli.sessions.moving import new_file
 from chatbot.config import Config, from_variable

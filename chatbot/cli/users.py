@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import structs
 
 from chatbot.chat.ledger import NO_QUOTA, Quota, usd_text
-from chatbot.cli.options import setup_of
+from chatbot.cli.from_arguments import setup_of
 from chatbot.cli.output import Columns, age, say, say_columns, say_json, say_result, waiting, warn
 from chatbot.cli.sessions.moving import new_file
 from chatbot.errors import ConfigError

@@ -9,7 +9,7 @@ from typing import Any
 from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in, sum_of
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import ending, memory_line, nothing_considered, outcomes, with_calls
-from chatbot.cli.options import chosen_session, options_of, setup_of
+from chatbot.cli.from_arguments import chosen_session, options_of, setup_of
 from chatbot.cli.output import SHORTEST_ID, fitted, say, say_json, say_marked, say_table
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle

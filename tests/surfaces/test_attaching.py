@@ -11,7 +11,7 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from chatbot.cli.options import upload_from_file
+from chatbot.cli.from_arguments import upload_from_file
 from chatbot.cli.repl.actions import Consent, PastedTexts, _call_text, attach_named
 from chatbot.cli.repl.commands import Commands
 from chatbot.cli.repl.input import SlashCompleter

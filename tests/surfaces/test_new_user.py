@@ -13,7 +13,7 @@ from keyring.backends import fail
 from keyring.errors import KeyringLocked
 
 from chatbot.cli.models import find_servers
-from chatbot.cli.options import discard_empty
+from chatbot.cli.from_arguments import discard_empty
 from chatbot.config import ProviderSettings
 from chatbot.errors import KeyRefused, RateLimited
 from chatbot.memory import SessionFilter

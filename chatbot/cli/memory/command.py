@@ -16,8 +16,8 @@ from msgspec import Struct
 from chatbot import operation as kinds
 from chatbot.cli.arguments import load_function
 from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, OF_SESSIONS, given_of
+from chatbot.cli.from_arguments import setup_of
 from chatbot.cli.memory.tables import say_numbered
-from chatbot.cli.options import setup_of
 from chatbot.cli.output import ask_line, fitted, progress, say, say_result, warn
 from chatbot.cli.repl import HISTORY_NAME
 from chatbot.memory import Hit, Memory, MemorySystem

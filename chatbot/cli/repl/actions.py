@@ -20,8 +20,8 @@ from prompt_toolkit.application.current import get_app_session
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.keys import Keys
 
+from chatbot.cli.from_arguments import file_named, no_file, upload_from_file
 from chatbot.cli.memory.tables import say_numbered
-from chatbot.cli.options import file_named, no_file, upload_from_file
 from chatbot.cli.output import SHORTEST_ID, printable, wrapped
 from chatbot.cli.repl.input import Slash, require, resolve_number
 from chatbot.messages import ToolCall, json_in

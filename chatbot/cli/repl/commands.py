@@ -10,7 +10,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from chatbot.chat.dialogue import unanswered
-from chatbot.cli.options import discard_empty, hints_about_model
+from chatbot.cli.from_arguments import discard_empty, hints_about_model
 from chatbot.cli.output import fitted, say_hit, say_sessions
 from chatbot.cli.repl.actions import FOUND, MemorySlash, ReplySlash
 from chatbot.cli.repl.editor import edit_text, named_editor

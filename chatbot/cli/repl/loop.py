@@ -19,7 +19,7 @@ from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from chatbot.chat.dialogue import ClientRequest, last_exchange
-from chatbot.cli.options import chosen_session, options_of
+from chatbot.cli.from_arguments import chosen_session, options_of
 from chatbot.cli.output import error_text, on_signal
 from chatbot.cli.repl import HISTORY_NAME
 from chatbot.cli.repl.actions import Consent, PastedTexts, attach_named

@@ -1,4 +1,4 @@
-"""The options, the setup, the session and the files that a user names."""
+"""From parsed arguments to the options, setup, session and files that they name."""
 
 from __future__ import annotations
 
