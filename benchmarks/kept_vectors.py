@@ -7,7 +7,7 @@ from array import array
 from collections.abc import Sequence
 from pathlib import Path
 
-from chatbot.embedding import Embedder, EmbeddingResult, Judgement
+from chatbot.embedder import Embedder, EmbeddingResult, Judgement
 from chatbot.messages import Usage
 from chatbot.stores.records import Vector
 

@@ -48,7 +48,7 @@ from forms import CATEGORIES, Turn, conversation_turns
 from living import AGENT, Line, Voice, begin, leave, runtime_in
 
 from chatbot.config import EmbeddingSettings
-from chatbot.embedding import Embedder
+from chatbot.embedder import Embedder
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.writing import Draft
@@ -211,7 +211,7 @@ async def _asked(memories: Memory, held: dict[str, list[str]], question: str) ->
 def _opened(embedder: str) -> Embedder | None:
     if not embedder:
         return None
-    from chatbot.models.embedding import open_embedder
+    from chatbot.models.embedders import open_embedder
 
     return open_embedder(EmbeddingSettings(model=embedder))
 

@@ -48,7 +48,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from forms import Case, Doc, Query, cases, with_evidence
 from kept_vectors import KeptVectors
 
-from chatbot.embedding import Embedder
+from chatbot.embedder import Embedder
 from chatbot.memory import MemorySystem
 from chatbot.memory.episode import QUESTION
 from chatbot.memory.writing import Draft

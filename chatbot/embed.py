@@ -27,7 +27,7 @@ from chatbot.chat.conversation_memory import RECENT_QUESTIONS, ConversationMemor
 from chatbot.chat.dialogue import ASSISTANT, USER, entries_with_question, tool_call_line, tool_result_line
 from chatbot.chat.memory_tools import agent_context, offered_to_models
 from chatbot.config_layers import FILE_NAME, Settings, is_there
-from chatbot.embedding import Embedder
+from chatbot.embedder import Embedder
 from chatbot.errors import ConfigError
 from chatbot.hooks.capture import ToolUse, exchange_measure, keep_runs
 from chatbot.hooks.hook import plan_hook

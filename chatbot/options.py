@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from chatbot.chat.ledger import Call, Ledger
 from chatbot.config import AgentSettings, Config, Table, from_variable
 from chatbot.config_layers import Settings, parse_toml
-from chatbot.embedding import Embedder
+from chatbot.embedder import Embedder
 from chatbot.errors import ConfigError, NotTrusted
 from chatbot.hooks.hook import plan_hook
 from chatbot.identity import Identity, load_identity, parse_identity
 from chatbot.memory.scope import Caller, EventListener, SystemOptions, utc_now
 from chatbot.memory.scoring import PROFILES
 from chatbot.memory.system import MemorySystem
-from chatbot.models.embedding import open_embedder
+from chatbot.models.embedders import open_embedder
 from chatbot.models.provider import check_providers
 from chatbot.stores.access import Clearance, least_clearance
 from chatbot.stores.base import ObservationStore

@@ -14,7 +14,7 @@ from chatbot.allowed import PROVIDERS, is_model
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger, Payer
 from chatbot.config import ModelSettings
-from chatbot.embedding import Embedder
+from chatbot.embedder import Embedder
 from chatbot.errors import ModelError, UnknownModel
 from chatbot.hooks import HookContext
 from chatbot.hooks.hooks import Hooks

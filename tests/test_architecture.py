@@ -238,7 +238,7 @@ ONE_THING = {
     "a list by parts, in the stores and over HTTP": {"Page"},
     "an exchange, and as the page shows it": {"Exchange"},
     "a contract, and its engines": {
-        "backend.py", "embedding.py", "log.py", "place.py", "sessions.py",
+        "backend.py", "log.py", "place.py", "sessions.py",
     },
     "a part of the core, and the doors' files about it": {
         "chat.py", "config.py", "models.py", "serve.py",

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from chatbot.config import ModelSettings
-from chatbot.embedding import EmbeddingResult
+from chatbot.embedder import EmbeddingResult
 from chatbot.errors import BudgetExceeded, UnknownModel
 from chatbot.memory import MemorySystem
 from chatbot.memory.meaning import Meaning

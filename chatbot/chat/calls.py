@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from chatbot.chat.ledger import UNBILLED, Amount, Bill, Call, Ledger, Limit, Payer, Reservation, limits_of, reply_within
 from chatbot.config import BudgetSettings
-from chatbot.embedding import model_error
+from chatbot.embedder import model_error
 from chatbot.errors import BudgetExceeded, ChatbotError, ContextTooLong, ModelError, ModelTimeout, RequestRefused
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now

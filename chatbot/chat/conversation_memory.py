@@ -20,7 +20,7 @@ from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.chat.prompt import withheld_tools
 from chatbot.chat.receipts import as_unsent
 from chatbot.config import AgentSettings
-from chatbot.embedding import Judgement
+from chatbot.embedder import Judgement
 from chatbot.memory import Memory, SessionHandle
 from chatbot.memory.episode import EXCHANGE, exchange_draft
 from chatbot.memory.erasure import marks_of

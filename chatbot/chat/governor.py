@@ -19,7 +19,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-from chatbot.embedding import SURE
+from chatbot.embedder import SURE
 from chatbot.memory.episode import QUESTION
 from chatbot.memory.people import task_of
 from chatbot.memory.prompt_injection import injection_in, skeleton, without_invisible

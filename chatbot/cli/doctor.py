@@ -37,7 +37,7 @@ from chatbot.hooks.hook import Failures
 from chatbot.memory.scope import utc_now
 from chatbot.messages import Message
 from chatbot.models import Model, open_model
-from chatbot.models.embedding import open_embedder
+from chatbot.models.embedders import open_embedder
 from chatbot.models.local_encoder import INSTALL, NO_ENCODERS
 from chatbot.options import Options, Setup
 from chatbot.runtime import Runtime

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from chatbot.embedding import Judgement
+from chatbot.embedder import Judgement
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.memorability import Memorability, content, is_worth_keeping, rarity
 from chatbot.memory.session_catalog import MESSAGES

@@ -28,7 +28,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from chatbot.embedding import Embedder, Judgement, is_finite
+from chatbot.embedder import Embedder, Judgement, is_finite
 from chatbot.errors import ChatbotError, ModelTimeout
 from chatbot.memory.episode import QUESTION
 from chatbot.memory.scope import Caller, Scope, utc_now

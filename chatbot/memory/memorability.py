@@ -10,7 +10,7 @@ from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
 
-from chatbot.embedding import Judgement
+from chatbot.embedder import Judgement
 from chatbot.stores.text.analysis import is_question, terms
 
 THRESHOLD = 0.30

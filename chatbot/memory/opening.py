@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from msgspec.structs import replace
 
-from chatbot.embedding import Embedder
+from chatbot.embedder import Embedder
 from chatbot.errors import AmbiguousSession, ChatbotError, SessionError, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory.erasure import Tombstones
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle

@@ -32,7 +32,7 @@ from chatbot.stores.span import count, observed
 
 if TYPE_CHECKING:
     from chatbot.config import MaintenanceSettings
-    from chatbot.embedding import EmbeddingResult
+    from chatbot.embedder import EmbeddingResult
     from chatbot.memory.maintenance import MaintenanceReport, Part
 
 logger = logging.getLogger(__name__)

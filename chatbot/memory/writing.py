@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from msgspec import Struct, structs
 
-from chatbot.embedding import SURE
+from chatbot.embedder import SURE
 from chatbot.memory.inputs import list_of, sets, takes
 from chatbot.memory.profile_lines import forget_derived
 from chatbot.memory.scope import Scope, ScopedOperations, project_named, raise_first

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
-from chatbot.embedding import Embedder, EmbeddingResult, Judgement
+from chatbot.embedder import Embedder, EmbeddingResult, Judgement
 from chatbot.messages import Usage
 from chatbot.models.weights import MINILM, MULTILINGUAL, changes_mark
 from chatbot.stores.records import Vector, unit, vector

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from chatbot.embedding import guard_method
+from chatbot.embedder import guard_method
 from chatbot.messages import CallOptions, Delta, Message, ToolSpec, Usage
 from chatbot.providers import OURS
 from chatbot.stores.access import GuardedRow, Sensitivity

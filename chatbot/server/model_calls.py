@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Sequence
 
 from chatbot.chat.ledger import Amount, Call, Limit, Payer
-from chatbot.embedding import EmbeddingResult
+from chatbot.embedder import EmbeddingResult
 from chatbot.messages import CallOptions, Delta, Message, ToolSpec
 from chatbot.models.model import estimate_text
 from chatbot.runtime import Runtime

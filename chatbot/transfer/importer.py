@@ -32,7 +32,7 @@ from typing import Any
 
 from msgspec import Struct, field, structs
 
-from chatbot.embedding import Judgement
+from chatbot.embedder import Judgement
 from chatbot.errors import SessionError
 from chatbot.memory import AddResult, Draft, Memory, MemorySystem, SessionRecord
 from chatbot.memory.episode import EXCHANGE, exchange_draft, exchanges_in

@@ -14,7 +14,7 @@ import pytest
 
 from chatbot.chat.dialogue import ClientRequest
 from chatbot.chat.events import TurnEvent
-from chatbot.embedding import Embedder, EmbeddingResult, Judgement
+from chatbot.embedder import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import ProviderFailed
 from chatbot.memory import Draft, MemorySystem
 from chatbot.memory.scope import Scope

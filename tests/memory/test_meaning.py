@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from chatbot.embedding import Embedder, EmbeddingResult, Judgement
+from chatbot.embedder import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import ModelError, ProviderFailed
 from chatbot.memory import MemorySystem
 from chatbot.memory.meaning import Meaning, embedded_text, split_questions, vectors_of

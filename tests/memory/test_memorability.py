@@ -2,7 +2,7 @@
 
 import pytest
 
-from chatbot.embedding import Judgement
+from chatbot.embedder import Judgement
 from chatbot.memory.memorability import is_worth_keeping
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from chatbot.chat.conversation_memory import ConversationMemory
 from chatbot.config import AgentSettings
-from chatbot.embedding import Embedder, EmbeddingResult
+from chatbot.embedder import Embedder, EmbeddingResult
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.recall import RESCORED
 from chatbot.memory.writing import Draft

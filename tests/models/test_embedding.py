@@ -7,11 +7,11 @@ import pytest
 from msgspec import convert
 
 from chatbot.config import EmbeddingSettings
-from chatbot.embedding import EmbeddingResult
+from chatbot.embedder import EmbeddingResult
 from chatbot.errors import KeyRefused, ModelError, ProviderFailed, RateLimited, RequestRefused, UnknownModel
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import SystemOptions
-from chatbot.models.embedding import LiteLLMEmbedder, open_embedder
+from chatbot.models.embedders import LiteLLMEmbedder, open_embedder
 from chatbot.models.local_encoder import LocalEmbedder, MiniLMEmbedder
 from chatbot.models.weights import Weights
 from tests.servers.providers import KEY, providers_at, requests_at

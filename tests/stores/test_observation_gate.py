@@ -12,7 +12,7 @@ from uuid import uuid4
 import pytest
 from msgspec import structs
 
-from chatbot.embedding import Embedder, EmbeddingResult, Judgement
+from chatbot.embedder import Embedder, EmbeddingResult, Judgement
 from chatbot.memory.meaning import Meaning
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile import PROPOSED

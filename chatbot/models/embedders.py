@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any
 
 from chatbot.config import EmbeddingSettings, ProviderSettings
-from chatbot.embedding import Embedder, EmbeddingResult
+from chatbot.embedder import Embedder, EmbeddingResult
 from chatbot.errors import ConfigError, ModelError, ModelTimeout, UnknownModel
 from chatbot.messages import MOST_TOKENS, Usage
 from chatbot.models.call import LONGEST_PAUSE_S, MARGIN_S, pause_before, translate
