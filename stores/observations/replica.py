@@ -26,7 +26,7 @@ from chatbot.stores.log import COUNTING, LinePlace, Log, LogMark, Shelf
 from chatbot.stores.observation import Observation
 from chatbot.stores.observations import lookups, search
 from chatbot.stores.observations.arrays import Arrays, Pieces, pack, put
-from chatbot.stores.observations.log import event_of
+from chatbot.stores.observations.file_log import event_of
 from chatbot.stores.observations.table import Table
 from chatbot.stores.query import Progress
 from chatbot.stores.row_events import STATUS_AFTER, Event, apply, check_fields, counts_in, implied_events, strength_in

@@ -66,7 +66,7 @@ class TestMemoryBackend(BackendContract):
 
 
 class TestFileLog(LogContract):
-    opener = "chatbot.stores.observations.log:FileLog"
+    opener = "chatbot.stores.observations.file_log:FileLog"
 
 
 class TestFolderShelf(ShelfContract):
