@@ -176,7 +176,7 @@ class Setup(Struct, frozen=True):
         """The first of the agent's stores that keeps observations for good, in files or in a database."""
         for name in self.agent_settings.memory:
             store = load(name, beside=self.settings.plugins_beside)
-            if issubclass(store, ObservationStore) and store.keeps_files:
+            if issubclass(store, ObservationStore) and store.is_durable:
                 return name
         return None
 
@@ -191,7 +191,7 @@ class Setup(Struct, frozen=True):
 
     def why_lost(self, stores: Sequence[str]) -> str:
         """Return why a session that uses these stores keeps nothing; empty if one of them is durable."""
-        if any(load(name, beside=self.settings.plugins_beside).keeps_files for name in stores):
+        if any(load(name, beside=self.settings.plugins_beside).is_durable for name in stores):
             return ""
         forgets = f"{', '.join(stores)} forgets everything at the end"
         what = forgets if stores else f"the agent {self.agent!r} has no stores"

@@ -102,7 +102,7 @@ class Store(Closable):
     callers as `BrokenStore`, an `OSError` as `StoreFailed`. This class does both for every subclass.
     """
 
-    keeps_files: ClassVar[bool] = True
+    is_durable: ClassVar[bool] = True
     """True for a durable store, also in a database; only others, which forget all when closed, serve `--ephemeral`."""
 
     def __init__(self, home: Home) -> None:

@@ -29,7 +29,7 @@ from chatbot.stores.row_events import Event, parse_event
 class InMemoryStore(KeyValueStore, TranscriptStore, LoggedObservations):
     """Keeps everything until it is closed, under the same caps as `basic_session` and `observations`."""
 
-    keeps_files: ClassVar[bool] = False
+    is_durable: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -207,7 +207,7 @@ def load(name: str, *, beside: Path | None = None, home: Home | None = None) -> 
 def open_store(name: str, home: Home, settings: Mapping[str, Any], *, beside: Path | None = None) -> Store:
     """Load the store `name` and construct it with its settings. Raises a `StoreError` that names the store."""
     store = load(name, beside=beside, home=home)
-    if isinstance(home, Address) and store.keeps_files and name not in _IN_A_DATABASE:
+    if isinstance(home, Address) and store.is_durable and name not in _IN_A_DATABASE:
         raise errors.UnsupportedOperation(
             f"the store {name!r} keeps files, and this identity is in {home}: use {', '.join(_IN_A_DATABASE)}"
         )

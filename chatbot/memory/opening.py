@@ -443,7 +443,7 @@ class SessionOpening(AsyncResource, Observable):
         with span("store", store=name, operation="open", access="open"):
             settings, beside = self._settings.get(name, {}), self._options.plugins_beside
             store = open_store(name, self.where or Path(), settings, beside=beside)
-        if self.where is None and store.keeps_files:
+        if self.where is None and store.is_durable:
             raise UnsupportedOperation(f"the store {name!r} keeps files, which this memory system may not write")
         self._stores[name], self._catalog.has_stores = store, True
         if (observer := self.caller.observer) is not None:

@@ -226,7 +226,7 @@ class ObservationMachine(RuleBasedStateMachine):
     @rule()
     def reopen(self) -> None:
         at = self._turn % len(self._stores)
-        if self._stores[at].keeps_files:
+        if self._stores[at].is_durable:
             self._run(self._stores[at].aclose())
             self._stores[at] = self.open_store(self._home)
 

@@ -80,9 +80,9 @@ class StoreTests(Contract):
 
         async def written(store: Any, *given: Any) -> bool:
             await write(store, *given)
-            if not store.keeps_files:
+            if not store.is_durable:
                 await check(store, *given)
-            return bool(store.keeps_files)
+            return bool(store.is_durable)
 
         if self.run(home, written):
             self.run(home, check)

@@ -132,7 +132,7 @@ class StoreContract(StoreTests):
         async def checked() -> Result:
             async with self.open_store(home) as one, self.open_store(home) as two:
                 kept = await asyncio.to_thread(asyncio.run, _fill(one, other))
-                stores = [one, two] if one.keeps_files else [one]
+                stores = [one, two] if one.is_durable else [one]
                 result = await check(*self.given(TakingTurns(stores), home))
                 for store in stores:
                     assert await asyncio.to_thread(asyncio.run, _read(store, other)) == kept
@@ -374,7 +374,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule()
     def reopen(self) -> None:
-        if self._stores[0].keeps_files:
+        if self._stores[0].is_durable:
             self._close()
             self._open()
 
@@ -394,7 +394,7 @@ class StoreMachine(RuleBasedStateMachine):
 
     def _open(self) -> None:
         first: Any = self.open_store(self._home)
-        self._stores = [first, self.open_store(self._home)] if first.keeps_files else [first]
+        self._stores = [first, self.open_store(self._home)] if first.is_durable else [first]
         self._store: Any = TakingTurns(self._stores)
 
     def _close(self) -> None:

@@ -427,7 +427,7 @@ from pathlib import Path
 from chatbot.stores.in_memory import InMemoryStore
 
 class Own(InMemoryStore):
-    keeps_files = True
+    is_durable = True
 
 class Damaged(Own):
     async def stats(self, view):

@@ -19,7 +19,7 @@ PLUGIN = """
 from chatbot.stores import TranscriptStore
 
 class Notes(TranscriptStore):
-    keeps_files = False
+    is_durable = False
 
     def __init__(self, home):
         super().__init__(home)
