@@ -31,7 +31,7 @@ from chatbot.memory import Memory, SessionHandle, episode
 from chatbot.memory.memorability import content
 from chatbot.memory.people import OPEN, task_of
 from chatbot.memory.prompt_injection import injection_in, without_invisible
-from chatbot.memory.standing import StandingAnswer
+from chatbot.memory.standing_questions import StandingAnswer
 from chatbot.memory.writing import TASK
 from chatbot.messages import Message, without_blocks
 from chatbot.stores.access import SENSITIVITIES

@@ -12,7 +12,7 @@ from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller
 from chatbot.memory.session_catalog import SessionFilter
-from chatbot.memory.standing import StandingAnswer
+from chatbot.memory.standing_questions import StandingAnswer
 from chatbot.memory.users_and_projects import erase_user, export_user, users_in
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, OWNER, TOOL_RIGHTS, Right

@@ -18,7 +18,7 @@ from chatbot.memory.memory import Memory
 from chatbot.memory.profile import PROPOSED
 from chatbot.memory.profile_lines import ProfileLine
 from chatbot.memory.scope import Caller, Environment, Scope
-from chatbot.memory.standing import StandingAnswer
+from chatbot.memory.standing_questions import StandingAnswer
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Clearance, Sensitivity, View, may_see
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError
