@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from chatbot.allowed import PROVIDERS, is_model
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger, Payer
 from chatbot.config import ModelSettings
@@ -31,6 +30,7 @@ from chatbot.telemetry import open_telemetry
 from chatbot.tools import Confirm, Tool, Toolbox
 from chatbot.tools.mcp.server import McpServers
 from chatbot.tools.toolbox import TOOLS, tools_of
+from chatbot.trust import PROVIDERS, is_model
 
 if TYPE_CHECKING:
     from chatbot.chat.chat import Chat

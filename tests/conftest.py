@@ -142,7 +142,7 @@ def _empty_home(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Mo
 
 @pytest.fixture
 def config_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`./config.toml` is the user's word, and may name code and servers; see `chatbot.allowed`."""
+    """`./config.toml` is the user's word, and may name code and servers; see `chatbot.trust`."""
     monkeypatch.setenv("CHATBOT_CONFIG", str(Path.cwd() / "config.toml"))
 
 

@@ -167,7 +167,7 @@ FILE_MODULES = (
     "tempfile",
 )  # fmt: skip
 MAY_TOUCH_FILES = {
-    "allowed.py": "configuration: which files are trusted",
+    "trust.py": "configuration: which files are trusted",
     "cli/config.py": "configuration",
     "cli/doctor.py": "configuration: who may read it, programs, and the folders that it names",
     "cli/setup.py": "configuration, and personas",

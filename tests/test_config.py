@@ -35,7 +35,7 @@ from chatbot.stores.home import Address
 from chatbot.stores.plugins import STORES, convert_store_settings, load, settings_of
 from chatbot.tools.file_tools import file_tools
 from tests.command import fails, from_json, ok, project
-from tests.test_allowed import nested
+from tests.test_trust import nested
 
 SHIPPED = Path(__file__).parents[1] / "config.toml"
 URL = "postgresql://ada:secret@db/chat"

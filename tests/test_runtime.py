@@ -23,7 +23,7 @@ from chatbot.tools.mcp.server import McpServers
 from tests.clock import Clock
 from tests.command import project
 from tests.patience import PATIENCE_S
-from tests.test_allowed import MODELS_WITH_A_PLACE
+from tests.test_trust import MODELS_WITH_A_PLACE
 
 
 @pytest.fixture(autouse=True)

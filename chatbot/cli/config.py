@@ -15,7 +15,6 @@ import tomlkit
 from msgspec import to_builtins
 from platformdirs import user_config_path
 
-from chatbot.allowed import SettingPath, is_trusted, trust
 from chatbot.cli.from_arguments import setup_of
 from chatbot.cli.output import ask_yes_or_no, check_can_ask, say, say_result, warn
 from chatbot.cli.repl.editor import edit_text
@@ -26,6 +25,7 @@ from chatbot.identity import settings_of_identity
 from chatbot.options import Options, Setup
 from chatbot.stores.files import make_folder, open_folder, writing
 from chatbot.stores.records import check_text, real_path
+from chatbot.trust import SettingPath, is_trusted, trust
 
 _PRIVATE = 0o600
 HEADER = """\

@@ -19,7 +19,7 @@ import tomlkit
 from msgspec import Struct, structs
 from platformdirs import user_config_path
 
-from chatbot.allowed import SettingPath
+from chatbot.trust import SettingPath
 from chatbot.cli.config import HEADER, as_toml, document_of, file_in_use, set_values, write_atomically
 from chatbot.cli.models import ModelServer, ask_servers, cells, read_key
 from chatbot.cli.output import ask_line, ask_yes_or_no, say, say_json, say_result, say_table, warn, wrapped
@@ -36,6 +36,7 @@ from chatbot.models.weights import SMOLLM2
 from chatbot.options import Options, Setup
 from chatbot.providers import OURS, known_providers, provider_of
 from chatbot.stores.errors import InvalidValue, did_you_mean
+from chatbot.trust import SettingPath
 
 _CONFIG = """\
 identity = {identity}

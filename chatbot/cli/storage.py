@@ -13,7 +13,6 @@ from shutil import rmtree
 
 from msgspec.structs import replace
 
-from chatbot.allowed import is_loopback
 from chatbot.cli import output
 from chatbot.cli.from_arguments import setup_of
 from chatbot.cli.run import Exit
@@ -37,6 +36,7 @@ from chatbot.stores.records import expand_home
 from chatbot.transfer.backups import BACKUP_NAME, INTERRUPTIONS, backup, copy_storage, restore, verify
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import FolderPlace, ServerPlace, SyncReport, counts_text, open_sealed, parse_server
+from chatbot.trust import is_loopback
 
 
 async def run(args: argparse.Namespace) -> Exit:

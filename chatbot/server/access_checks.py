@@ -22,13 +22,13 @@ from starlette.requests import cookie_parser
 from starlette.responses import RedirectResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from chatbot.allowed import is_loopback
 from chatbot.config import ServerSettings
 from chatbot.errors import ChatbotError
 from chatbot.server.callers import OWNER, ServerCaller, Tokens
 from chatbot.server.errors import Problem, problem_of
 from chatbot.server.request_values import named_in_headers
 from chatbot.stores.errors import StoreAway, StoreBusy, StoreError
+from chatbot.trust import is_loopback
 
 COOKIE = "chatbot_token"
 LOGIN = "/login"

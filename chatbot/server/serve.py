@@ -18,12 +18,12 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from chatbot.allowed import is_loopback
 from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
 from chatbot.options import SERVER
 from chatbot.server.access_checks import LONGEST_HEAD, AccessChecks, RateLimits, RequestBodies
 from chatbot.server.callers import TOKENS, Tokens
+from chatbot.trust import is_loopback
 
 if TYPE_CHECKING:
     from mcp.server import Server

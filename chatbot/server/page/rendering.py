@@ -22,7 +22,6 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from chatbot.allowed import is_loopback
 from chatbot.attachments import is_image
 from chatbot.chat.ledger import usd_text
 from chatbot.errors import ChatbotError
@@ -35,6 +34,7 @@ from chatbot.server.page.markdown import render
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.fields import how_many
 from chatbot.stores.text.dates import local
+from chatbot.trust import is_loopback
 
 _HEADERS = {
     "content-security-policy": (

@@ -13,7 +13,6 @@ from typing import Any, get_args, get_origin
 import pytest
 from msgspec.structs import fields
 
-from chatbot.allowed import HARMLESS, NAME, PROVIDERS, is_trusted, needing_trust, trust
 from chatbot.cli.main import main
 from chatbot.config import Config, McpServerSettings, PriceSettings, ProviderSettings, Section
 from chatbot.config_layers import OF_IDENTITY, Settings
@@ -25,6 +24,7 @@ from chatbot.models import litellm_import
 from chatbot.models.provider import Provider
 from chatbot.stores.errors import UnknownStore
 from chatbot.stores.plugins import STORES, load, settings_of
+from chatbot.trust import HARMLESS, NAME, PROVIDERS, is_trusted, needing_trust, trust
 from tests import process
 from tests.command import ok, project, run
 from tests.effort import by_day
@@ -144,7 +144,7 @@ KNOWN = sorted(set(places(Config)))
 
 def test_every_setting_is_declared_harmless_or_needs_trust() -> None:
     undeclared = set(KNOWN) - set(declared())
-    which = "a found file may set it: HARMLESS in chatbot/allowed.py; it names code, a place or a key: NEED_TRUST here"
+    which = "a found file may set it: HARMLESS in chatbot/trust.py; it names code, a place or a key: NEED_TRUST here"
     assert {".".join(place) for place in undeclared} == NEED_TRUST, which
     for place in undeclared:
         for value in ("x", "", 0, 1.5, True, [], ["x"], {}, {"x": 1}):
@@ -351,7 +351,7 @@ def test_a_damaged_list_of_what_was_allowed_allows_nothing_and_is_kept_beside_th
 
 @pytest.mark.nightly
 def test_many_processes_that_allow_at_once_lose_nothing(tmp_path: Path) -> None:
-    script = "import sys, pathlib, chatbot.allowed as t; t.trust(pathlib.Path(sys.argv[1]), {'providers': {}})"
+    script = "import sys, pathlib, chatbot.trust as t; t.trust(pathlib.Path(sys.argv[1]), {'providers': {}})"
     names = [str(tmp_path / f"{number}.toml") for number in range(6)]
     children = [subprocess.Popen([sys.executable, "-c", script, name]) for name in names]
     assert [child.wait(PATIENCE_S) for child in children] == [0] * 6
