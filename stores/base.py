@@ -224,8 +224,8 @@ class TranscriptStore(SessionStore):
     ) -> list[TranscriptEntry]:
         """Remove the last `n` entries, archived ones too, permanently; return them, oldest first. Durable on return.
 
-        `instead` takes their place in one step: a kill leaves the old entries or the new ones. It may
-        also leave archived entries that were to be removed, before the new ones.
+        `instead` takes their place in one step: a kill leaves the old entries or the new ones. It may also leave
+        archived entries that were to be removed, before the new ones.
         """
         raise errors.UnsupportedOperation(f"{type(self).__name__} cannot remove the last {n} entries of {session.id}")
 

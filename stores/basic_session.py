@@ -1,11 +1,9 @@
 """Store of a conversation in readable files: a capped `kv.json` and a capped `transcript.md`.
 
 The files are the source of truth, also after a manual edit: a cache is dropped when its file changes. `kv.json`
-has one entry a line, so that it reads and diffs well, the oldest first:
+has one entry a line, the oldest first; its `cap` is informative, the setting decides:
 
     {"cap": 200, "entries": [{"key": …, "value": …, "ts": …}, …]}
-
-Its `cap` is informative: the setting decides.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """The private folder of an identity's caches: outside of the identity, not shared, always deletable.
 
-Its files hold parts of memories, so only this user may read it. Nothing in it is executed: its files are arrays with
-checksums, see `chatbot.stores.observations.arrays`.
-
-A shelf is a subfolder: a file for each piece, and `manifest.json`, the list.
+Its files hold parts of memories, so only this user may read it. A shelf is a subfolder: a file for each piece, in the
+format of `chatbot.stores.observations.arrays`, and `manifest.json`, the list.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Decision about a requested event: the events to write, and the outcome. Pure.
-
-A store writes the events only if no one else has written since: concurrent changes are made one after another.
-"""
+"""Decision about a requested event: the events to write, if no one else has written since, and the outcome. Pure."""
 
 from __future__ import annotations
 

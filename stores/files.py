@@ -1,6 +1,4 @@
-"""Durable files: the only module that writes the content of stores.
-
-Promises, each held by tests that kill real processes:
+"""Durable files: the only module that writes the content of stores. Tests that kill real processes hold its promises.
 
 - data of `append` and `replace` is on the disk on return (`open_to_append` leaves that to `sync`: no lock is held
   while waiting for the disk);

@@ -1,9 +1,7 @@
 """Append-only files with one JSON object a line: journal, receipts and bills. Blocking.
 
-Unreadable lines stay; readers skip and log them.
-
-Each line ends with a checksum of the rest, `,"sum":"0a1b2c3d"}`. Reading does not check it, so a line that its owner
-edited by hand stays valid; `damage_of` compares it for `chatbot doctor --verify`.
+Unreadable lines stay; readers skip and log them. Each line ends with a checksum of the rest, `,"sum":"0a1b2c3d"}`.
+Reading does not check it, so a line that its owner edited stays valid; `chatbot doctor --verify` calls `damage_of`.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Contracts of an engine for observations: an ordered log of events, one line each, and a shelf for derived data.
 
 Everything else is built on these, once for all engines: the fold of events into a table, the gate, ranking, caches,
-erasure. A `LinePlace` is the position of a line; places grow in the order of the lines. Erasure and compaction rewrite
-the log, with the pure functions `rewrite_lines`, `erasing_change` and `without_counts`: places may then be new, and
-`is_replaced` reports it to everyone who read the old ones.
+erasure. Erasure and compaction rewrite the log, with the pure functions `rewrite_lines`, `erasing_change` and
+`without_counts`: places of lines may then be new, and `is_replaced` reports it to everyone who read the old ones.
 
 Text index, vectors and the table each have a `Shelf` with pieces: arrays with checksums, written whole and never
 changed. Its list names the valid pieces; publishing another list changes what all readers use. A piece that is not

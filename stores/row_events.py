@@ -1,7 +1,6 @@
 """Events of a memory, their lines in the journal and their fold into observations. Pure.
 
-`chatbot.stores.decisions` decides which events are written for a requested one; `apply` folds a written event into
-its observation.
+`chatbot.stores.decisions` decides which are written for a requested one; `apply` folds one into its observation.
 
     add        a new row; it may supersede an older one in the same step
     update     fields were set to other values

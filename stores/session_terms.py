@@ -1,8 +1,8 @@
 """The index of the terms of each session, so that a search does not read every transcript. Blocking.
 
 `sessions.jsonl` in the cache has a line for each session: the version of its transcript, and how many of its entries
-contain each term. A search finds its terms in the bytes of the lines and parses none. It is only a cache: damaged
-lines, and a file of another version of the analysis, are ignored, and those sessions are read again.
+contain each term. A search finds its terms in the bytes of the lines and parses none. Sessions whose line is damaged or
+missing are read again.
 """
 
 from __future__ import annotations

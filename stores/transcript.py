@@ -5,14 +5,13 @@ r"""Transcript of a session: its format, as pure functions, and its file, which 
     content
     <blank line>
 
-The length of the content in the file shows whether the last entry was cut off; an entry written by hand needs none. It
-is only checked where a write could have been interrupted: at the end of a disk page, or without a blank line. So a
-person who shortens the last entry need not update it.
+The length of the content shows whether the last entry was cut off; an entry written by hand needs none. It is only
+checked where a write could have been interrupted: at the end of a disk page, or without a blank line. So a person who
+shortens the last entry need not update it.
 
-An entry starts only at a line with the form of a header. A line of content that starts like one gets a leading
-backslash when written, which is removed when read. So no content can forge an entry, not even one torn in the middle of
-a line, and every content is read back unchanged. Lines end only at `\n`. Text above the first header belongs to no
-entry and stays.
+Only a line with the form of a header starts an entry. A line of content that looks like one gets a leading backslash
+when written, which is removed when read: no content can forge an entry, not even one torn in the middle of a line.
+Lines end only at `\n`. Text above the first header belongs to no entry and stays.
 """
 
 from __future__ import annotations

@@ -8,11 +8,8 @@
 
 First come lines of the profile and open tasks. A note is a day and what the person said then, oldest first: where two
 differ, the later one is valid; what a clock that was ahead dated in the future is undated, and before them. The bot's
-own words are included only if the question is about them, its question only if a short answer means nothing without it.
-A long text is cut to its best passages, and text that may be an order to a model is quoted with its source.
-
-Only the block begins lines: a note is one line, with its angle brackets escaped, so no text can close the block, open
-another or imitate a note. The nonce occurs in no text of the block.
+words are included only if the question is about them, its question only if an answer means nothing without it. A note
+is one line, cut to its best passages if it is long, and quoted with its source if it may be an order to a model.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Entry point: parse, and run one command; `chatbot completion`. `--help` loads nothing else."""
+"""Entry point: parse and run one command; `--help` loads nothing else. Also `chatbot completion`."""
 
 from __future__ import annotations
 

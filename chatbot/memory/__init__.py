@@ -1,8 +1,4 @@
-"""Sessions and their memories: `MemorySystem` opens sessions, `SessionHandle` reads and writes one.
-
-Also exports the types that their operations take and return, and operations on projects and users. Each is
-imported on first use.
-"""
+"""Sessions and their memories: `MemorySystem` opens sessions, `SessionHandle` is one. Names load on first use."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

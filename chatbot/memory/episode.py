@@ -1,8 +1,7 @@
 """Verbatim drafts of exchanges, and a summary, by rule, of the entries that left the context window.
 
-The summary is kept with the session and extended as the window moves. Each entry contributes its sentence with the most
-content words. Only the lines with the rarest words are kept, so the summary stays short. Each turn reads only the
-entries that left the window since the last turn.
+Each entry contributes its sentence with the most content words; the lines with the rarest words are kept. A turn reads
+only the entries that left the window since the turn before.
 """
 
 from __future__ import annotations

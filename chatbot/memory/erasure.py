@@ -1,8 +1,7 @@
 """Permanent erasure, and its preview: rows by id, session, person or source, with everything derived from them.
 
-`tombstones.jsonl` keeps what was purged, as keyed digests, so that an import does not bring it back. A digest is of an
-id, an origin or words, and reveals nothing without the key in `tombstones.key`. To ignore all, delete the file, or
-import with `--include-purged`.
+`tombstones.jsonl` keeps digests of the ids, origins and words that were purged, so that no import brings them back.
+They reveal nothing without the key in `tombstones.key`.
 """
 
 from __future__ import annotations

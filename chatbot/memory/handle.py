@@ -21,7 +21,8 @@ from msgspec.structs import asdict, replace
 from chatbot.errors import SessionError, SessionNotFound
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller, Environment, Scope
-from chatbot.memory.session_catalog import SessionCatalog, TurnOrder
+from chatbot.memory.session_catalog import SessionCatalog
+from chatbot.memory.turn_order import TurnOrder
 from chatbot.messages import json_in
 from chatbot.stores import errors
 from chatbot.stores.access import SENSITIVITIES, TOOL_RIGHTS, Right, Sensitivity, least_clearance

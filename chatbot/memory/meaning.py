@@ -1,11 +1,8 @@
 """Find rows by meaning: embed the rows that have no vector, and rank rows by cosine.
 
-If the embedder or the vectors cannot be used, a notice reports it once, and searches use only words for a while. No
-lock is held while an embedder is called. Neither sensitive rows nor questions of a private session are given to a
-remote embedder.
-
-New rows are embedded in the background, at no more than half a core and not while a question waits. Closing embeds the
-rest within `closing_s`, and a search first embeds a bounded number of missing rows.
+Rows are embedded in the background, at no more than half a core and not while a question waits; a search first embeds
+a bounded number of them, and closing the rest. No lock is held meanwhile. A remote embedder gets neither sensitive rows
+nor questions of a private session. If the embedder or the vectors fail, searches use only words for a while.
 
 The last messages of a chat are embedded together. Each question of the last one, or that message if it only implies a
 question, gets another vector, made with the message's other sentences and moved towards the vector of all messages.

@@ -21,8 +21,9 @@ from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.inputs import list_of
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller, Environment, Observable, Scope, SystemOptions, new_id, utc_now
-from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter, TurnOrder
+from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter
 from chatbot.memory.session_search import SessionHit, search
+from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import OWNER, fold
 from chatbot.stores.backend import Backend
 from chatbot.stores.base import AsyncResource, KeyValueStore, ObservationStore, Store

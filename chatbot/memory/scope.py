@@ -1,14 +1,12 @@
 """Caller and scope of operations on memory, and the namespaces that keep users apart.
 
-A namespace is a name:
+    ""                    the owner
+    shop                  an application, named by its token or its code
+    user:alice            a user named by a request
+    shop/user:alice       a user of that application
 
-    ""                    of the owner
-    shop                  of an application, named by its token or its code
-    user:alice            of a user named by a request
-    shop/user:alice       of a user of that application
-
-The label of a user is percent-encoded, so that it contains no slash. Labels that differ in Unicode form, case or white
-space have different namespaces. A label that would be too long is replaced by its SHA-256.
+The label of a user is percent-encoded, or replaced by its SHA-256 if that is too long. Labels that differ in Unicode
+form, case or white space are different users.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Search of sessions: transcripts, archives, titles and the memories of each, ranked together.
 
-Sessions are first ranked by the number of entries with each term, which `session_terms` has; only the entries of the
-best are read and ranked. So a search reads few transcripts, and those that changed since the last one. The score is
-that of `bm25` for the entry plus half of its session's.
+Sessions are ranked by the number of entries with each term, which `session_terms` has; only the entries of the best are
+read and ranked, each by its score in `bm25` plus half of its session's.
 """
 
 from __future__ import annotations

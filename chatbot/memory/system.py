@@ -21,7 +21,8 @@ from chatbot.memory.inputs import list_of
 from chatbot.memory.memory import Memory
 from chatbot.memory.opening import SessionOpening
 from chatbot.memory.scope import Caller, Scope
-from chatbot.memory.session_catalog import SESSIONS_AT_ONCE, TurnOrder
+from chatbot.memory.session_catalog import SESSIONS_AT_ONCE
+from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import Clearance, Right, least_clearance
 from chatbot.stores.base import ObservationStore, SessionStore
 from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation

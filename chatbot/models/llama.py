@@ -1,12 +1,10 @@
 """Llama through `cyllama`: the model, its vocabulary and chat template, and streams of tokens.
 
-The KV cache of the previous call is reused as far as the prompts agree, so the next turn of a conversation evaluates
-only new tokens. With a seed nothing is reused, so that the same seed gives the same reply: the state of a token
+The KV cache of the previous call is reused as far as the prompts agree; with a seed not, because the state of a token
 depends, in its last bits, on the batch in which it was evaluated.
 
-A template turns messages into one text in which special tokens mark the speaker. Rendered naively, a user could write
-such a marker and speak as the system. Therefore the template is rendered with placeholders instead of the contents and
-split there: its own parts may contain special tokens, the contents are always plain text.
+In a prompt, special tokens mark the speaker: a user who could write them could speak as the system. So the template is
+rendered with placeholders and split there: only its own parts may hold special tokens, the contents are plain text.
 """
 
 from __future__ import annotations

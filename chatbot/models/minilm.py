@@ -1,12 +1,11 @@
 """MiniLM in numpy: its weights are read from ONNX, without a runtime.
 
 An ONNX file is a protocol buffer; field numbers are those of `onnx.proto`. Only the published file is read, identified
-by its digest, so its content needs no further checks. `training/train_encoder.py` has trained small changes of its
-matrices, which are added when the file is unpacked: a question then lies nearer to the statement that answers it.
+by its digest. `training/train_encoder.py` has trained small changes of its matrices, which are added when the file is
+unpacked: a question then lies nearer to the statement that answers it.
 
 The texts of a batch are concatenated, so that nothing is computed for padding; only attention works text by text. The
-word embeddings stay int8, the layers become float32 when the file is unpacked and checked against its digest; later
-processes map the 55 MB. Import this module late: `MiniLMEmbedder` does, with its first text.
+word embeddings stay int8, the layers become float32 in an unpacked file of 55 MB, which later processes map.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Models as the chat sees them, and how many tokens a text takes.
 
-The estimate of tokens is fitted to cl100k, one of the less efficient common tokenizers, so that prose in any language,
-code, hashes and emoji are rather overestimated. A word counts one token per four letters, at least one; other strings
-(`a3f5e8c9…`) count two per three characters; numbers one per three digits, with one for a mark or space before them;
-scripts and symbols have a weight per character. A message adds 4 for role and separators.
+The estimate is fitted to cl100k, one of the less efficient common tokenizers, so that it is rather too high: a token
+per four letters of a word, two per three characters of other strings (`a3f5e8c9…`), one per three digits and one for a
+sign or space before them, a weight for each character of other scripts and symbols, and 4 per message.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
 """The multilingual encoder, heads that judge by its vectors, and the map of questions.
 
-A head is a logistic regression over a vector: a score is `weights · vector + bias`, the logarithm of the odds, and the
-head says yes from its threshold on. `training/train.py` makes all of them from the lines in `training/`. They are kept
-with the name of the encoder and the digest of the lines; a test trains them again.
-
-The map of questions, made by `training/train_questions.py`, moves them towards the statements that answer them.
+A head is a logistic regression over a vector: its score, `weights · vector + bias`, is the logarithm of the odds; from
+its threshold on it says yes. The map moves questions towards the statements that answer them. `training/README.md` says
+how both are made.
 
 Import this module late, and after `MULTILINGUAL.make_importable()`: `LocalEmbedder` does, with its first text.
 """

@@ -1,14 +1,12 @@
-"""A provider: its address, its key and the place of the key.
+"""A provider: its address, its key and the place of the key. This is the only module that reads a key.
 
-`keys.json` in the user's data folder lists the providers, so that no keyring is asked for a provider without a key.
-The environment and the configuration have priority.
-
-This is the only module that reads a key. Key, address and headers are taken together from one place that belongs to
-the called provider, so none of them reaches another provider:
+Key, address and headers are taken together from one place that belongs to the called provider, so none of them reaches
+another provider:
 
 1. `[providers.<name>]`; for a model whose name is an address, only if `api_base` there is the same address;
 2. the provider's usual environment variable, if it is called at its own address;
 3. the key that `chatbot keys set` stored for it, if it is called at its own address or has a name of your own.
+   `keys.json` in the user's data folder lists these, so that no keyring is asked in vain.
 """
 
 from __future__ import annotations

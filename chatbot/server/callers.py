@@ -2,10 +2,9 @@
 
 identities/.server/tokens.json    {"version": 1, "tokens": [{"id", "sha256", "label", "identities", …}]}
 identities/.server/usage.jsonl    one line per call and account, without text or names
-identities/.server/quotas.json    {"version": 1, "users": {digest: {"day_usd", "day_tokens"}}}: quotas of single users
+identities/.server/quotas.json    {"version": 1, "users": {digest of namespace: {"day_usd", "day_tokens"}}}
 
-A token is 256 random bits, so its plain SHA-256 cannot be guessed. A user is identified by the digest of their
-namespace.
+A token is 256 random bits, so its plain SHA-256 cannot be guessed.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 identities/.server/requests-00 … -ff    {key: {"caller", "request", "at", "status", "made"}}, by hash of user or token
 
-Keys and requests are stored as hashes, created items as ids: no messages or memories, so nothing needs erasing. A
-request is stored before any work, and deleted if it fails. One without a status was interrupted: it may be partly done,
-so it is never repeated.
+Keys and requests are hashes, created items ids, so nothing needs erasing. A request is stored before any work, and
+deleted if it fails. One without a status was interrupted: it may be partly done, so it is never repeated.
 """
 
 from __future__ import annotations

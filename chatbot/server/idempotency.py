@@ -1,9 +1,8 @@
 """`Idempotency-Key`: a write that is sent again because its answer was lost is done once.
 
-The first request with a key does the work and continues if its client leaves; concurrent requests with the same key
-get the same answer from its start. Later ones are answered by the same route, which finds the created items by their
-ids and creates nothing: no text is stored, and items erased meanwhile are missing in the answer. Failed requests can be
-sent again. `EarlierRequests` says what happens after a crash.
+The first request with a key does the work and continues if its client leaves; concurrent ones with the same key get the
+same answer from its start. Later ones are answered by the same route, which finds the created items by their ids: items
+erased meanwhile are missing. Failed requests can be sent again; after a crash, see `EarlierRequests`.
 """
 
 from __future__ import annotations

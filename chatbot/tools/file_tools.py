@@ -1,10 +1,8 @@
-"""Tools over a folder: list, read, search and write, never outside of it.
+"""Tools over a folder: list, read, search and write, never outside of it; see docs/files.md.
 
 Each folder of a path is opened within the one before it, and no link is followed: so nothing outside can be read or
 written, even if a folder is swapped for a link meanwhile. Files with a second name (hard link) are refused: it may be
 outside. Names that begin with a dot are out of reach: they hold keys, settings and programs that run by themselves.
-
-Texts of files are redacted, framed as data, and bounded. Without a terminal to ask on, no tool is offered.
 """
 
 from __future__ import annotations

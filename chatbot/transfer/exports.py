@@ -1,8 +1,7 @@
 """Exports of a session, and of memories without their sessions; as values, and as files for people or programs.
 
-Keys and passwords that the detector recognises are redacted in every text of a session. Rows that the caller may not
-see are never exported, nor are superseded, archived and hidden rows; from a session, no `secret` rows. Only a bundle,
-which is JSON lines, can be imported again:
+Recognised secrets are redacted in every text of a session. Only rows that the caller may see and that are current are
+exported; from a session, no `secret` ones. Only a bundle, which is JSON lines, can be imported again:
 
     {"kind": "session", "format": 1, …}       its record; the lines after it are of this session, until the part ends
     {"kind": "entry", "number", "role", "at", "content"}
@@ -14,7 +13,7 @@ which is JSON lines, can be imported again:
     {"kind": "fact", …}
     {"kind": "end", "sha256", "left"}         of the lines of the part, and how many parts follow
 
-After editing by hand, remove `sha256`, and `left` of the last part. A bundle is untrusted: its author is unknown.
+After editing by hand, remove `sha256`, and `left` of the last part.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """The writer of imports. Every item is compared with what is already here before it is written.
 
-Importing twice adds nothing: a session keeps its `origin`. A conversation that has grown is extended, a memory that was
-edited in its file is updated, and a memory that was hidden here stays hidden.
-
-An imported row keeps the key of its item in its metadata, with a hash of the item's text. An item whose hash is known
-adds nothing, even under another key. Any other item is an edit of the row with its key. If no row has that key, or
-another item of the import still has that row's text, the item is a new row.
+Importing twice adds nothing: a session keeps its `origin`, a row the key of its item with a hash of the item's text. An
+item whose hash is known adds nothing, even under another key. Any other is an edit of the row with its key; if no row
+has that key, or another item still has that row's text, it is a new row. A conversation that has grown is extended, and
+a memory that was hidden here stays hidden.
 
 The exchanges of a conversation are remembered before its session is created. A session that exists is therefore fully
 remembered even if an import was killed, and memories that were erased later do not come back.
@@ -40,7 +38,8 @@ from chatbot.memory.erasure import FROM, HASH, KEY, PurgeMark, marks_of, marks_o
 from chatbot.memory.handle import CHOICES, Choices
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import utc_now
-from chatbot.memory.session_catalog import RECEIPTS, TurnOrder
+from chatbot.memory.session_catalog import RECEIPTS
+from chatbot.memory.turn_order import TurnOrder
 from chatbot.messages import without_blocks
 from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visibility, default_visibility
 from chatbot.stores.backend import suffix_of

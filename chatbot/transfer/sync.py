@@ -7,12 +7,9 @@ Each machine adds files of its own to the place and reads those of the others:
     key.age                                  if the files are encrypted: their key, sealed by a passphrase
     backup.json                              of a backup: when it was made, and its digest
 
-The first line names the identity and the machine; the types of the others are in `chatbot.transfer.untrusted`. A file
-is read again until it has been taken in completely, and taking it in twice changes nothing; so after a kill at any
-point the next sync continues. docs/sync.md has the rules by which two copies become one.
-
-The place is not trusted. A file is taken only if it is whole and of this identity; its lines are checked like those of
-an import, and none of them names a store, a model, a persona or a path.
+A file is read again until it has been taken in completely, and taking it in twice changes nothing: after a kill at any
+point the next sync continues. The place is not trusted: `chatbot.transfer.untrusted` checks its files. docs/sync.md has
+the rules by which two copies become one.
 """
 
 from __future__ import annotations
@@ -34,7 +31,7 @@ import msgspec
 
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
-from chatbot.memory.session_catalog import TurnOrder
+from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, ReadOnlyFolder, UnknownObservation
 from chatbot.stores.loops import run_apart

@@ -20,7 +20,8 @@ from chatbot.errors import ConfigError, SessionError, without_folders
 from chatbot.memory import MemorySystem
 from chatbot.memory.erasure import mark_of_deleted
 from chatbot.memory.handle import CHOICES
-from chatbot.memory.session_catalog import RECEIPTS, SessionCatalog, TurnOrder
+from chatbot.memory.session_catalog import RECEIPTS, SessionCatalog
+from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Document, Examination, Flaw, Lines, Sessions, suffix_of
 from chatbot.stores.base import KeyValueStore, TranscriptStore
 from chatbot.stores.errors import MissingFolder, StoreAway, StoreBusy, StoreError

@@ -2,7 +2,7 @@
 
 store       the contract for async callers, its questions    writer     changes of the log
 replica     rows in this process: log, table, snapshot and search
-log         the journal, a file of events
+file_log    the journal, a file of events
 table       the columns: all properties but the texts        filters    rows by labels, conditions and time
 lookups     rows by id, label and caller, and their history  log_union  one log from two, as of two machines
 questions   what matches a question, and data for ranking    search     when to index

@@ -1,8 +1,7 @@
-"""Parts of the table: its columns, rows by id, by label, and by who may see them, and their history for a caller.
+"""Parts of the table: columns, ids, labels and masks; and the history of a row as a caller may see it.
 
 An event of the history is visible if the row was visible before and after it, and is visible now: text written while
-the row was hidden from a caller stays hidden, even if the row is visible today. Ids of hidden rows are removed from
-every result, and no result depends on a hidden row.
+the row was hidden from a caller stays hidden. Ids of hidden rows are removed, and no result depends on a hidden row.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
 All methods block; those that work on the table need the lock, which `reading` takes. It also reads what other
 processes have added: a read that begins after a write has returned sees it.
 
-A snapshot of the table is one file of arrays, so that opening a long log only reads its last lines. It records which
-log it was made from, and up to where. One that is damaged or does not match the log is removed, and the log is read
-from its start.
+A snapshot of the table makes opening a long log cheap: only its last lines are read. A snapshot that is damaged or was
+not made from this log is removed, and the log is read from its start.
 """
 
 from __future__ import annotations

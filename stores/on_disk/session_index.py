@@ -1,13 +1,12 @@
 """The index of sessions: `sessions.json` for people, and a journal that keeps it cheap to change. Blocking.
 
-Each line has a checksum, so that damage is noticed. Both files are caches of the session folders, so writes are not
-synced. Each change adds a line to `sessions.journal.jsonl`; once that is as large as `sessions.json` it is folded in: a
-change costs the same however many sessions there are. Sessions are in the order of their last use, so the newest are
-read from the end of the files. A use is written as `put`; any other change, as `set`, leaves the order unchanged.
+A change adds a line with a checksum to `sessions.journal.jsonl`; once that is as large as `sessions.json` it is folded
+in. Sessions are in the order of their last use: a use is written as `put`; any other change, as `set`, keeps the order.
 
-The last line records the state of the sessions folder at our last change. If the folder differs, a session was copied,
-restored or removed by hand, or a process was killed in between: the index is stale, and the folders are read until the
-next change rebuilds it. So reading takes no lock and writes nothing, and a failed write only makes the index stale.
+Both files are caches of the session folders, so writes are not synced. The last line records the state of the sessions
+folder at our last change. If the folder differs, a session was copied, restored or removed by hand, or a process was
+killed in between: then the folders are read until the next change rebuilds the index. So reading takes no lock and
+writes nothing, and a failed write only makes the index stale.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""Plug-in `observations` for an identity in PostgreSQL: only its log and its shelves differ from those of files.
-
-The log is a table. A shelf has its pieces in `chatbot.piece` and their list in a document: servers share it.
-"""
+"""Plug-in `observations` for an identity in PostgreSQL: only its log and its shelves differ from those of files."""
 
 from __future__ import annotations
 

@@ -1,7 +1,6 @@
 """Every statement on the tables. Each names the identity wherever it names a table, as `tests/stores` checks.
 
-`%(identity)s` is filled in for each. Only rows are locked: there are no advisory locks, no sequences, and nothing that
-spans two identities.
+`%(identity)s` is filled in for each. Only rows are locked: no advisory locks, and nothing that spans two identities.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The contract kit for sessions: what a `KeyValueStore` and a `TranscriptStore` promise, as tests to inherit.
 
-Open the store with caps of 3 or more, which `kv_cap` and `transcript_cap` repeat. One that keeps files is opened twice,
-and both take turns, as those of two processes do. `StoreMachine` compares the store with `InMemoryStore`, taken as the
-perfect model, over random histories:
+Open the store with caps of 3 or more, which `kv_cap` and `transcript_cap` repeat. A durable one is opened twice, and
+both take turns, as in two processes. `StoreMachine` compares the store with `InMemoryStore` over random histories:
 
     class MyMachine(StoreMachine):
         open_store = TestMyStore.open_store

@@ -6,10 +6,8 @@ with the term in any field, as in "The Probabilistic Relevance Framework: BM25 a
 2009): a common word of exchanges does not become rare because it is in one summary.
 
 The parts of a score are summed in a fixed order, by the distinct terms of the query and then by `FIELDS`, so that equal
-inputs give equal floats. Lengths are quantised to one byte.
-
-N, df and average lengths cover the given documents, which must be the visible ones: a score then reveals nothing about
-a hidden document.
+inputs give equal floats. Lengths are quantised to one byte. N, df and average lengths cover the given documents, which
+must be the visible ones: a score then reveals nothing about a hidden document.
 """
 
 from __future__ import annotations

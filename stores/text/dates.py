@@ -2,11 +2,9 @@
 
 A term shows its precision: `day:2026-03-04`, `week:2026-10`, `month:2026-03`, `year:2026`, and `in:03` for a month of
 any year. A day is also found by its week, month and year, a month by its year. Relative dates are resolved from a
-`local` time that the caller gives: for stored texts when they were written, for a question now. An ambiguous date has
-the terms of both readings.
-
-Numeric dates are recognized in any language, month names in English, German, French and Spanish, relative dates in
-English.
+`local` time: for stored texts when they were written, for a question now. An ambiguous date has the terms of both
+readings. Numeric dates are recognized in any language, month names in English, German, French and Spanish, relative
+dates in English.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from chatbot.memory import MemorySystem
-from chatbot.memory.session_catalog import TurnOrder
+from chatbot.memory.turn_order import TurnOrder
 from chatbot.memory.writing import Draft
 from chatbot.stores import MissingFolder, TranscriptEntry
 from chatbot.stores.backend import Lease

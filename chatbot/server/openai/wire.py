@@ -1,8 +1,8 @@
 """The request of `/v1/chat/completions`, as OpenAI documents it, with what we add: `session_id` and `identity`.
 
-An unknown field is ignored, because clients add fields with every release; one that looks like a misspelt field of ours
-is an error, because it could lose a conversation. A known field with a wrong value is an error, too. The types of the
-package `openai` are not used: their import takes half a second, and they report one wrong item as a hundred errors.
+Clients add fields with every release, so an unknown field is ignored; one that looks like a misspelt field of ours is
+an error, because it could lose a conversation, and so is a known field with a wrong value. The types of the package
+`openai` are not used: they load for half a second, and report one wrong item as a hundred errors.
 """
 
 from __future__ import annotations
