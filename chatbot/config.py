@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, Struct, field
 from msgspec.structs import fields, force_setattr
 
-from chatbot import allowed
+from chatbot import trust
 from chatbot.errors import ConfigError
 from chatbot.stores.base import Days
 from chatbot.stores.home import without_password
@@ -343,8 +343,8 @@ class Config(Section, frozen=True):
 
         These are in `[providers]`, which only the owner can write: found files and identities may not.
         """
-        own = {name for name, settings in self.providers.items() if settings.kind in allowed.PROVIDERS}
-        return allowed.PROVIDERS | own
+        own = {name for name, settings in self.providers.items() if settings.kind in trust.PROVIDERS}
+        return trust.PROVIDERS | own
 
     @property
     def questions(self) -> tuple[StandingSettings, ...]:

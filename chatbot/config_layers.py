@@ -20,7 +20,7 @@ from msgspec import ValidationError, convert
 from msgspec.structs import fields, replace
 from platformdirs import user_config_path, user_data_path
 
-from chatbot import allowed
+from chatbot import trust
 from chatbot.config import Config, ProviderSettings, Section, Table, without_keys
 from chatbot.errors import ConfigError
 from chatbot.stores.errors import InvalidValue, did_you_mean
@@ -98,7 +98,7 @@ class Settings:
         is_chosen = True
         if found == Path(FILE_NAME) and not is_asked_for and Path.cwd() != own.parent.resolve():
             check_found(found, file, f"review it, then run `chatbot config trust`, or pass --config {found}")
-            is_chosen = allowed.is_trusted(found, file)
+            is_chosen = trust.is_trusted(found, file)
             mine = read_toml(own) if is_there(own) else {}
             below = {name: mine[name] for name in _APPLY_BELOW if name in mine}
             file = file if is_chosen else _within_limits(file, below)
@@ -191,11 +191,11 @@ def is_there(path: Path) -> bool:
     return True
 
 
-def check_found(path: Path, table: Table, remedy: str, *, providers: frozenset[str] = allowed.PROVIDERS) -> None:
+def check_found(path: Path, table: Table, remedy: str, *, providers: frozenset[str] = trust.PROVIDERS) -> None:
     """Raise `ConfigError` if a found file needs trust that it does not have; a mistake in it is reported first."""
-    if allowed.needing_trust(table, providers=providers):
+    if trust.needing_trust(table, providers=providers):
         Settings(path, table).combined()
-        allowed.check(path, table, remedy, providers=providers)
+        trust.check(path, table, remedy, providers=providers)
 
 
 def read_toml(path: Path) -> Table:
@@ -226,7 +226,7 @@ def parse_toml(text: str, path: Path) -> Table:
     except (ValueError, RecursionError) as error:  # `ValueError` also for a number with thousands of digits
         raise ConfigError(f"{path} is not valid TOML: {error}", at=path) from error
     if any("\0" in each for each in texts_in(table)):
-        name = next(name for name, *held in allowed.leaves(table) if any("\0" in each for each in texts_in(held)))
+        name = next(name for name, *held in trust.leaves(table) if any("\0" in each for each in texts_in(held)))
         raise ConfigError(f"{path} holds a NUL character in {name}: remove it", at=path)
     return table
 

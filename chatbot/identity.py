@@ -13,7 +13,7 @@ from pathlib import Path
 from msgspec import Struct, field
 from platformdirs import user_config_path
 
-from chatbot import allowed
+from chatbot import trust
 from chatbot.config import Config, Table
 from chatbot.config_layers import OF_IDENTITY, check_found, is_there, read_toml
 from chatbot.errors import ConfigError, IdentityError
@@ -98,7 +98,7 @@ def _read_persona(path: Path) -> Persona:
 
 
 def load_identity(
-    root: Path, name: str, providers: frozenset[str] = allowed.PROVIDERS, file: Path | None = None
+    root: Path, name: str, providers: frozenset[str] = trust.PROVIDERS, file: Path | None = None
 ) -> Identity:
     """Read the identity `name` in `root`, a folder that `file` configures; it may name models of `providers`.
 

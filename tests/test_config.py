@@ -13,7 +13,7 @@ import pytest
 from msgspec import convert, to_builtins
 from msgspec.structs import fields
 
-from chatbot import allowed
+from chatbot import trust
 from chatbot.config import (
     STANDING,
     AgentSettings,
@@ -170,7 +170,7 @@ def test_an_identity_lowers_limits_and_lifts_none(section: str, key: str, own: o
 
 def leaves(table: dict[str, Any]) -> dict[tuple[str, ...], Any]:
     """Every setting in a table of tables, by its place."""
-    return {place: value for _, place, value in allowed.leaves(table)}
+    return {place: value for _, place, value in trust.leaves(table)}
 
 
 def in_force(config: Config) -> dict[tuple[str, ...], Any]:
@@ -391,7 +391,7 @@ def test_one_identity_is_in_files_and_another_in_a_database(tmp_path: Path) -> N
     (tmp_path / "chosen.toml").write_text("")
     with pytest.raises(ConfigError, match=r"is not trusted: it sets storage\.url"):
         Setup.resolve(Options(config=tmp_path / "chosen.toml", identity="ben"))
-    allowed.trust(*settings_of_identity(tmp_path / "identities", "ben"))
+    trust.trust(*settings_of_identity(tmp_path / "identities", "ben"))
     setup = Setup.resolve(Options(config=tmp_path / "chosen.toml", identity="ben"))
     assert (setup.home, setup.server_home) == (Address(URL, "ben"), tmp_path / "identities" / ".server")
 

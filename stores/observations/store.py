@@ -29,7 +29,7 @@ from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log, Shelf
 from chatbot.stores.loops import GroupCommit, in_thread, to_its_end
 from chatbot.stores.observation import STATUSES, Observation, RowState, Triple
-from chatbot.stores.observations import filters, log, search
+from chatbot.stores.observations import file_log, filters, search
 from chatbot.stores.observations.arrays import INDEX_FORMAT, read_list
 from chatbot.stores.observations.lookups import version
 from chatbot.stores.observations.replica import Replica
@@ -321,7 +321,7 @@ class ObservationFileStore(LoggedObservations):
     most_at_once = 100
 
     def open_log(self, home: Path) -> Log:
-        return log.FileLog(home)
+        return file_log.FileLog(home)
 
     async def examine(self, *, verify: bool = False) -> list[Flaw]:
         return await asyncio.to_thread(examine, self.home, self._cache, self._replica.reindex, verify=verify)
@@ -334,7 +334,7 @@ _REINDEX = "chatbot memory reindex"
 
 def examine(home: Path, cache: Cache, reindex: Callable[[], int], *, verify: bool) -> list[Flaw]:
     """Check the journal in `home` and the files derived from it; nothing if nothing was ever remembered."""
-    path = home / log.NAME
+    path = home / file_log.NAME
     if not path.exists():
         return []
     added = 0
@@ -343,7 +343,7 @@ def examine(home: Path, cache: Cache, reindex: Callable[[], int], *, verify: boo
         nonlocal added
         added += parse_event(record_of(line)).kind == "add"
 
-    if not (flaws := list(bad_lines("memory", path, count, lock=log.LOCK_NAME, verify=verify))):
+    if not (flaws := list(bad_lines("memory", path, count, lock=file_log.LOCK_NAME, verify=verify))):
         flaws.append(Flaw("memory", "ok", f"{how_many(added, 'memory')} added in total, all readable"))
     return [*flaws, _examine_index(cache, added, reindex)] if added else flaws
 

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.observation import Observation
-from chatbot.stores.observations import log as journal
+from chatbot.stores.observations import file_log as journal
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.row_events import Event
 

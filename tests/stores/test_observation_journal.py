@@ -21,7 +21,7 @@ from chatbot.stores.errors import InvalidValue, LaterFormat, StoreBusy, StoreFai
 from chatbot.stores.files import LOCK_TIMEOUT_S, make_folder
 from chatbot.stores.log import LinePlace
 from chatbot.stores.observation import STATUSES, Triple
-from chatbot.stores.observations import log as journal
+from chatbot.stores.observations import file_log as journal
 from chatbot.stores.observations import replica
 from chatbot.stores.observations.index import TextIndex
 from chatbot.stores.observations.store import ObservationFileStore
