@@ -67,9 +67,9 @@ def parse_address(text: str) -> Address:
     return Address(url, identity or DEFAULT_IDENTITY)
 
 
-def parse_home(text: str | Path) -> Home:
+def parse_home(text: str) -> Home:
     """Return the address or the folder that the text names."""
-    return parse_address(text) if isinstance(text, str) and is_address(text) else check_path(text, "the folder")
+    return parse_address(text) if is_address(text) else check_path(text, "the folder")
 
 
 def without_password(text: str) -> str:

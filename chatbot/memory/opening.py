@@ -33,7 +33,7 @@ from chatbot.stores.home import Home, parse_home
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.plugins import STORES, load, open_backend, open_store
 from chatbot.stores.query import Progress, check_limit
-from chatbot.stores.records import KEYED, SessionRecord, SessionRef, check_text, check_type, expand_home, is_id
+from chatbot.stores.records import KEYED, SessionRecord, SessionRef, check_path, check_text, check_type, is_id
 from chatbot.stores.session_terms import SessionTerms
 from chatbot.stores.span import span
 
@@ -67,7 +67,8 @@ class SessionOpening(AsyncResource, Observable):
         check_type(ttl, timedelta | None, "ttl")
         check_type(embedder, Embedder | None, "embedder")
         check_type(options, SystemOptions | None, "options")
-        self.where: Home | None = parse_home(home) if isinstance(home, str | Path) else home
+        where = parse_home(home) if isinstance(home, str) else home
+        self.where: Home | None = check_path(where, "the folder") if isinstance(where, Path) else where
         """Folder or address of the memory; None if nothing is kept."""
         self.caller = caller or Caller()
         self._settings = settings or {}
@@ -95,7 +96,7 @@ class SessionOpening(AsyncResource, Observable):
         self._meanings: dict[int, Meaning] = {}
         self._default_store = self._options.observations or ("in_memory" if home is None else "observations")
         cache = self._settings.get(self._default_store, {}).get("cache")  # the observations' caches are there, too
-        root = expand_home(cache) if isinstance(cache, str) and cache else None
+        root = check_path(cache, "cache") if isinstance(cache, str) and cache else None
         self._catalog = SessionCatalog(self.backend, SessionTerms(self.where, root))
         self._stores: dict[str, Store] = {}
         self._opening_stores = threading.Lock()
