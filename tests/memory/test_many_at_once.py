@@ -189,7 +189,7 @@ class _Broken(Lease):
 async def test_without_an_answer_about_the_order_there_is_no_turn(
     error: StoreError | None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("chatbot.memory.session_catalog._SILENT_WAIT_S", 0)
+    monkeypatch.setattr("chatbot.memory.turn_order._SILENT_WAIT_S", 0)
     order = TurnOrder(_Broken(error, is_taken=False), work="opening it by its key", longest_wait_s=0.1)
     with pytest.raises(type(error or StoreBusy()), match="no PostgreSQL answers" if error else "opening it by its key"):
         await order.__aenter__()
