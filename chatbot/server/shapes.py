@@ -22,7 +22,7 @@ from chatbot.memory import (
     profile_lines,
     reading,
     session_search,
-    standing,
+    standing_questions,
     users_and_projects,
     writing,
 )
@@ -175,8 +175,8 @@ _derive(users_and_projects.ProjectContent, "ProjectContent", "memories sessions"
 _derive(
     profile_lines.ProfileLine, "Line", "id key value title valid_from valid_to said_at pinned by sources sensitivity"
 )
-_derive(standing.StandingAnswer, "StandingAnswer", "question pinned rows sentence")
-_derive(standing.Profile, "Profile", "standing proposals", data="lines")
+_derive(standing_questions.StandingAnswer, "StandingAnswer", "question pinned rows sentence")
+_derive(standing_questions.Profile, "Profile", "standing proposals", data="lines")
 _derive(reading.Hit, "Hit", "score", memory="observation")
 _derive(RefusedFile, "SyncAside", "file why")
 SyncAnswer: Any = _derive(ServerAnswer, "SyncAnswer", "identity files taken aside")
