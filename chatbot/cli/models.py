@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from chatbot.allowed import is_loopback
 from chatbot.cli.output import ask_unseen, say, say_json, say_result, say_table, waiting, warn
 from chatbot.cli.run import Exit
 from chatbot.config import Config, ProviderSettings
@@ -28,6 +27,7 @@ from chatbot.models.addresses import OTHER_HERE, PORTS_HERE, ollama_address, ser
 from chatbot.models.catalog import CatalogModel, catalog, usable_models
 from chatbot.models.weights import WEIGHTS, Weights
 from chatbot.stores.home import without_password
+from chatbot.trust import is_loopback
 
 
 async def run_keys(args: argparse.Namespace) -> Exit | None:

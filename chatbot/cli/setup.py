@@ -19,7 +19,6 @@ import tomlkit
 from msgspec import Struct, structs
 from platformdirs import user_config_path
 
-from chatbot.trust import SettingPath
 from chatbot.cli.config import HEADER, as_toml, document_of, file_in_use, set_values, write_atomically
 from chatbot.cli.models import ModelServer, ask_servers, cells, read_key
 from chatbot.cli.output import ask_line, ask_yes_or_no, say, say_json, say_result, say_table, warn, wrapped

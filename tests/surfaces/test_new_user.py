@@ -12,8 +12,8 @@ import pytest
 from keyring.backends import fail
 from keyring.errors import KeyringLocked
 
-from chatbot.cli.models import find_servers
 from chatbot.cli.from_arguments import discard_empty
+from chatbot.cli.models import find_servers
 from chatbot.config import ProviderSettings
 from chatbot.errors import KeyRefused, RateLimited
 from chatbot.memory import SessionFilter
