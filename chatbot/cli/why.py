@@ -103,6 +103,8 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
     bill = bill_of(calls_in([receipt]))
     calls = how_many(bill.calls, "model call") if bill.calls else "no billed model call"
     say(f"{calls} · {bill.cost} · {receipt.get('seconds', 0)} s")
+    if receipt.get("error"):
+        say(f"error: {receipt['error']}")
     for notice in receipt.get("notices", []):
         say(f"notice: {notice}")
 

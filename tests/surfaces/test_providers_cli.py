@@ -145,6 +145,8 @@ def test_no_key_is_printed_or_kept_where_a_provider_repeats_them(openai_url: str
         done = run("ask", "--config", "asked.toml", *json_, "hello")
         assert (done.returncode, "redacted" in done.stdout + done.stderr) == (5, True)
         assert _keys_in(done.stdout + done.stderr) == []
+    why = run("why", "--config", "asked.toml").stdout
+    assert ("\nerror: openai" in why, "redacted" in why, _keys_in(why)) == (True, True, [])
     kept = [path for path in Path("identities").rglob("*") if path.is_file() and path.suffix in {".md", ".jsonl"}]
     assert {path.name for path in kept} >= {"transcript.md", "receipts.jsonl"}
     for path in kept:
