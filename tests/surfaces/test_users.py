@@ -229,7 +229,8 @@ def test_a_token_may_require_a_user_so_that_no_memory_is_that_of_all(http: Serve
         assert (refused.status_code, "name the user" in refused.text) == (400, True)
         for place in (*PLACES, "/v1/users", "/v1/backup"):
             answer = client.get(f"{place}?user=alice" if "export" in place else place)
-            assert answer.is_success is ("export" in place), place
+            assert ("no data of the user 'alice'" in answer.text) is ("export" in place), place
+            assert not answer.is_success
         assert client.get("/v1/models").is_success
         assert client.post("/v1/chat/completions", json=body | {"user": "alice"}).is_success
         assert said(0) in _memories(client, **{"X-Chatbot-User": "alice"})
@@ -346,7 +347,9 @@ def test_one_user_is_exported_and_erased_and_the_others_stay(http: Serve) -> Non
     assert run("users", "erase", "carol", "--yes").returncode == 0
     assert "without data" not in ok("users", "list")
     with served.client() as client:
-        assert "no data of the user 'carol'" in client.delete("/v1/users", params={"user": "carol"}).text
+        for method, place in (("GET", "/v1/users/export"), ("DELETE", "/v1/users")):
+            answer = client.request(method, place, params={"user": "carol"})
+            assert (answer.status_code, "no data of the user 'carol'" in answer.text) == (404, True)
         client.put("/v1/users/quota?user=carol", json={"day_usd": 1})
         found = [client.delete("/v1/users", params={"user": "carol"}).status_code for _ in range(2)]
     assert found == [200, 404]

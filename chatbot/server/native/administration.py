@@ -128,7 +128,10 @@ async def list_users(access: AccessHere) -> Page[Any]:
 async def get_export(access: AccessHere, user: Annotated[str | None, _LABEL] = None) -> Export:
     """Export memories, facts and sessions as one document; without a user, all that is yours."""
     theirs = access if user is None else _of_user(access, user)
-    return Export.model_validate(await export_user(theirs.memory))
+    exported = Export.model_validate(await export_user(theirs.memory))
+    if user is not None and not (exported.memories or exported.facts or exported.sessions):
+        raise _without_data(user)
+    return exported
 
 
 @users_router.delete("", summary="Delete one user permanently")
@@ -139,7 +142,7 @@ async def delete_user(access: AccessHere, identities: IdentitiesHere, user: User
     erased = await theirs.erase_user()
     requests = await forget_user(namespace, identities.accounts, identities.requests)
     if not (erased.memories or erased.sessions or requests or namespace_digest(namespace) in quotas):
-        raise Problem(404, "not_found", f"no data of the user {user!r:.80}: `GET /v1/users` lists the users")
+        raise _without_data(user)
     return UserErasure(memories=erased.memories, sessions=list(erased.sessions), requests=requests)
 
 
@@ -177,6 +180,10 @@ async def get_usage(identities: IdentitiesHere, caller: CallerHere) -> UsageToda
         token=AccountReport.of(await identities.accounts.account(payer, utc_now())) if payer else None,
         user=None if caller.user is None else await _account(identities, caller),
     )
+
+
+def _without_data(user: str) -> Problem:
+    return Problem(404, "not_found", f"no data of the user {user!r:.80}: `GET /v1/users` lists the users")
 
 
 async def _account(identities: Identities, caller: ServerCaller) -> AccountReport:
