@@ -138,7 +138,7 @@ class Calls:
                     while delta is None:  # a try failed, and the next one must be within the limits, too
                         await to_its_end(self._bill(purpose, prompt_tokens, Reply(), began, held))
                         most, held = await self._reserve(purpose, prompt_tokens, most)
-                        delta = await deltas.asend(most)  # noqa: PLW2901 - what comes after it
+                        delta = await self._next_try(deltas, most)  # noqa: PLW2901 - what comes after it
                     if not reply.has_begun:
                         work.note(first_chunk=time.monotonic() - began)
                     if isinstance(delta, Finished):
@@ -156,6 +156,12 @@ class Calls:
         finally:
             work.end()
             await to_its_end(self._bill(purpose, prompt_tokens, reply, began, held) if is_billed else self.settle(held))
+
+    async def _next_try(self, deltas: AsyncGenerator[Delta | None, Any], most: int) -> Delta | None:
+        try:
+            return await deltas.asend(most)
+        except StopAsyncIteration:
+            raise ModelError(f"{self.model.name} ended after None, which announces another try") from None
 
     async def ask(
         self,

@@ -193,6 +193,10 @@ async def test_a_wrong_answer_of_a_plug_in_is_an_error_of_that_model(memory_home
         def stream(self, *_: Any, **__: Any) -> Any:
             return ["Half"]
 
+    class GivesUp(ScriptedModel):
+        async def stream(self, *_: Any, **__: Any) -> Any:
+            yield None
+
     class Plain(ScriptedModel):
         def context_window(self) -> Any:
             return 80
@@ -208,6 +212,7 @@ async def test_a_wrong_answer_of_a_plug_in_is_an_error_of_that_model(memory_home
         raise SystemExit(3)
 
     for model, message in [
+        (GivesUp(), "scripted ended after None, which announces another try"),
         (Wrong(), "count_tokens is '12': it must be int"),
         (ScriptedModel([words]), "yielded 'Half', which is not a valid delta"),
         (ScriptedModel([leaves]), "scripted failed: SystemExit: 3"),
