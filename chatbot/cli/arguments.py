@@ -373,13 +373,13 @@ COMMANDS = {
         "memory.command:run",
         "list, search, export, import and delete sessions",
         ["sessions list", "sessions search bicycle --after 30d", 'sessions export "tax return" -o tax.md'],
-        "verbs:add_sessions",
+        "bind:add_sessions",
     ),
     "projects": Command(
         "memory.command:run",
         "list, rename, export and erase projects",
         ["projects list", "projects rename house home", "projects erase house --dry-run"],
-        "verbs:add_projects",
+        "bind:add_projects",
     ),
     "why": Command(
         "why:run",
@@ -397,7 +397,7 @@ COMMANDS = {
         "memory.command:run",
         "search and edit memories",
         ['memory add "The heating is serviced in May"', "memory search heating", "memory stats"],
-        "verbs:add_memory",
+        "bind:add_memory",
     ),
     "maintain": Command(
         "storage:run_maintain",

@@ -10,9 +10,9 @@ from contextlib import suppress
 from msgspec.structs import asdict
 
 from chatbot import operations
+from chatbot.cli.bind import chosen_sessions
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.output import confirm, progress, reporting, say, say_json, say_sessions, warn
-from chatbot.cli.verbs import chosen_sessions
 from chatbot.errors import ChatbotError, SessionNotFound
 from chatbot.memory import Erasure, ProjectContent, SessionRecord
 from chatbot.memory.session_catalog import SESSIONS_AT_ONCE

@@ -14,9 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
+from chatbot.cli.bind import chosen_sessions
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.output import progress, reporting, say, say_json, say_results, say_unchanged, warn
-from chatbot.cli.verbs import chosen_sessions
 from chatbot.hooks.capture import exchange_measure
 from chatbot.memory import MemorySystem, SessionRecord
 from chatbot.stores.access import SENSITIVITIES
