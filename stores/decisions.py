@@ -355,7 +355,6 @@ def _twin(row: Observation, view: View, known: PriorState) -> Observation | None
 
 
 def _merge_key(row: Observation) -> tuple[object, ...]:
-    """Return the properties that rows must share to be merged."""
     return (row.agent_id, row.principal, Guard.of(row))
 
 

@@ -62,7 +62,6 @@ def _pages(data: bytes) -> Iterator[str]:
 
 
 def _docx(data: bytes) -> Iterator[str]:
-    """Read a Word document, then its notes."""
     with ZipFile(BytesIO(data)) as archive:
         yield from _Office(of_word=True).read(archive.open("word/document.xml").read)
         for notes in ("word/footnotes.xml", "word/endnotes.xml"):

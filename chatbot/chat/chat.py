@@ -170,7 +170,6 @@ class Chat:
                 self._calls += turn.receipt.calls if self.session is None else ()
 
     def _held(self) -> AbstractAsyncContextManager[None]:
-        """Hold the order of turns."""
         return self._turn_order if self.session is None else self.session.hold_turn()
 
     @asynccontextmanager

@@ -295,7 +295,6 @@ def _as_answer(operation: Operation, result: Any) -> Answer:  # noqa: PLR0911 - 
 
 
 def _item(item: Any) -> Any:  # noqa: PLR0911 - one for each type
-    """Return an item of an answer, with the fields that a model needs."""
     match item:
         case Observation(status=status) if status != "active":
             return {**item.brief(), "status": status}

@@ -59,7 +59,6 @@ def title_in(answer: str) -> str:
 
 
 def _cut(title: str) -> str:
-    """Cut a title to `LONGEST`, between words where there are any."""
     if len(title) <= LONGEST:
         return title
     head = title[: LONGEST - 1]

@@ -274,7 +274,6 @@ class Turn:
         return limited
 
     async def _summarize(self) -> None:
-        """Summarise the entries that the window leaves out."""
         try:
             if self._session is not None and self._transcript.is_kept and self._client.history is None:
                 since = self._chat.window.since
@@ -496,7 +495,6 @@ class Turn:
         self.receipt.lost = self._transcript.has_gap or self._unremembered is not None or "receipt" in result.failed
 
     def _notice_secrets(self, kinds: Sequence[str]) -> None:
-        """Report the secrets that were removed from the memory of this exchange."""
         if kinds:
             rest = "; the transcript keeps it" if self._transcript.is_kept else ""
             self._notice(f"what looks like a secret ({', '.join(kinds)}) is left out of memory{rest}")

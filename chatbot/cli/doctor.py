@@ -138,7 +138,6 @@ async def check_stores(setup: Setup, *, verify: bool = False) -> AsyncIterator[F
 
 
 def _places(setup: Setup) -> Iterator[Finding]:
-    """Check that the folders of memory and caches are writable."""
     home = setup.home
     with closing(open_backend(home)) as backend:
         problem = backend.refusal()
@@ -169,7 +168,6 @@ def _programs(setup: Setup) -> Iterator[Finding]:
 
 
 async def _plugin(setup: Setup, name: str, *, verify: bool) -> AsyncIterator[Finding]:
-    """Open a store plug-in, and examine it."""
     home, edit = setup.home, _edit_command(setup, "memory", name)
     try:
         store = open_store(name, home, setup.config.memory.get(name, {}), beside=setup.settings.plugins_beside)

@@ -80,7 +80,6 @@ def _copy_document(name: str, source: Home, target: Home) -> bool:
 
 
 def _exit_after(left_out: Sequence[str]) -> Exit:
-    """Warn about data that was left out, and return the exit code."""
     for each in left_out:
         output.warn(f"left out: {each}; `chatbot doctor` lists what is damaged")
     return Exit.FAILED if left_out else Exit.OK

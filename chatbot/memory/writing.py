@@ -319,7 +319,6 @@ def _about_concepts(given: Mapping[str, Any]) -> str:
 
 
 def _as_task(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the metadata of a task, with the defaults for what is not given."""
     return {KIND: TASK, **PENDING, **metadata}
 
 

@@ -168,7 +168,6 @@ class Network:
         return [_of_length_1(each[1:-1]) for each in self._read(texts)]
 
     def _read(self, texts: list[str]) -> Iterator[Matrix]:
-        """Yield the vectors of each text's tokens."""
         # Not `encode_batch`, which starts a thread for each core and panics if it cannot.
         tokens = [self._tokenizer.encode(text).ids for text in texts]
         with one_core():

@@ -336,7 +336,6 @@ class Identities(AsyncResource):
         return not self._only and is_name(name) and is_identity(self.setup.identities / name)
 
     async def _tidy(self) -> None:
-        """Close idle sessions and identities periodically."""
         while True:
             await asyncio.sleep(_TIDIED_EVERY_S)
             try:

@@ -125,7 +125,6 @@ def _derive(kind: type, name: str, shown: str, base: type[Shape] = _Derived, **r
 
 
 def _shape_of(hint: Any) -> Any:
-    """Return a field's type, with shapes for the types in it."""
     if isinstance(hint, TypeVar):  # generic over the kind of list
         return list[str]
     item = next(iter(get_args(hint)), None)

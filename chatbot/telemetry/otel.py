@@ -293,7 +293,6 @@ async def _stats(system: MemorySystem) -> Stats | None:
 
 
 def _attributes(**labels: str) -> dict[str, str]:
-    """Return the labels by the names of their attributes."""
     return {_ATTRIBUTES[name]: value for name, value in labels.items()}
 
 

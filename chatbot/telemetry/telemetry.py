@@ -180,9 +180,7 @@ class _FirstFailure(logging.Handler):
 class TraceparentMiddleware:
     """ASGI middleware: the spans of a request join the trace that its `traceparent` names.
 
-    It comes after authentication, so that only known callers join traces. The sender chose the id and the flag: the
-    flag can leave spans out, but never send more of them than `sample` allows. Nothing else of the header, and nothing
-    of `tracestate` or `baggage`, is read or sent.
+    It comes after authentication, so that only known callers join traces. Nothing but the id and the flag is read.
     """
 
     def __init__(self, app: Callable[[Any, Any, Any], Awaitable[None]]) -> None:

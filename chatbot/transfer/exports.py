@@ -145,7 +145,6 @@ def render_memories(remembered: MemoryExport, form: str) -> str:
 
 
 def _part(values: Iterable[Mapping[str, Any]], left: int = 0) -> str:
-    """Render each value as a line, and the line that ends the part."""
     lines = "".join(json.dumps(value, ensure_ascii=False) + "\n" for value in values)
     end = {"kind": END, "sha256": hashlib.sha256(lines.encode()).hexdigest(), "left": left}
     return f"{lines}{json.dumps(end)}\n"

@@ -292,7 +292,6 @@ class ServerPlace(ParcelPlace):
 
 
 def _why(error: HTTPError) -> str:
-    """Return a server's explanation of an error."""
     try:
         with error:
             return str(msgspec.json.decode(error.read(_LARGEST_REASON))["error"]["message"])

@@ -40,7 +40,6 @@ def fitting_rows(table: Table, wanted: Filter) -> set[int] | None:
 
 
 def _rows_meeting_all(table: Table, conditions: Mapping[str, Any]) -> set[int]:
-    """Return the rows whose metadata meets all conditions, by their labels."""
     return set.intersection(set(range(len(table))), *(_rows_meeting(table, *each) for each in conditions.items()))
 
 

@@ -378,7 +378,6 @@ def _replacements_of_digests(journal: Journal, united: Mapping[str, list[Event]]
 
 
 def _sources_in(event: Event) -> Sequence[str]:
-    """Return the sources that an event names for its row."""
     sources: Sequence[str] = event.fields.get("derived_from", ())
     return sources if event.row is None else event.row.derived_from
 

@@ -40,7 +40,6 @@ _LAYOUT = "table 4"
 
 
 def _snapshots(shelf: Shelf) -> Pieces[tuple[Table, LogMark]]:
-    """Return the pieces of a shelf for the snapshot of a log."""
     return Pieces(shelf, _LAYOUT, lambda _, arrays: (_table_of(arrays), LogMark(*arrays.about["position"])))
 
 

@@ -279,7 +279,6 @@ class LoggedObservations(ObservationStore):
     def _find_numbers(
         self, view: View, wanted: query.Filter, order: query.Order, *, limit: int, ascending: bool, after: str | None
     ) -> list[int]:
-        """Return the first rows that match, by time."""
         table = self._table
         flags = table.visible(view, wanted.statuses).flags
         if after is not None and not table.is_seen(after, view.asking_all()):

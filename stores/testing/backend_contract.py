@@ -397,7 +397,6 @@ def write_and_report(place: Place) -> None:
 
 
 def _filler(number: int) -> str:
-    """Return a text of 4 KiB to 1 MiB."""
     return "x" * (4_096 << number % 9)
 
 

@@ -431,7 +431,6 @@ async def _fill(store: Any, session: SessionRef) -> tuple[list[KeyValue], list[T
 
 
 async def _read(store: Any, session: SessionRef) -> tuple[list[KeyValue], list[TranscriptEntry]]:
-    """Return all that the store has of a session."""
     return (
         await store.kv_entries(session) if isinstance(store, KeyValueStore) else [],
         await store.transcript_read_last(session, 9) if isinstance(store, TranscriptStore) else [],

@@ -68,7 +68,6 @@ def _finest(dates: list[str]) -> list[str]:
 
 
 def _numbered(*lines: str, begin: int = 1) -> dict[str, int]:
-    """Map the words of each line to its number."""
     return {word: number for number, line in enumerate(lines, begin) for word in line.split()}
 
 

@@ -78,7 +78,6 @@ class Screen:
 
 
 def _print(text: str, style: str = "", head: str = "", indent: str = "") -> None:
-    """Print a text with its head, broken between words."""
     shown = wrapped(f"{head}{text}", indent)
     if is_dumb_terminal():
         return say_unchanged(shown)

@@ -373,7 +373,6 @@ class _Exchange(NamedTuple):
 
 
 def _exchanges_in(messages: Sequence[Message]) -> list[_Exchange]:
-    """Return the last exchanges of a conversation."""
     exchanges = [_Exchange(_digest_of(asked), _digest_of(reply)) for asked, reply in _sent_exchanges(messages) if asked]
     return exchanges[-_LONGEST_RUN:]
 

@@ -275,7 +275,6 @@ async def show_tasks(request: Request, access: AccessHere, *, done: bool = False
 
 
 def _by_due_date(tasks: Sequence[Task], today: date) -> list[tuple[str, list[Task]]]:
-    """Group tasks by due date; groups without tasks are left out."""
     groups: dict[str, list[Task]] = {name: [] for name in ("Overdue", "Today", "Next 7 days", "Later", "No date")}
     for task in sorted(tasks, key=lambda task: task.due or "~"):
         groups[_due_group(task, today)].append(task)

@@ -271,7 +271,6 @@ def _change(document: tomlkit.TOMLDocument, access: IdentityAccess, fields: Mapp
 
 
 def _set(document: Any, place: tuple[str, ...], value: Any) -> None:
-    """Set a value, making the tables around it."""
     for key in place[:-1]:
         document = document.setdefault(key, tomlkit.table())
         if not isinstance(document, Mapping):
