@@ -13,7 +13,7 @@ ChatbotError
 │   └── DamagedSession      its session.json cannot be parsed               (ValueError)
 ├── ModelError
 │   ├── UnknownModel        no such model, or no provider for the name      (LookupError)
-│   ├── MissingModel        a local model whose weights or engine are absent (FileNotFoundError)
+│   ├── MissingModel        the model's weights, engine or package is absent (FileNotFoundError)
 │   ├── KeyRefused          the provider refused the key                    (PermissionError)
 │   ├── RateLimited         the provider asks to slow down                  (RuntimeError)
 │   ├── ContextTooLong      the prompt does not fit the model's window      (ValueError)
@@ -112,7 +112,7 @@ class UnknownModel(ModelError, LookupError):
 
 
 class MissingModel(ModelError, FileNotFoundError):
-    """A local model whose weights or engine are not installed."""
+    """A model whose weights, engine or package are not installed."""
 
 
 class KeyRefused(ModelError, PermissionError):

@@ -211,6 +211,8 @@ def translate(error: Exception, model: str, secrets: Iterable[str] = ()) -> erro
     message = _message(original)
     if "Provider NOT provided" in message or "LiteLLMUnknownProvider" in message:
         return unknown_provider(model)
+    if missing := next((each for each in chain if isinstance(each, ImportError)), None):
+        return errors.MissingModel(f"{model}: {missing}: install the package, as LiteLLM's page of the provider says")
     is_silent = any(type(each).__name__ == "ReadTimeout" for each in chain)  # it is connected
     unreachable = None if is_silent else next((each for each in chain if isinstance(each, OSError)), None)
     if unreachable is not None:

@@ -289,11 +289,8 @@ class Provider:
                 return ""  # the error says so
             pull = f"`ollama pull {self.model.partition('/')[2]}`, or " if self.kind in addresses.OLLAMA else ""
             return f"{where} has no such model: try {pull}one of `chatbot models list --find`"
-        if error.status == 0 and not self._source.api_base and self.kind not in addresses.OLLAMA:
-            return f"{where} cannot be reached: is this machine online?"
         if error.status == 0:
-            start = f" try `{_STARTED_BY[self.name]}`;" if self.name in _STARTED_BY else ""
-            return f"is {where} running?{start} its address is api_base in {self._place}"
+            return self._advice_on_connection(where, str(error))
         if isinstance(error, RateLimited):
             return f"{where} asks to slow down: try again later, or {other}"
         if isinstance(error, ModelTimeout):
@@ -301,6 +298,14 @@ class Provider:
         if isinstance(error, ProviderFailed):
             return f"{where} failed: try again later, or {other}"
         return ""
+
+    def _advice_on_connection(self, where: str, message: str) -> str:
+        if "CERTIFICATE_VERIFY_FAILED" in message:
+            return f"{where}, or a proxy on the way, is not trusted: SSL_CERT_FILE names a file of trusted certificates"
+        if not self._source.api_base and self.kind not in addresses.OLLAMA:
+            return f"{where} cannot be reached: is this machine online?"
+        start = f" try `{_STARTED_BY[self.name]}`;" if self.name in _STARTED_BY else ""
+        return f"is {where} running?{start} its address is api_base in {self._place}"
 
     def _advice_on_key(self, where: str, *, allows: bool) -> str:
         """Return what to do about a key that was refused, or, with `allows` False, may not be used for this model."""

@@ -5,6 +5,7 @@ import logging
 import sys
 import traceback
 from contextlib import aclosing
+from ssl import SSLCertVerificationError
 from typing import Any
 
 import aiohttp
@@ -404,3 +405,19 @@ async def test_a_later_model_in_a_loop_gets_no_client_that_was_closed() -> None:
 def test_of_a_body_that_is_given_as_the_message_only_its_own_message_is_said(form: str) -> None:
     body = form.replace("{}", '{"type":"error","error":{"type":"overloaded_error","message":"Over\\ud83dloaded"}}')
     assert str(translate(Exception(f"AnthropicException - {body}"), "anthropic/x")) == "anthropic/x: Over\ufffdloaded"
+
+
+@pytest.mark.parametrize(
+    ("cause", "advice"),
+    [
+        (SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] self-signed"), "SSL_CERT_FILE names a file"),
+        (ModuleNotFoundError("No module named 'google.auth'"), "No module named 'google.auth': install the package"),
+    ],
+)
+def test_a_call_that_this_machine_cannot_make_says_what_to_set_or_install(cause: Exception, advice: str) -> None:
+    error = Exception(f"litellm.APIConnectionError: {cause}\nTraceback (most recent call last):")
+    error.__context__ = cause
+    said = str(Provider("openai/x").with_advice(translate(error, "openai/x")))
+    assert advice in said
+    assert "Traceback" not in said
+    assert "online" not in said
