@@ -209,7 +209,10 @@ def ask_line(question: str) -> str:
     """Ask for a line on standard error; empty at the end of the input. Ctrl-C interrupts."""
     question = f"{wrapped(question, to=sys.stderr)} " if sys.stderr.isatty() else question
     print(question, end="", file=sys.stderr, flush=True)
-    return read_input(sys.stdin.readline).strip()
+    line = read_input(sys.stdin.readline)
+    if sys.stdin.isatty() and not line.endswith("\n"):  # Ctrl-D leaves the cursor behind the question
+        print(file=sys.stderr)
+    return line.strip()
 
 
 def ask_unseen(question: str) -> str:

@@ -344,7 +344,7 @@ def test_spans_reach_back_or_forth_metadata_is_json_or_text_and_a_bad_word_is_na
 
 
 def test_the_profile_is_shown_set_and_looked_back_at() -> None:
-    assert "Nothing in the profile" in ok("profile")
+    assert "No values set yet" in ok("profile")
     ok("profile", "set", "home", "Berlin", "--since", "2020-01-01")
     ok("profile", "set", "home", "Lisbon", "--since", "2024-06-01")
     told = ok("profile", "pin", "home"), ok("profile", "pin", "home", "--undo"), ok("profile", "pin", "home")
@@ -356,7 +356,7 @@ def test_the_profile_is_shown_set_and_looked_back_at() -> None:
     command.ok("Where is my home?")
     assert re.search("sent as a profile line .*  home: Berlin", command.ok("why"))  # until 2024
     ok("profile", "forget", "home")
-    assert "Nothing in the profile" in ok("profile")
+    assert "No values set yet" in ok("profile")
     fails(4, "the profile has no key 'home'", "profile", "pin", "home")
     ok("profile", "set", "favourite tea", "sencha", "--sensitivity", "private")
     ok("profile", "set", "favourite tea", "oolong", "--also")

@@ -18,7 +18,7 @@ from chatbot.messages import TextDelta
 from chatbot.stores.files import locked
 from tests.command import ok, project
 from tests.effort import by_day
-from tests.terminal import CTRL_C, Terminal
+from tests.terminal import CTRL_C, CTRL_D, Terminal
 
 UP = "\x1b[A"
 ALT_ENTER = "\x1b\r"
@@ -220,7 +220,7 @@ def test_a_model_and_a_persona_are_chosen_in_the_chat_which_goes_on_with_them(st
     chat = start("--config", "config.toml")
     chat.say("hello", "You said: hello")
     chat.say("/setup", r"look for keys in the environment.*\[y/N\]")
-    chat.type("n\r", "number or name of a model")
+    chat.type(CTRL_D, r"\[y/N\]\n.*number or name of a model")  # the notice begins a line
     chat.type("local/smollm2-135m\r", "the model is local/smollm2-135m.*ada · local/smollm2-135m · /help")
     chat.say("/new", "a new session.*a new session")
     chat.say("/personas use tutor", r"ada is now tutor.*ada · local/smollm2-135m · /help\na new session")

@@ -218,7 +218,7 @@ def _say_profile(known: Profile) -> None:
     if known.lines:
         output.say_columns(known.lines, _PROFILE)
     else:
-        output.say("Nothing in the profile: chatbot memory profile set KEY VALUE")
+        output.say("No values set yet: memory profile set KEY VALUE")
     for row in known.proposals:
         output.say(f"{row.title} (memory profile accept {row.id}, or reject)")
     answered = [answer for answer in known.standing if answer.rows]

@@ -179,7 +179,7 @@ def test_the_profile_is_set_pinned_forgotten_and_shows_its_history(client: httpx
     history = client.get("/i/ada/profile/home").text
     assert re.findall('<bdi lang="">(home: .*?)</bdi>', history) == ["home: Berlin", "home: Lisbon"]
     forgotten = client.post(pin.replace("/pin", "/forget")).text
-    assert "No profile yet" in forgotten
+    assert "no values yet" in forgotten
     assert "1 memory is hidden" in forgotten
     undo = dict(re.findall(r'name="(id:[^"]*|back)" value="([^"]*)"', forgotten))
     assert "home: Lisbon" in client.post("/i/ada/memory/restore", data=undo).text
