@@ -346,7 +346,8 @@ def test_spans_reach_back_or_forth_metadata_is_json_or_text_and_a_bad_word_is_na
 def test_the_profile_is_shown_set_and_looked_back_at() -> None:
     assert "No values set yet" in ok("profile")
     ok("profile", "set", "home", "Berlin", "--since", "2020-01-01")
-    ok("profile", "set", "home", "Lisbon", "--since", "2024-06-01")
+    ok("profile", "set", "home", "Lisbon", "--since", "2024-05-31T20:00")
+    assert "Lisbon  2024-06-01" in ok("profile", TZ="Asia/Tokyo"), "days are those of the machine, as in a prompt"
     told = ok("profile", "pin", "home"), ok("profile", "pin", "home", "--undo"), ok("profile", "pin", "home")
     assert told == ("pinned home\n", "unpinned home\n", "pinned home\n")
     [line] = from_json("profile")["profile"]

@@ -21,6 +21,7 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.observation import Observation, Triple
 from chatbot.stores.query import Stats, Version
 from chatbot.stores.records import format_time
+from chatbot.stores.text.dates import local
 
 _NOTHING = {"list_projects": "No projects yet: begin a session in one with --project NAME"}
 _BECAME = {
@@ -194,9 +195,9 @@ _PROFILE: output.Columns[ProfileLine] = {
     "id": None,
     "key": lambda line: line.key,
     "value": lambda line: line.value,
-    "since": lambda line: f"{line.valid_from:%Y-%m-%d}",
-    "until": lambda line: f"{line.valid_to:%Y-%m-%d}" if line.valid_to else "–",
-    "said": lambda line: f"{line.said_at:%Y-%m-%d}",
+    "since": lambda line: f"{local(line.valid_from):%Y-%m-%d}",
+    "until": lambda line: f"{local(line.valid_to):%Y-%m-%d}" if line.valid_to else "–",
+    "said": lambda line: f"{local(line.said_at):%Y-%m-%d}",
     "": lambda line: ", ".join(word for word, holds in _notes(line) if holds),
 }
 
@@ -225,7 +226,7 @@ def _say_profile(known: Profile) -> None:
     for answer in answered:
         output.say(f"\n{answer.sentence}".rstrip())
         columns: output.Columns[Observation] = {
-            "said": lambda row: f"{row.last_said_at:%Y-%m-%d}",
+            "said": lambda row: f"{local(row.last_said_at):%Y-%m-%d}",
             "id": None,
             "source": lambda row: row.source,
             f"{answer.question}{' (pinned)' if answer.pinned else ''}": answer.text_of,
