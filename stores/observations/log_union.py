@@ -328,7 +328,8 @@ def changes_to_unite(
         if joined != ours.counts or (joined.strength and (fresh or row_id in made.rearranged)):
             last.append(joined.event(row_id))
     if tightens:
-        made.events += [*_tightening_events(journal, united), *_replacements_of_digests(journal, united)]
+        made.events += _tightening_events(journal, united)
+        made.events += [*_replacements_of_digests(journal, united), *_restorations(journal, united)]
     for alone, who in ((True, MAINTENANCE), (False, "sync")):
         ids = [each for each, is_alone in gone.items() if is_alone is alone]
         last += [Event(kind="purge", at=now, ids=tuple(some), who=who) for some in chunks(ids, _AT_ONCE)]
@@ -375,6 +376,33 @@ def _replacements_of_digests(journal: Journal, united: Mapping[str, list[Event]]
                 kept, repeated = sorted((row_id, each))
                 at = max(part[-1].at for part in both) + STEP
                 yield Event(kind="supersede", at=at, ids=(repeated,), by=kept, who="sync", why="made of the same")
+
+
+def _restorations(journal: Journal, united: Mapping[str, list[Event]]) -> Iterator[Event]:
+    """Yield the events that restore a row that was said again after it ended elsewhere, or that replaced another last.
+
+    Rows that replaced each other on different machines would else all be superseded.
+    """
+
+    def parts_of_row(row_id: str) -> list[Event]:
+        return united.get(row_id) or journal.history(row_id).parts
+
+    restored = dict[str, datetime]()
+    for row_id, parts in united.items():
+        ends = [at for at, part in enumerate(parts) if part.kind in {"delete", "supersede", "restore"}]
+        if ends and parts[ends[-1]].kind != "restore" and any(part.kind == "mention" for part in parts[ends[-1] :]):
+            restored[row_id] = parts[-1].at
+        circle = dict[str, Observation]()
+        row = _row_of(parts)
+        while row is not None and row.status == "superseded" and row.superseded_by and row.id not in circle:
+            circle[row.id] = row
+            row = _row_of(parts_of_row(row.superseded_by))
+        if row is not None and row.id == row_id and row_id in circle:
+            last = max(circle.values(), key=lambda each: (each.superseded_at or EPOCH, each.id))
+            kept = str(last.superseded_by)
+            restored[kept] = max(parts_of_row(each)[-1].at for each in (kept, last.id))
+    for row_id, at in restored.items():
+        yield Event(kind="restore", at=at + STEP, ids=(row_id,), who="sync", why="said, or chosen, last")
 
 
 def _sources_in(event: Event) -> Sequence[str]:

@@ -334,6 +334,27 @@ async def test_what_one_side_superseded_or_forgot_is_so_on_both(pair: Pair) -> N
     assert (rows[old].status, rows[old].superseded_by, rows[idle].status) == ("superseded", new, "deleted")
 
 
+async def test_what_was_said_or_chosen_last_is_active_on_both_whatever_the_other_side_replaced_or_forgot(
+    pair: Pair,
+) -> None:
+    here, there, _ = pair
+    one, other, again = [await _remembered(here, text) for text in ("Ada keeps bees", "Ada keeps goats", "Bo bakes")]
+    await _both(pair)
+    for machine, old, new in ((there, one, other), (here, other, one)):  # the clock there is behind
+        async with machine.opened() as memory:
+            await memory.memory("chat").supersede(old, new)
+    async with there.opened() as memory:
+        await memory.memory("chat").forget(again)
+    await _remembered(here, "Bo bakes")
+    await _both(pair)
+    rows = await there.rows()
+    assert [rows[each].status for each in (one, other, again)] == ["active", "superseded", "active"]
+    async with here.opened() as memory:
+        await memory.memory("chat").forget(again)
+    await _both(pair)
+    assert (await there.rows())[again].status == "deleted"
+
+
 async def test_what_was_made_from_what_the_other_side_restricted_is_restricted_too(pair: Pair) -> None:
     here, there, _ = pair
     source = await _remembered(here, "Ada keeps bees")
