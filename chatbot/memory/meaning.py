@@ -356,7 +356,7 @@ class Meaning(AsyncResource):
                 with suppress(TimeoutError):
                     async with asyncio.timeout(self.gaps_s), self._filling:
                         filled = await self.embed_missing(most=_GAPS)  # none if another question has filled them
-                if filled >= _GAPS and await self.missing():
+                if filled >= _GAPS and await self.missing() > 1:  # the question may be one
                     self._report("some memories are not embedded yet: for now only words find them")
             known = self._asked_before  # other questions may replace it meanwhile
             new = [text for text in texts if text not in known]
