@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct
 
-from chatbot.memory.writing import Draft
+from chatbot.memory.writing import DEFAULT_TYPE, Draft
 from chatbot.stores.errors import MISFITS
 from chatbot.stores.fields import one_line
 from chatbot.stores.observation import TYPES, content_hash
@@ -268,10 +268,9 @@ def read_markdown(text: str, path: PurePosixPath) -> Iterator[MemoryItem]:
     """Yield the memories of one file; the keys begin with its path."""
     fields, body = _front_matter(text.replace("\r\n", "\n"))
     made_at, tags = _made_at(fields, path.name), fields.get("tags", [])
-    given, about = _first(fields, "title", "name"), _first(fields, "description")
+    given, about, kind = _first(fields, "title", "name"), _first(fields, "description"), _first(fields, "type")
+    tags = [*tags, *([kind] if kind and kind not in TYPES else [])]
     if given or about:
-        kind = _first(fields, "type")
-        tags = [*tags, *([kind] if kind and kind not in TYPES else [])]
         line, body = _shortened(about, body.strip())
         title, body = _shortened(given or path.stem, body)
         kind = kind if kind in TYPES else "note"
@@ -284,7 +283,8 @@ def read_markdown(text: str, path: PurePosixPath) -> Iterator[MemoryItem]:
         seen[title] += 1
         key = _key_of(path, title, *([seen[title]] if seen[title] > 1 else []))
         line, text = _shortened(title, section)
-        yield MemoryItem(key, Draft(title=line, narrative=text, tags=tags, created_at=made_at))
+        kind = kind if kind in TYPES else DEFAULT_TYPE
+        yield MemoryItem(key, Draft(title=line, narrative=text, type=kind, tags=tags, created_at=made_at))
 
 
 def _shortened(line: str, text: str) -> tuple[str, str]:

@@ -204,13 +204,14 @@ def test_a_markdown_file_with_front_matter_is_one_memory() -> None:
 
 
 def test_any_other_markdown_file_is_a_memory_for_each_section() -> None:
-    text = "---\ntags:\n- a\n---\nintro\n\n# House\n\n## Heating\n- serviced in May\n```\n# no heading\n```\n"
-    text += "## Empty\n# Garden\nroses\n# Garden\n8"
+    text = "---\ntags:\n- a\ntype: technical\n---\nintro\n\n# House\n\n## Heating\n- serviced in May\n"
+    text += "```\n# no heading\n```\n## Empty\n# Garden\nroses\n# Garden\n8"
     found = list(read_markdown(text, PurePosixPath("/2026-01-31.md")))
     assert [memory.draft.title for memory in found] == ["2026-01-31", "House › Heating", "Garden", "Garden"]
     assert "# no heading" in found[1].draft.narrative
     assert len({memory.key for memory in found}) == 4
-    assert {(str(each.draft.created_at)[:10], *each.draft.tags) for each in found} == {("2026-01-31", "a")}
+    labels = {(str(each.draft.created_at)[:10], each.draft.type, *each.draft.tags) for each in found}
+    assert labels == {("2026-01-31", "technical", "a")}
 
 
 def test_a_heading_may_have_marks_at_its_end_and_many_spaces_in_it() -> None:
