@@ -1,7 +1,8 @@
 """Maintenance: strength changes, similar rows are merged, rows past their retention are archived or deleted.
 
 A run reads a bounded number of rows, oldest first, and the next run continues after them. The store decides each change
-when it is made, as one line of the journal with author and reason: a killed run leaves every row unchanged or done.
+when it is made, as one line of the journal with author and reason: a killed run leaves every row unchanged or done. Its
+progress is a small file, which may be lost; a lease lets one process run at a time.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Any, Literal, get_args
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import asdict, replace
 
@@ -23,7 +25,9 @@ from chatbot.memory.memorability import content
 from chatbot.memory.merging import Key, digest, digest_groups, groups, may_be_merged, merge_key
 from chatbot.memory.scope import Scope
 from chatbot.stores.access import SENSITIVITIES
-from chatbot.stores.errors import UnknownObservation
+from chatbot.stores.backend import Place
+from chatbot.stores.errors import LaterFormat, UnknownObservation, unknown_choice
+from chatbot.stores.loops import to_its_end
 from chatbot.stores.observation import PROTECTED_TYPES, TYPES, Decay, Observation, RowState, Status, Type, cap_weight
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, FactFilter, Filter
 from chatbot.stores.records import chunks
@@ -411,3 +415,117 @@ def _batches(planned: Iterable[PlannedChange]) -> Iterator[list[PlannedChange]]:
 
 def _ended_at(row: RowState) -> datetime:
     return row.quiet_since if row.status == "deleted" else max(row.quiet_since, row.expires_at or row.quiet_since)
+
+
+NAME = "maintenance.json"
+_LEASE = "maintenance"
+
+
+class MaintenanceOptions(Struct, frozen=True):
+    """Options of `MemorySystem.maintain`."""
+
+    policy: MaintenanceSettings | None
+    part: Part = ""
+    dry_run: bool = False
+    unless_within: timedelta = timedelta(0)
+    whole: bool = False
+
+    def skipped(self, why: Literal["under way", "not due"]) -> MaintenanceReport:
+        """Return the report of a run that does nothing."""
+        return MaintenanceReport(dry_run=self.dry_run, skipped=why)
+
+
+class RunPosition(Struct, frozen=True):
+    """When a part of maintenance was done last, and the last row that was read."""
+
+    done_at: datetime | None = None
+    last_row: str | None = None
+
+    def is_due(self, now: datetime, every: timedelta) -> bool:
+        """Return whether the next run is due, also if the clock was set back before the last run."""
+        return self.done_at is None or not timedelta(0) <= now - self.done_at < every
+
+
+class _Format(Struct, frozen=True):
+    v: int = 1
+
+
+class _File(_Format, frozen=True):
+    consolidation: RunPosition = RunPosition()
+    compression: RunPosition = RunPosition()
+
+
+class Upkeep:
+    """Runs the maintenance of one memory, in one process at a time."""
+
+    def __init__(self, place: Place) -> None:
+        self._document = place.document(NAME)
+        self._place = place
+        self._known = _File()
+        self._erased_at: datetime | None = None
+        """When this process erased rows last."""
+
+    async def run(self, scope: Scope, options: MaintenanceOptions) -> MaintenanceReport:
+        """Run once, or as often as needed, unless another process runs it or ran it; see `MemorySystem.maintain`."""
+        if not _is_due(await asyncio.to_thread(self._read, logging.DEBUG), scope, options):
+            return options.skipped("not due")
+        lease = self._place.lease(_LEASE)
+        try:
+            if not await to_its_end(asyncio.to_thread(lease.take)):
+                return options.skipped("under way")
+            self._known = await asyncio.to_thread(self._read)  # by the holder of the lease only, who writes it
+            if not _is_due(self._known, scope, options):  # another process may just have run
+                return options.skipped("not due")
+            return await self._run_leased(scope, options)
+        finally:
+            await asyncio.to_thread(lease.release)
+
+    def _read(self, level: int = logging.WARNING) -> _File:
+        """Return the content of the file; one that is damaged is as none, and logged. Raises `LaterFormat`."""
+        found, form = _File(), _Format()
+        try:
+            data = self._document.read() or b"{}"
+            form = msgspec.json.decode(data, type=_Format)
+            found = msgspec.json.decode(data, type=_File)
+        except (OSError, ValueError, RecursionError) as error:
+            logger.log(level, "%s cannot be read, so maintenance begins again at the oldest row: %s", NAME, error)
+        if form.v > _Format().v:
+            raise LaterFormat(f"{NAME} was written by a later release: upgrade chatbot to maintain this memory")
+        return found
+
+    async def _run_leased(self, scope: Scope, options: MaintenanceOptions) -> MaintenanceReport:
+        policy = policy_of_part(options.policy or MaintenanceSettings(), options.part)
+        after = None if options.whole else _last_run(self._known, options.part).last_row
+        run = Run(scope, policy, dry_run=options.dry_run, whole=options.whole, erased_at=self._erased_at)
+        while True:
+            before, last = len(run.changes), await run.do_round(after)
+            self._erased_at = run.erased_at
+            if not options.dry_run:
+                await self._keep(options.part, RunPosition(scope.clock(), last))
+            is_stuck = last == after and (options.dry_run or len(run.changes) == before)
+            if run.is_finished or is_stuck or not options.whole:
+                return run.report()
+            after = last
+
+    async def _keep(self, part: Part, position: RunPosition) -> None:
+        """Record the position for the next run; a run of all parts counts for each part."""
+        positions: dict[str, RunPosition] = dict.fromkeys(_parts(part), position)
+        self._known = replace(self._known, **positions)
+        written = msgspec.json.encode(self._known)
+        await asyncio.to_thread(self._document.change, lambda _: written, durable=False)
+
+
+def _is_due(known: _File, scope: Scope, options: MaintenanceOptions) -> bool:
+    return _last_run(known, options.part).is_due(scope.clock(), options.unless_within)
+
+
+def _last_run(known: _File, part: Part) -> RunPosition:
+    """Return the position of a part, or of all parts if they were run together."""
+    found: list[RunPosition] = [getattr(known, each) for each in _parts(part)]
+    return found[0] if found[0] == found[-1] else RunPosition()
+
+
+def _parts(part: Part) -> tuple[Part, ...]:
+    if part not in (known := get_args(Part)):
+        raise unknown_choice("part", part, known)
+    return (part,) if part else known[1:]

@@ -38,8 +38,8 @@ from chatbot.stores.session_terms import SessionTerms
 from chatbot.stores.span import span
 
 if TYPE_CHECKING:
+    from chatbot.memory.maintenance import Upkeep
     from chatbot.memory.meaning import Meaning
-    from chatbot.memory.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
 

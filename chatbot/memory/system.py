@@ -347,7 +347,7 @@ class MemorySystem(SessionOpening):
         `part` limits it to one part. The rows are those of the first of `stores` that keeps observations. Does nothing,
         and reports that, if another process is running maintenance, or did less than `unless_within` ago.
         """
-        from chatbot.memory.upkeep import MaintenanceOptions, Upkeep
+        from chatbot.memory.maintenance import MaintenanceOptions, Upkeep
 
         self.caller.check("curate")
         self._upkeep = self._upkeep or Upkeep(self.backend)

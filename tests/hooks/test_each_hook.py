@@ -12,7 +12,7 @@ import pytest
 
 from chatbot.chat.ledger import sum_of
 from chatbot.hooks.hook import HOOKS, Failures
-from chatbot.memory.upkeep import NAME
+from chatbot.memory.maintenance import NAME
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime

@@ -13,11 +13,10 @@ from hypothesis import strategies as st
 
 from chatbot.config import MaintenanceSettings, RetentionSettings
 from chatbot.memory import MemorySystem
-from chatbot.memory.maintenance import MaintenanceReport
+from chatbot.memory.maintenance import NAME, MaintenanceReport
 from chatbot.memory.memory import Memory
 from chatbot.memory.merging import groups, jaccard
 from chatbot.memory.scope import Caller
-from chatbot.memory.upkeep import NAME
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import LaterFormat
 from chatbot.stores.files import locked
