@@ -59,7 +59,7 @@ _UNTOUCHED: list[tuple[Path, Path]] = []
 FIRST = (
     "tests/models/", "tests/hooks/test_after_turn.py", "tests/hooks/test_extraction.py",
     "tests/surfaces/test_doctor.py", "tests/surfaces/test_maintain_cli.py::test_what_cannot_be_done_is_said",
-    "tests/surfaces/test_new_user.py", "tests/surfaces/test_one_truth.py", "tests/surfaces/test_providers_cli.py",
+    "tests/surfaces/test_new_user.py", "tests/surfaces/test_receipts_agree.py", "tests/surfaces/test_providers_cli.py",
     "tests/telemetry/", "tests/surfaces/page/", "tests/surfaces/server/test_document.py",
     "tests/surfaces/test_import_package.py", "tests/memory/test_crashes.py",
     "tests/stores/test_observation_processes.py",
