@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from chatbot.config import ModelSettings, ProviderSettings
-from chatbot.models.gateway import LiteLLMModel
+from chatbot.models.litellm_model import LiteLLMModel
 from chatbot.models.local_encoder import INSTALL, NAME, NO_ENCODERS, LocalEmbedder
 from chatbot.models.local_model import LocalModel
 from chatbot.models.model import Model, Price

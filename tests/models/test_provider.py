@@ -19,7 +19,7 @@ from chatbot.errors import ConfigError, KeyRefused, UnknownModel
 from chatbot.messages import Message
 from chatbot.models.addresses import WITH_LOGIN, WITHOUT_ADDRESS, is_own_address, variables_of
 from chatbot.models.embedders import LiteLLMEmbedder, open_embedder
-from chatbot.models.gateway import LiteLLMModel
+from chatbot.models.litellm_model import LiteLLMModel
 from chatbot.models.provider import NO_KEY, Provider, check_providers, check_takes_key
 from chatbot.providers import OURS, known_providers, provider_of
 from chatbot.runtime import Options

@@ -7,7 +7,7 @@ import aiohttp
 from msgspec import convert
 
 from chatbot.config import ModelSettings, PriceSettings, ProviderSettings
-from chatbot.models.gateway import LiteLLMModel
+from chatbot.models.litellm_model import LiteLLMModel
 from tests.patience import PATIENCE_S
 
 KEY = "sk-test-0123456789abcdef"

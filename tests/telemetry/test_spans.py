@@ -17,7 +17,7 @@ from chatbot.config import ModelSettings
 from chatbot.errors import RateLimited
 from chatbot.messages import Message, TextDelta, ToolCall
 from chatbot.models import Price, ScriptedModel, litellm_import
-from chatbot.models.gateway import LiteLLMModel
+from chatbot.models.litellm_model import LiteLLMModel
 from chatbot.models.scripted import ScriptedReply
 from chatbot.runtime import Options, Runtime
 from chatbot.server.model_calls import answer

@@ -36,7 +36,7 @@ from chatbot.messages import (
 )
 from chatbot.models import Price, call, litellm_import
 from chatbot.models.call import TRANSIENT, translate
-from chatbot.models.gateway import LiteLLMModel
+from chatbot.models.litellm_model import LiteLLMModel
 from chatbot.models.provider import Provider
 from tests.models.test_scripted import HELLO, text_of
 from tests.patience import PATIENCE_S
