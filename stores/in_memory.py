@@ -92,7 +92,6 @@ class InMemoryStore(KeyValueStore, TranscriptStore, LoggedObservations):
         self._sessions.pop(session.id, None)
 
     async def aclose(self) -> None:
-        """Drop everything."""
         await super().aclose()
         self._sessions.clear()
 

@@ -37,7 +37,6 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
         self._known_info: dict[str, Any] | None = None
 
     def warm(self) -> None:
-        """Import LiteLLM in the background."""
         litellm_import.begin_import()
 
     @property
@@ -46,7 +45,6 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
         return "" if litellm_import.is_loaded() else "LiteLLM"
 
     async def context_window(self) -> int:
-        """Return the window from the settings or LiteLLM's table."""
         if self._settings.context_window:
             return self._settings.context_window
         info = await self._info()
@@ -78,7 +76,6 @@ class LiteLLMModel(litellm_import.LiteLLMClient, Model):
         return () if known is None else tuple(sorted(asked - set(known) - _PASSED_ANYWAY))
 
     async def json_mode(self) -> JsonMode:
-        """Return the support for JSON output from LiteLLM's tables."""
         litellm = await litellm_import.litellm()
         with suppress(Exception):  # LiteLLM's own, which cannot be named without importing it
             if litellm.supports_response_schema(model=self.provider.litellm_name):

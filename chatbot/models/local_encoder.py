@@ -62,22 +62,18 @@ class MiniLMEmbedder(_WithMiniLM):
         self._network: Network | None = None
 
     async def check(self) -> None:
-        """Raise `MissingModel` with the install command if the package is missing or damaged."""
         await asyncio.to_thread(MINILM.check)
 
     async def embed(self, texts: Sequence[str]) -> EmbeddingResult:
-        """Embed the texts in a thread."""
         if not texts:
             return EmbeddingResult([], Usage(cost_usd=0.0))
         vectors, tokens = await asyncio.to_thread(self._with_network, lambda network: network.encode(list(texts)))
         return EmbeddingResult(vectors, Usage(input_tokens=tokens, cost_usd=0.0))
 
     async def closeness(self, question: str, texts: Sequence[str]) -> dict[str, float]:
-        """Compare tokens in a thread."""
         return await asyncio.to_thread(self._with_network, lambda network: network.closeness(question, texts))
 
     async def aclose(self) -> None:
-        """Release the model."""
         self._network = None
 
     def _with_network(self, work: Callable[[Network], T]) -> T:
@@ -118,7 +114,6 @@ class LocalEmbedder(_WithMiniLM):
         return all(weights.folder() is not None for weights in PARTS)
 
     async def check(self) -> None:
-        """Raise `MissingModel`, with the command that installs it, if an encoder is missing or damaged."""
         await self._english.check()
         await asyncio.to_thread(MULTILINGUAL.check)
 
@@ -140,7 +135,6 @@ class LocalEmbedder(_WithMiniLM):
         return await self._english.closeness(question, english[1:]) if english[:1] == [question] else {}
 
     async def aclose(self) -> None:
-        """Free the memory of the English encoder."""
         await self._english.aclose()
 
     async def _parts(self, texts: Sequence[str]) -> tuple[list[tuple[str, Vector | None, Vector]], Usage]:

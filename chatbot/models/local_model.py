@@ -161,7 +161,6 @@ class LocalModel(Model):
         self._engine = Engine.of(settings.name, settings.context_window)
 
     def warm(self) -> None:
-        """Load the model in the background."""
         self._engine.warm()
 
     @property
@@ -170,18 +169,15 @@ class LocalModel(Model):
         return "" if self._engine.is_loaded else self.name
 
     async def ready(self) -> None:
-        """Wait until the weights are loaded."""
         with suppress(ChatbotError):
             await self._engine.window()
 
     async def check(self) -> None:
-        """Raise an error if the weights or the engine are missing."""
         await asyncio.to_thread(find_model, self._settings.name.removeprefix(PREFIX))
         if not has_engine():
             raise missing_engine()
 
     async def context_window(self) -> int:
-        """Return the window of the loaded model."""
         return await self._engine.window()
 
     async def count_tokens(self, messages: Sequence[Message], tools: Sequence[ToolSpec] = ()) -> int:  # noqa: ARG002
@@ -197,7 +193,6 @@ class LocalModel(Model):
         return Usage(prompt_tokens, estimate_text(reply), cost_usd=0.0, estimated=True)
 
     async def price(self) -> Price:
-        """Return a price of 0."""
         return Price(0.0, 0.0)
 
     async def stream(

@@ -62,15 +62,12 @@ class ScriptedModel(Model):
         self._sees = sees
 
     async def context_window(self) -> int:
-        """Return the configured window."""
         return self._window
 
     async def sees_images(self) -> bool:
-        """Return the constructor's `sees`."""
         return self._sees
 
     async def price(self) -> Price:
-        """Return the constructor's price, by default 0."""
         return self._price
 
     async def stream(
@@ -82,7 +79,6 @@ class ScriptedModel(Model):
         json_schema: Mapping[str, Any] | None = None,  # noqa: ARG002 - the replies are fixed
         options: CallOptions | None = None,
     ) -> AsyncGenerator[Delta, None]:
-        """Stream the next reply word by word."""
         reply = self._next_reply(messages)
         self.prompts.append(tuple(messages))
         self.tools.append(tuple(tools))

@@ -82,14 +82,12 @@ class _Derived(Shape):
 class _Session(_Derived):
     @classmethod
     async def again(cls, context: operations.Context, stored: StoredParts) -> Self:
-        """Return the session that was created."""
         return cls.of((await context.session(stored["id"])).record)
 
 
 class _Fact(_Derived):
     @classmethod
     async def again(cls, context: operations.Context, stored: StoredParts) -> Self:
-        """Return the fact that was stated."""
         found = await context.memories.query_facts(ids=frozenset({stored["id"]}), sensitivities=SENSITIVITIES)
         if not found:
             raise UnknownObservation.of([stored["id"]], "fact")
@@ -99,7 +97,6 @@ class _Fact(_Derived):
 class _Task(_Derived):
     @classmethod
     async def again(cls, context: operations.Context, stored: StoredParts) -> Self:
-        """Return the task that was added."""
         found = await context.memories.get([stored["id"]], sensitivities=SENSITIVITIES, count_use=False)
         if not found:
             raise UnknownObservation.of([stored["id"]], "task")
@@ -190,7 +187,6 @@ class StoredAlias(Shape):
 
     @classmethod
     async def again(cls, context: operations.Context, stored: StoredParts) -> Self:  # noqa: ARG003 - the id is all there is
-        """Return the id, which is all that is stored."""
         return cls(id=stored["id"])
 
 
@@ -209,7 +205,6 @@ class AddResult(Shape):
     """Warning about values that were changed."""
 
     def stored_parts(self) -> dict[str, str]:
-        """Return the stored parts of the answer."""
         proposed = "1" if self.warning == ONLY_PROPOSED else ""
         return {"id": self.id, "outcome": self.outcome, "redacted": ",".join(self.redacted), "proposed": proposed}
 
@@ -268,7 +263,6 @@ class Version(Shape):
 
     @classmethod
     def of(cls, item: query.Version) -> Self:
-        """Return a version with the changes of each event."""
         events = []
         for event, changed in item.steps:
             changes = {name: FieldChange(old=old, new=new) for name, (old, new) in changed.items()}
@@ -289,7 +283,6 @@ class Deletion(Shape):
 
     @classmethod
     def of(cls, item: Erasure) -> Self:
-        """Return the counts of an erasure."""
         forks = list(item.forks)
         return cls(memories=len(item.observations), derived=len(item.derived), facts=len(item.facts), forks=forks)
 
