@@ -16,7 +16,7 @@ from chatbot.config import ModelSettings
 from chatbot.embedder import Embedder
 from chatbot.errors import ModelError, UnknownModel
 from chatbot.hooks import HookContext
-from chatbot.hooks.hooks import Hooks
+from chatbot.hooks.bus import Hooks
 from chatbot.memory import SessionHandle, SessionRecord
 from chatbot.memory.scope import utc_now
 from chatbot.messages import ToolSpec

@@ -117,7 +117,7 @@ for each in below(Struct):
 
 
 def test_help_shows_the_fields_of_every_struct() -> None:
-    modules = ["chatbot.chat.turn", "chatbot.embed", "chatbot.hooks.hooks", "chatbot.operations", "chatbot.options"]
+    modules = ["chatbot.chat.turn", "chatbot.embed", "chatbot.hooks.bus", "chatbot.operations", "chatbot.options"]
     assert set(modules) <= loaded_by(DESCRIBED.format(modules=modules))
 
 

@@ -110,7 +110,7 @@ async def until_interrupted(work: Coroutine[Any, Any, T], *, is_interrupted: boo
 
 def run(args: argparse.Namespace) -> int:
     """Run the parsed command and return its exit code; errors become a message."""
-    if not (hook_log := logging.getLogger("chatbot.hooks.hooks")).handlers:
+    if not (hook_log := logging.getLogger("chatbot.hooks.bus")).handlers:
         hook_log.addHandler(logging.NullHandler())  # the chat shows its messages as notices
     logging.getLogger("psycopg").setLevel(logging.ERROR)  # it warns of each attempt; what failed is our own error
     if logging.lastResort is not None:

@@ -1,4 +1,4 @@
-"""Hooks: code that runs around a conversation. `hooks.Hooks` calls them in order."""
+"""Hooks: code that runs around a conversation. `bus.Hooks` calls them in order."""
 
 from chatbot.hooks.hook import Hook, HookContext
 

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from chatbot.chat.events import Step
+from chatbot.hooks.bus import MOST, Answer, Bus, Retrieve, Subscription, Update
 from chatbot.hooks.hook import Failures
-from chatbot.hooks.hooks import MOST, Answer, Bus, Retrieve, Subscription, Update
 from chatbot.memory import Draft, SessionHandle
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime

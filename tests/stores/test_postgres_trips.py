@@ -18,7 +18,7 @@ import pytest
 from msgspec.structs import replace
 
 from chatbot.chat.ledger import sum_of
-from chatbot.hooks.hooks import Bus
+from chatbot.hooks.bus import Bus
 from chatbot.memory import MemorySystem
 from chatbot.memory import handle as session_handle
 from chatbot.messages import TextDelta
