@@ -3,8 +3,8 @@
 A store object is opened once for an identity and shared by all sessions of it, so each operation names its session.
 The keyword-only arguments of its constructor are its settings, checked against their annotations.
 
-Every operation is safe to call from many tasks at once, in any number of threads with an event loop each. A store that
-keeps files is safe between processes too. Reading needs no write permission, and writes nothing in `home`.
+Every operation is safe to call from many tasks at once, in any number of threads with an event loop each; a durable one
+also from several processes. Reading needs no write permission, and writes nothing in `home`.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class Store(Closable):
     """
 
     is_durable: ClassVar[bool] = True
-    """True for a durable store, also in a database; only others, which forget all when closed, serve `--ephemeral`."""
+    """False for a store that forgets everything when it is closed: only such a store serves `--ephemeral`."""
 
     def __init__(self, home: Home) -> None:
         self.home = home

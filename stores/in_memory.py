@@ -102,7 +102,7 @@ class _Session(Struct):
 
 
 class MemoryLog(log.Log):
-    """A list of lines, and its own `Writing`. The place of a line is its number, until the log is rewritten."""
+    """A list of lines; also its own `Writing`. The place of a line is its number, until the log is rewritten."""
 
     name = "the memory of this process"
 
@@ -269,7 +269,7 @@ class MemorySessions(backend.Sessions):
 
 
 class MemoryLines(backend.Lines):
-    """A list of records, and its own `RecordWriter`."""
+    """A list of records; also its own `RecordWriter`."""
 
     def __init__(self) -> None:
         self._guard = threading.RLock()

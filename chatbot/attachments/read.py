@@ -28,7 +28,7 @@ LARGEST = 20 << 20
 """Maximum bytes of one attachment."""
 MOST_PIXELS = 100_000_000
 """Maximum pixels of a picture: a decoder allocates memory for all of them."""
-MOST = 10
+MOST_FILES = 10
 """Maximum attachments of one message."""
 _WALL_S = 2.0 * extract.LONGEST_S
 """Maximum seconds for reading a document, even on a busy machine."""
@@ -92,8 +92,8 @@ def check_size(name: str, size: int) -> None:
 
 async def read_all(uploads: Sequence[Upload]) -> list[Attachment]:
     """Read the files to attach to one message. Raises `InvalidValue`, naming the file."""
-    if len(uploads) > MOST:
-        raise InvalidValue(f"{len(uploads)} files are too many for one message: attach at most {MOST}")
+    if len(uploads) > MOST_FILES:
+        raise InvalidValue(f"{len(uploads)} files are too many for one message: attach at most {MOST_FILES}")
     loop = asyncio.get_running_loop()
     found: list[Attachment] = []
     for upload in uploads:

@@ -35,7 +35,7 @@ USER = "user"
 STOPPED = "stopped before the reply was complete"
 """The `error` entry of a reply that the user stopped."""
 SO_FAR = "\n\ntext so far:\n\n"
-"""What follows an error in its entry, before the text of the reply that had come."""
+"""Text between an error and the reply so far, in an `error` entry."""
 UNMATCHED_ANSWERS = "no pending tool call matches these answers: send the whole conversation"
 
 _ENTRIES_AT_FIRST = 32

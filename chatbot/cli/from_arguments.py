@@ -65,12 +65,12 @@ async def chosen_session(
     return await runtime.new_session(for_dry_run=dry_run), True
 
 
-async def discard_empty(runtime: Runtime, session: SessionHandle | None, last: Sequence[TranscriptEntry] = ()) -> bool:
-    """Delete a session if it still ends with `last`, and nothing of it is remembered; return whether it was deleted."""
+async def discard_empty(runtime: Runtime, session: SessionHandle | None, end: Sequence[TranscriptEntry] = ()) -> bool:
+    """Delete a session if it still ends with `end`, and nothing of it is remembered; return whether it was deleted."""
     if session is None:
         return False
     with suppress(StoreError, SessionError):
-        if await session.transcript_read_last(1) == [*last]:
+        if await session.transcript_read_last(1) == [*end]:
             await runtime.end_session(session)
             if not (await runtime.memory.preview_delete(session.id)).ids:
                 await runtime.memory.delete_session(session.id)

@@ -123,7 +123,7 @@ _CACHED_TOKENS = 32
 
 
 class RecentTexts(Generic[Made]):
-    """What is made of texts, kept for the `most` that were used last: the same rows are looked at again and again."""
+    """Cache of what is made of texts, for the `most` that were used last: the same rows are looked at repeatedly."""
 
     def __init__(self, make: Callable[[list[str]], Sequence[Made]], most: int) -> None:
         self._make, self._most = make, most

@@ -24,7 +24,7 @@ from chatbot.stores.plugins import open_place
 
 logger = logging.getLogger(__name__)
 
-MOST = 200
+MOST_KEPT = 200
 """Completed requests stored per caller."""
 _KNOWN_FOR = timedelta(days=1)
 
@@ -108,7 +108,7 @@ def _without_surplus(known: _Known) -> _Known:
     kept: _Known = {}
     for key, each in reversed(known.items()):
         stored[each.caller] += each.status is not None
-        if each.status is None or stored[each.caller] <= MOST:
+        if each.status is None or stored[each.caller] <= MOST_KEPT:
             kept[key] = each
     return dict(reversed(kept.items()))
 

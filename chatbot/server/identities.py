@@ -76,7 +76,7 @@ class StorageProbe(AsyncResource):
         self._thread.shutdown(wait=False)
 
 
-MOST = 256
+MOST_OPEN = 256
 """Number of open runtimes above which unused ones are closed; each takes 80 kB, and 10,000 memories a few MB."""
 SPARED_S = 60.0
 """A runtime that was used within this time stays open: work after a turn may still need it."""
@@ -132,8 +132,8 @@ class OpenRuntimes(AsyncResource):
             await former.runtime.aclose()
 
     async def close_unused(self) -> int:
-        """Close runtimes unused for `IDLE_S`, and the longest unused above `MOST`; return how many."""
-        now, surplus, closed = monotonic(), len(self._all) - MOST, 0
+        """Close runtimes unused for `IDLE_S`, and the longest unused above `MOST_OPEN`; return how many."""
+        now, surplus, closed = monotonic(), len(self._all) - MOST_OPEN, 0
         for at, (identity, opened) in enumerate(list(self._all.items())):
             unused_s = now - opened.used_at
             if unused_s >= SPARED_S and (unused_s >= IDLE_S or at < surplus):

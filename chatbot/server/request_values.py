@@ -75,12 +75,12 @@ Share = Annotated[float, Strict(), Field(ge=0, le=1, allow_inf_nan=False)]
 """A number from 0 to 1 in a body."""
 Flag = Annotated[bool, Strict()]
 """True or false in a body."""
-MOST = 200
+MOST_ITEMS = 200
 TokensInQuery = Annotated[int, Interval(ge=1, le=_MOST_TOKENS), BeforeValidator(_whole_in_query)]
 """A number of tokens, as a query parameter."""
-Limit = Annotated[int, Interval(ge=1, le=MOST), BeforeValidator(_whole_in_query)]
+Limit = Annotated[int, Interval(ge=1, le=MOST_ITEMS), BeforeValidator(_whole_in_query)]
 """Limit of a list, as a query parameter."""
-LimitOrNone = Annotated[int, Interval(ge=0, le=MOST), BeforeValidator(_whole_in_query)]
+LimitOrNone = Annotated[int, Interval(ge=0, le=MOST_ITEMS), BeforeValidator(_whole_in_query)]
 """Limit of a list, as a query parameter, or 0."""
 FlagInQuery = Annotated[bool, BeforeValidator(_true_or_false)]
 """True or false, as a query parameter."""

@@ -66,7 +66,7 @@ class TurnResult(Struct, frozen=True):
 
 
 class RunningTurn:
-    """One running turn, independent of its listeners; it runs `chat.turn` with these parameters."""
+    """A running `chat.turn` with these parameters, independent of its listeners."""
 
     def __init__(
         self,

@@ -20,7 +20,7 @@ from chatbot.server.dependencies import AccessHere, Page, SessionId
 from chatbot.server.errors import OF_MEMORY
 from chatbot.server.idempotency import WritingHere
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.request_values import MOST, Moment, Named, Text, Tokens
+from chatbot.server.request_values import MOST_ITEMS, Moment, Named, Text, Tokens
 from chatbot.server.shapes import AddResult, MemoryRecord, RequestBody, Shape
 from chatbot.stores.access import Sensitivity
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat, UnknownObservation
@@ -83,7 +83,7 @@ class ContextRequest(RequestBody):
     """The messages, the one to be answered last."""
     tokens: Tokens = 2000
     """Maximum tokens of the block."""
-    rows: Annotated[int, Field(ge=1, le=MOST)] = 5
+    rows: Annotated[int, Field(ge=1, le=MOST_ITEMS)] = 5
     """Maximum memories in the block."""
     session_id: str | None = Field(None, max_length=100)
     """The session that the messages continue: memories that they show anyway are left out."""

@@ -12,7 +12,7 @@ from pydantic import Field
 from starlette.responses import JSONResponse, StreamingResponse
 
 from chatbot.attachments import media_of
-from chatbot.attachments.read import MOST, upload_of
+from chatbot.attachments.read import MOST_FILES, upload_of
 from chatbot.chat.events import ClientCall, Notice, Phase, ToolFinished, ToolStarted, TurnEvent
 from chatbot.chat.ledger import bill_of, calls_in
 from chatbot.messages import ReasoningDelta, TextDelta
@@ -51,7 +51,7 @@ class UserMessage(RequestBody):
     """True for a stream of events; false for the whole turn."""
     max_output_tokens: Tokens | None = None
     """Longest reply in tokens; the identity's settings may allow less."""
-    attachments: list[SentFile] = Field(default_factory=list, max_length=MOST)
+    attachments: list[SentFile] = Field(default_factory=list, max_length=MOST_FILES)
     """Files and pictures, stored with the session and linked in the message."""
 
 

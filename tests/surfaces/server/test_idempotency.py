@@ -216,7 +216,7 @@ def test_a_key_that_another_caller_used_tells_nothing(served: Served) -> None:
 
 
 def test_request_records_are_bounded_expire_and_survive_damage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(earlier_requests, "MOST", 20)
+    monkeypatch.setattr(earlier_requests, "MOST_KEPT", 20)
     now = [utc_now()]
     requests = EarlierRequests(tmp_path / "s", clock=lambda: now[0])
     requests.begin("a/me", "running", "r")

@@ -31,7 +31,7 @@ class Clock:
 @pytest.fixture
 async def identities(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Identities]:
     """Four identities, of which two may stay open."""
-    monkeypatch.setattr("chatbot.server.identities.MOST", 2)
+    monkeypatch.setattr("chatbot.server.identities.MOST_OPEN", 2)
     project("", "ada", "bea", "cleo", "dora")
 
     def opened(options: Options) -> Runtime:
