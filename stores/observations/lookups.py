@@ -41,7 +41,7 @@ _NO_ROWS: Sequence[int] = ()
 
 
 class Ids(list[str]):
-    """Ids of rows by number, the first of them joined in `text`. A number is not reused; the id of an erased row may be."""
+    """Ids of rows by number, the first ones joined in `text`. Numbers of erased rows are not used again; ids may be."""
 
     def __init__(self, text: str = "", gone: Iterable[int] = ()) -> None:
         super().__init__(text[at : at + ID_LENGTH] for at in range(0, len(text), ID_LENGTH))
