@@ -24,6 +24,7 @@ from chatbot.stores.errors import ClosedResource, MissingFolder, StoreBusy, Stor
 from chatbot.stores.home import without_password
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database_connection import (
+    BEGIN,
     MOST_SKEW_S,
     Row,
     RowResult,
@@ -103,7 +104,7 @@ class Database:
         """True if the URL may name another server to use instead of a read-only one."""
         self._users = 0
         self._is_closed = False
-        self._pool: ConnectionPool[psycopg.Connection[Row]] | None = None
+        self._pool: ConnectionPool[TimedConnection] | None = None
         self._opening = threading.Lock()
         self._is_away = False
         """True if the last operation found no database."""
@@ -324,7 +325,7 @@ class Database:
             return connection.execute(encode_statement(statements.WITHOUT_IDENTITY[name])).fetchall()
 
     @contextmanager
-    def connection(self) -> Iterator[psycopg.Connection[Row]]:
+    def connection(self) -> Iterator[TimedConnection]:
         """Borrow a connection, outside of a transaction. Raises `StoreBusy` or `StoreFailed`."""
         pool = self._open_pool()
         self._check_reachable()
@@ -403,11 +404,15 @@ class Database:
         """Run statements as one transaction in one round trip."""
         with self.connection() as connection:
             with connection.pipeline():
+                if connection.has_other_isolation:
+                    connection.execute(BEGIN)
                 connection.execute(encode_statement(statements.ACT), self.begin_values(identity, durable=durable))
                 cursors = [send(connection, identity, each) for each in wanted]
+                if connection.has_other_isolation:
+                    connection.execute("COMMIT")
             return [answer_of(each) for each in cursors]  # before anyone else has the connection
 
-    def _open_pool(self) -> ConnectionPool[psycopg.Connection[Row]]:
+    def _open_pool(self) -> ConnectionPool[TimedConnection]:
         with self._opening:
             if self._is_closed:
                 raise ClosedResource(f"the connections to {self.shown} are closed")

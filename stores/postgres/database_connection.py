@@ -39,6 +39,7 @@ _NETWORK = {
 }
 """Seconds, or milliseconds, after which a dead network is noticed; a URL may override them."""
 
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
 _MOST_PREPARED = 200
 """Prepared statements of a connection: enough for all of ours with every combination of types."""
 
@@ -48,6 +49,9 @@ T = TypeVar("T")
 
 class TimedConnection(psycopg.Connection[Row]):
     """A connection that breaks when the server gives no answer for too long."""
+
+    has_other_isolation = False
+    """True if each transaction must ask for the isolation that we need."""
 
     def wait(self, gen: Generator[Any, Any, T], interval: float = _INTERVAL_S, timeout: float | None = None) -> T:
         """Wait for an answer. Raises `OperationalError` if none comes."""
@@ -106,18 +110,20 @@ def is_read_only(connection: psycopg.Connection[Row]) -> bool:
     return any(connection.pgconn.parameter_status(name) == b"on" for name in names)
 
 
-def configure(connection: psycopg.Connection[Row]) -> None:
+def configure(connection: TimedConnection) -> None:
     """Let the database cache plans, unless a pooler may use another connection for each statement.
 
     All statements use primary keys, so one plan suits all values. Whoever waits for a lock must see what was committed
     meanwhile, whatever isolation the role or the database has.
     """
     expect_iso_dates(connection)
-    [(process,)] = connection.execute(statements.WITHOUT_IDENTITY["process"]).fetchall()
+    [(process, isolation)] = connection.execute(statements.WITHOUT_IDENTITY["process"]).fetchall()
     if process == connection.info.backend_pid:  # a pooler, such as PgBouncer, reports a process id of its own
         connection.prepare_threshold = 0
         connection.prepared_max = _MOST_PREPARED
         connection.execute(statements.WITHOUT_IDENTITY["defaults"])
+    else:
+        connection.has_other_isolation = isolation != "read committed"
 
 
 @cache
@@ -331,7 +337,7 @@ class Transaction:
         connection = borrowed.__enter__()
         try:
             with connection.pipeline():
-                connection.execute("BEGIN ISOLATION LEVEL READ COMMITTED")
+                connection.execute(BEGIN)
                 connection.execute(
                     encode_statement(statements.ACT), self._database.begin_values(self._identity, durable=self._durable)
                 )

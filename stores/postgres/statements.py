@@ -190,6 +190,10 @@ LAST_MESSAGES = """
 SELECT role, content, at FROM chatbot.message
 WHERE identity = %(identity)s AND session = %(session)s ORDER BY n DESC LIMIT %(limit)s
 """
+MESSAGES_OF = """
+SELECT session, role, content, at FROM chatbot.message
+WHERE identity = %(identity)s AND session = ANY(%(sessions)s) ORDER BY session, n
+"""
 COUNT_MESSAGES = """
 SELECT count(*) FROM chatbot.message
 WHERE identity = %(identity)s AND session = %(session)s
@@ -231,6 +235,10 @@ WHERE identity = %(identity)s AND session = %(session)s ORDER BY n
 STATE_OF_HEAD = """
 SELECT generation, next FROM chatbot.head
 WHERE identity = %(identity)s AND session = %(session)s AND name = %(name)s
+"""
+STATES_OF_HEADS = """
+SELECT session, generation, next FROM chatbot.head
+WHERE identity = %(identity)s AND session = ANY(%(sessions)s) AND name = %(name)s
 """
 STATE_OF_LOG = """
 SELECT h.generation, h.next, h.next >= %(end)s AND (%(start)s < 0 OR EXISTS (
@@ -310,7 +318,7 @@ SIZE_OF_EVENTS = "SELECT coalesce(sum(octet_length(line) + 1), 0) FROM chatbot.e
 SIZE_OF_PIECES = "SELECT coalesce(sum(octet_length(data)), 0) FROM chatbot.piece WHERE identity = %(identity)s"
 
 WITHOUT_IDENTITY: dict[str, LiteralString] = {
-    "process": "SELECT pg_backend_pid()",
+    "process": "SELECT pg_backend_pid(), current_setting('default_transaction_isolation')",
     "clock": "SELECT clock_timestamp()",
     "dates": "SET DateStyle = 'ISO'",
     "defaults": """

@@ -29,7 +29,7 @@ pytestmark = [
 CONNECTIONS = 3
 CONFIG = """
 [databases]
-postgres = host={host} dbname=postgres user={role}
+postgres = host={host} dbname=postgres user={role} connect_query='SET default_transaction_isolation = serializable'
 [pgbouncer]
 listen_addr = 127.0.0.1
 listen_port = {port}
@@ -82,6 +82,7 @@ def test_many_threads_share_few_connections_and_nothing_is_lost(where: Address) 
         list(pool.map(work, range(2 * CONNECTIONS)))
     assert sorted(each["n"] for each in backend.lines("usage").all()) == list(range(20 * CONNECTIONS))
     assert backend.document("count").read() == str(20 * CONNECTIONS).encode()
+    assert backend.rows("SELECT current_setting('transaction_isolation')") == [("read committed",)]
     lease, other = backend.lease("turn"), backend.lease("turn")
     assert lease.take()
     assert not other.take()
