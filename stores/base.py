@@ -40,9 +40,10 @@ _LISTS = {
     "transcript_drop_last": TranscriptEntry,
     "transcript_read_all": TranscriptEntry,
     "transcript_read_last": TranscriptEntry,
+    "transcript_stamps": str,
 }
 """Operations of plug-ins that return a list, with the type of its items."""
-_VALUES: dict[str, Any] = {"kv_delete": bool, "kv_get": str | None, "transcript_count": int, "transcript_stamp": str}
+_VALUES: dict[str, Any] = {"kv_delete": bool, "kv_get": str | None, "transcript_count": int}
 CLOSED = "the memory is closed: open it again to continue"
 
 
@@ -215,9 +216,15 @@ class TranscriptStore(SessionStore):
         entries = await self.transcript_read_all(session)
         return sum(not roles or entry.role in roles for entry in entries)
 
-    async def transcript_stamp(self, session: SessionRef) -> str:
-        """Return a value that changes with the transcript; empty if the store has none."""
-        return ""
+    async def transcript_stamps(self, sessions: Sequence[SessionRef]) -> list[str]:
+        """Return for each session a value that changes with its transcript; empty if the store has none."""
+        return [""] * len(sessions)
+
+    async def transcripts_read_all(self, sessions: Sequence[SessionRef]) -> list[list[TranscriptEntry] | BaseException]:
+        """Return `transcript_read_all` of each session, or why it cannot be read."""
+        from asyncio import gather  # late: `--help` does not need it
+
+        return await gather(*map(self.transcript_read_all, sessions), return_exceptions=True)
 
     async def transcript_drop_last(
         self, session: SessionRef, n: int, instead: Sequence[TranscriptEntry] = ()

@@ -68,9 +68,9 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
     async def transcript_count(self, session: SessionRef, roles: Collection[str] = ()) -> int:
         return await asyncio.to_thread(self._files(session).transcript.count, roles)
 
-    async def transcript_stamp(self, session: SessionRef) -> str:
-        """Return the stamp of both files, which takes less time than a switch to a thread."""
-        return transcript_stamp(session.folder)
+    async def transcript_stamps(self, sessions: Sequence[SessionRef]) -> list[str]:
+        """Return the stamps of both files of each, which take less time than a switch to a thread."""
+        return [transcript_stamp(each.folder) for each in sessions]
 
     async def transcript_drop_last(
         self, session: SessionRef, n: int, instead: Sequence[TranscriptEntry] = ()

@@ -300,9 +300,9 @@ class SessionHandle:
         """Count the entries still known, archived ones included; only those of the roles, if any are named."""
         return await self._store(TranscriptStore, "read").transcript_count(self._ref, roles)
 
-    async def transcript_stamp(self) -> str:
-        """Return a value that changes with the transcript; empty if the store has none."""
-        return await self._store(TranscriptStore).transcript_stamp(self._ref)
+    def transcript_place(self) -> tuple[TranscriptStore, SessionRef]:
+        """Return the store of the transcript, and the session's reference in it, to read those of many at once."""
+        return self._store(TranscriptStore, "read"), self._ref
 
     async def transcript_drop_last(self, n: int, instead: Sequence[TranscriptEntry] = ()) -> list[TranscriptEntry]:
         """Remove the last `n` entries, archived ones too, permanently; return them, oldest first. Durable on return.

@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
 
@@ -23,13 +23,14 @@ from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import MissingFolder, StoreError
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Progress
-from chatbot.stores.records import SessionRecord, TranscriptEntry, format_time
+from chatbot.stores.records import SessionRecord, SessionRef, TranscriptEntry, format_time
 from chatbot.stores.session_terms import Row, SessionTerms, stamp_version
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.bm25 import rank, score_sessions
 from chatbot.stores.text.redaction import redact
 
 logger = logging.getLogger(__name__)
+T = TypeVar("T")
 
 MEMORY = "memory"
 TITLE = "title"
@@ -92,15 +93,16 @@ async def search(
     asked = list(dict.fromkeys(terms(query)))
     if not asked or not sessions:
         return []
-    unreadable: dict[str, Exception] = {}
+    unreadable: dict[str, BaseException] = {}
     found = await _candidates(sessions, asked, index, progress or (lambda _done, _total: None), unreadable)
     if len(unreadable) == len(sessions):
         raise next(iter(unreadable.values()))  # an empty result would mean that nothing was said
     await _add_remembered(found, sessions, asked, scope, limit)
     best = sorted(found.values(), key=lambda each: (each.score, each.memory), reverse=True)
     best = best[: max(limit * _READ_FOR_EACH, _LEAST_READ)]
+    entries = await _entries([each.session for each in best], unreadable)
     for each in best:
-        each.entries = await _entries(each.session, unreadable) or ()
+        each.entries = entries.get(each.session.id, ())
     rows = await _rows(scope, [each.memory[1] for each in best if each.memory[1]])
     hits = await asyncio.to_thread(_rank, best, asked, rows)
     return hits[:limit]
@@ -111,14 +113,15 @@ async def _candidates(
     asked: Sequence[str],
     index: SessionTerms,
     progress: Progress,
-    unreadable: dict[str, Exception],
+    unreadable: dict[str, BaseException],
 ) -> dict[str, _Candidate]:
     """Return the sessions whose entries or titles contain any of the terms, with their scores."""
     indexed = await asyncio.to_thread(index.find, asked)
     counts: dict[str, tuple[int, ...]] = {}
     changed: list[tuple[SessionHandle, str]] = []
+    stamps = await _of_each(sessions, lambda store, those: store.transcript_stamps(those))
     for session in sessions:
-        stamp = await _stamp(session)
+        stamp = "" if isinstance(found := stamps.get(session.id, "-"), BaseException) else found
         if stamp and session.id in indexed and indexed[session.id][0] == stamp_version(stamp):
             counts[session.id] = indexed[session.id][1]
         else:
@@ -126,11 +129,9 @@ async def _candidates(
     for begin in range(0, len(changed), _BATCH):
         if len(changed) > _BATCH:  # fewer take no time
             progress(begin, len(changed))
-        changed_entries = [
-            (session.id, stamp, entries)
-            for session, stamp in changed[begin : begin + _BATCH]
-            if (entries := await _entries(session, unreadable)) is not None
-        ]
+        batch = changed[begin : begin + _BATCH]
+        entries = await _entries([session for session, _ in batch], unreadable)
+        changed_entries = [(each.id, stamp, entries[each.id]) for each, stamp in batch if each.id in entries]
         counts |= await asyncio.to_thread(_keep_terms, changed_entries, asked, index)
     held = {session.id: _with_title(session, asked, counts.get(session.id, ())) for session in sessions}
     held_by = [{each: held[each][place] for each in held if held[each][place]} for place in range(len(asked))]
@@ -154,24 +155,36 @@ def _keep_terms(
     return answers
 
 
-async def _stamp(session: SessionHandle) -> str:
-    try:
-        return await session.transcript_stamp() if session.supports(TranscriptStore) else "-"
-    except StoreError:
-        return ""
+async def _of_each(
+    sessions: Sequence[SessionHandle], read: Callable[[TranscriptStore, list[SessionRef]], Awaitable[Sequence[T]]]
+) -> dict[str, T | BaseException]:
+    """Return what `read` returns for each session, or why it failed; nothing for those without a transcript."""
+    those_of: defaultdict[TranscriptStore, list[SessionRef]] = defaultdict(list)
+    for store, ref in (each.transcript_place() for each in sessions if each.supports(TranscriptStore)):
+        those_of[store].append(ref)
+    found: dict[str, T | BaseException] = {}
+    for store, those in those_of.items():
+        ids = [each.id for each in those]
+        try:
+            found |= zip(ids, await read(store, those), strict=True)
+        except StoreError as error:
+            found |= dict.fromkeys(ids, error)
+    return found
 
 
-async def _entries(session: SessionHandle, unreadable: dict[str, Exception]) -> Sequence[TranscriptEntry] | None:
-    """Return all entries; None if the session is being deleted or damaged. Damage is added to `unreadable`."""
-    try:
-        return await session.transcript_read_all() if session.supports(TranscriptStore) else ()
-    except MissingFolder:
-        return None
-    except (StoreError, OSError) as error:
-        if session.id not in unreadable:
-            logger.warning("session %s was skipped: %s", session.id, error)
-        unreadable[session.id] = error
-        return None
+async def _entries(
+    sessions: Sequence[SessionHandle], unreadable: dict[str, BaseException]
+) -> dict[str, Sequence[TranscriptEntry]]:
+    """Return all entries, except of sessions that are being deleted or damaged. Damage is added to `unreadable`."""
+    found: dict[str, Sequence[TranscriptEntry]] = {each.id: () for each in sessions}
+    for session, entries in (await _of_each(sessions, lambda store, those: store.transcripts_read_all(those))).items():
+        if not isinstance(entries, BaseException):
+            found[session] = entries
+            continue
+        del found[session]
+        if not isinstance(entries, MissingFolder) and unreadable.setdefault(session, entries) is entries:
+            logger.warning("session %s was skipped: %s", session, entries)
+    return found
 
 
 def _with_title(session: SessionHandle, asked: Sequence[str], counts: tuple[int, ...]) -> tuple[int, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime
 from functools import partial
@@ -14,6 +15,7 @@ from msgspec import Struct
 from chatbot.stores.base import Cap, KeyValueStore, TranscriptStore
 from chatbot.stores.errors import UnknownOutcome
 from chatbot.stores.home import Address
+from chatbot.stores.loops import in_thread
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database import Database, TurnRead
 from chatbot.stores.postgres.database_connection import Row
@@ -109,9 +111,17 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         rows = await self._rows(session, statements.COUNT_MESSAGES, roles=list(roles))
         return int(rows[0][0])
 
-    async def transcript_stamp(self, session: SessionRef) -> str:
-        rows = await self._rows(session, statements.STATE_OF_HEAD, name=_MESSAGES)
-        return f"{rows[0][0]}:{rows[0][1]}" if rows else "0"
+    async def transcript_stamps(self, sessions: Sequence[SessionRef]) -> list[str]:
+        rows = await asyncio.to_thread(self._rows_of, sessions, statements.STATES_OF_HEADS, name=_MESSAGES)
+        stamps = {session: f"{generation}:{end}" for session, generation, end in rows}
+        return [stamps.get(each.id, "0") for each in sessions]
+
+    @in_thread
+    def transcripts_read_all(self, sessions: Sequence[SessionRef]) -> list[list[TranscriptEntry] | BaseException]:
+        found = defaultdict[str, list[TranscriptEntry]](list)
+        for session, *entry in self._rows_of(sessions, statements.MESSAGES_OF):
+            found[session].append(_entry(*entry))
+        return [found[each.id] for each in sessions]
 
     async def transcript_drop_last(
         self, session: SessionRef, n: int, instead: Sequence[TranscriptEntry] = ()
@@ -179,6 +189,10 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
 
     def _place(self, session: SessionRef) -> PostgresPlace:
         return PostgresPlace(self._home, self._database, session.id)
+
+    def _rows_of(self, sessions: Sequence[SessionRef], statement: str, **values: Any) -> list[Row]:
+        ids = [each.id for each in sessions]
+        return self._database.rows(self._home.identity, statement, sessions=ids, **values)
 
     async def _rows(self, session: SessionRef, statement: str, **values: Any) -> list[Row]:
         return await asyncio.to_thread(self._place(session).rows, statement, **values)

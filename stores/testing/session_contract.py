@@ -240,10 +240,10 @@ class TranscriptStoreContract(StoreContract):
         assert await store.transcript_read_last(session, 10 * cap) == wanted[-cap:]
 
     async def test_counts_and_stamps_follow_the_transcript(self, store: TranscriptStore, session: SessionRef) -> None:
-        stamps = [await store.transcript_stamp(session)]
+        stamps = await store.transcript_stamps([session])
         for role in ("user", "tool", "user"):
             await store.transcript_append(session, [entry("said", role)])
-            stamps.append(await store.transcript_stamp(session))
+            stamps += await store.transcript_stamps([session])
         stamps = [each for each in stamps if each]  # a store has none, also for a moment
         assert len({*stamps}) == len(stamps)
         assert await store.transcript_count(session) == 3

@@ -143,7 +143,6 @@ SESSIONS: dict[str, tuple[str, str, Do]] = {
     "transcript_read_last": ("read", "read", lambda p: p.session.transcript_read_last()),
     "transcript_read_all": ("read", "read", lambda p: p.session.transcript_read_all()),
     "transcript_count": ("read", "read", lambda p: p.session.transcript_count()),
-    "transcript_stamp": ("", "", lambda p: p.session.transcript_stamp()),
     "transcript_drop_last": ("write", "curate", lambda p: p.session.transcript_drop_last(1)),
     "attach": ("write", "curate", lambda p: p.session.attach([(b"x", ".txt")])),
     "attachment": ("read", "read", lambda p: p.session.attachment(f"{'0' * 32}.txt")),

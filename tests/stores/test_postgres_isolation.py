@@ -272,7 +272,7 @@ def _use(url: str) -> None:
 
 _VALUES = {
     **dict.fromkeys(("generation", "count", "n", "before", "limit", "version", "cap", "start", "end", "next"), "1"),
-    **dict.fromkeys(("records", "roles", "contents", "lines", "holders", "pieces", "keys"), "ARRAY['x']"),
+    **dict.fromkeys(("records", "roles", "contents", "lines", "holders", "pieces", "sessions"), "ARRAY['x']"),
     **dict.fromkeys(("starts", "numbers"), "ARRAY[1::bigint]"),
     **dict.fromkeys(("at", "used_at"), "now()"),
     "times": "ARRAY[now()]",

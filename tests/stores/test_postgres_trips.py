@@ -171,6 +171,17 @@ async def test_many_rows_lines_or_vectors_take_no_more_round_trips_than_one(trip
             assert 0 < trips.count < 20, name
 
 
+async def test_searching_many_sessions_takes_few_round_trips(trips: Trips, tmp_path: Path) -> None:
+    async with MemorySystem(f"{address(tmp_path).url}#{address(tmp_path).identity}") as memory:
+        for number in range(20):
+            session = await memory.create_session(("basic_session", "observations"), "chat")
+            await session.transcript_append("user", f"a hive in the garden, {number}")
+        for _ in range(2):  # first, all of them have changed
+            trips.count = 0
+            assert len(await memory.search_sessions("hive", limit=20)) == 20
+            assert 0 < trips.count <= 10
+
+
 async def test_within_a_turn_or_a_search_others_are_looked_at_once_and_own_writes_are_seen(
     trips: Trips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
