@@ -296,7 +296,7 @@ def _usage(parser: argparse.ArgumentParser) -> None:
 def _config(parser: argparse.ArgumentParser) -> None:
     actions = _actions(parser, usual="show")
     add_action(actions, "show", "show the current settings; keys are masked", "config show --json")
-    add_action(actions, "path", "show the files and the memory in use", "config path")
+    add_action(actions, "path", "show the files and folders in use", "config path")
     examples = (
         "config set model.name openai/gpt-5-mini",
         "config set terminal.vi true",

@@ -13,7 +13,7 @@ from typing import Any
 
 import tomlkit
 from msgspec import to_builtins
-from platformdirs import user_config_path
+from platformdirs import user_cache_path, user_config_path, user_data_path
 
 from chatbot.cli.from_arguments import setup_of
 from chatbot.cli.output import ask_yes_or_no, check_can_ask, say, say_result, warn
@@ -181,6 +181,8 @@ async def run(args: argparse.Namespace) -> None:
         "file": str(setup.settings.path.resolve()) if setup.settings.path else None,
         "identity": str(setup.identity.file) if setup.identity.file.exists() else None,
         "memory": str(setup.home),
+        "data": str(user_data_path("chatbot")),
+        "cache": str(user_cache_path("chatbot")),
     }
     if args.action == "path":
         say_result(args, paths, "\n".join(f"{name:9} {path or '(none: defaults)'}" for name, path in paths.items()))
