@@ -72,7 +72,8 @@ class PluginPoint(Struct, frozen=True):
         except (Exception, SystemExit) as error:  # a plug-in may raise anything
             module = name.partition(":")[0]
             if where == name and isinstance(error, ModuleNotFoundError) and f"{module}.".startswith(f"{error.name}."):
-                raise self.unknown(f"module {module!r:.80} not found for the {self.noun} {name!r:.80}") from error
+                hint = f"not found: save it in {beside or 'a folder of sys.path'}, or install it"
+                raise self.unknown(f"module {module!r:.80} of the {self.noun} {name!r:.80} {hint}") from error
             named = repr(name) if where == name else f"{name!r} ({where})"
             raise self.broken(f"the {self.noun} {named} cannot be loaded: {reason_of(error)}") from error
 

@@ -67,7 +67,7 @@ def open_source(path: Path) -> Source:
     values = (value for name, read_text in members for value in elements(read_text(), name))
     first = next(values, None)
     if (kind := formats.kind_of(first)) is None:
-        raise InvalidValue(f"{path} is neither a bundle, an export of ChatGPT or Claude, nor Markdown")
+        raise InvalidValue(f"{path} is neither a bundle, an export of ChatGPT or Claude, nor Markdown (*.md)")
     numbered = enumerate(chain([first], values), 1)
     return Source(path, kind, (item for at, value in numbered for item in formats.read_element(kind, value, at)))
 

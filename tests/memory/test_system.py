@@ -371,7 +371,7 @@ async def test_an_argument_of_another_type_is_named(memory: MemorySystem) -> Non
         (lambda: MemorySystem(None, number), "caller is 3: it must be Caller or None"),
         (lambda: MemorySystem(None, embedder=three), "embedder is '3': it must be Embedder or None"),
         (lambda: MemorySystem(None, settings={"observatons": {}}), "did you mean 'observations'"),
-        (lambda: MemorySystem(None, settings={"nowhere:Store": {}}), "module 'nowhere' not found for the store"),
+        (lambda: MemorySystem(None, settings={"nowhere:Store": {}}), "'nowhere:Store' not found: save it in"),
         (lambda: memory.cleared_for(rights=["read", three]), "unknown right '3': use read, chat, write"),
         (lambda: Caller(rights=three), "unknown right '3': use read, chat, write"),
         (lambda: memory.cleared_for(namespace=number), "the namespace is 3: it must be text"),

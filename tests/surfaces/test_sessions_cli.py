@@ -256,7 +256,7 @@ def test_a_bundle_brings_sessions_back() -> None:
     assert titles("list") == ["two", "one"]
     Path("light.txt").touch()
     done = command.run("sessions", "import", "light.txt", "all.jsonl")
-    assert "2 items already existed or repeat another" in done.stdout
+    assert "2 items already here, or given twice" in done.stdout
     assert (done.returncode, "light.txt is neither a bundle" in done.stderr) == (2, True)
     assert "one says 1" in ok("show", session[:23])
 
@@ -267,6 +267,8 @@ def test_an_export_of_chatgpt_comes_in_and_what_is_broken_does_not() -> None:
         archive.writestr("conversations.json", exports.as_bytes(value))
     told = ok("import", "export.zip")
     assert ("1 session imported" in told, "skipped conversation 2: no id" in told) == (True, True)
+    Path("empty").mkdir()
+    assert ok("import", "empty") == "empty: markdown, with nothing to import\n"
     assert len(titles("list", "--source", "import:chatgpt")) == 1
     assert ok("delete", "--source", "import:claude", "--yes") == "nothing to delete\n"
 

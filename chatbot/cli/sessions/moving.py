@@ -186,18 +186,19 @@ async def _export(memory: MemorySystem, record: SessionRecord, args: argparse.Na
 
 def _say_imported(report: ImportReport) -> None:
     imported = "would be imported" if report.dry_run else "imported"
-    say(f"{report.path}: {report.kind}")
-    for count, what, done in (
+    counts = (
         (len(report.sessions), "session", imported),
         (report.memories, "memory", imported),
         (report.exchanges, "exchange", "would be remembered" if report.dry_run else "remembered"),
         (report.facts, "fact", imported),
         (report.changed, "memory", "changed"),
-    ):
+        (report.already, "item", "already here, or given twice"),
+    )
+    is_empty = not report.skipped and not any(count for count, *_ in counts)
+    say(f"{report.path}: {report.kind}{', with nothing to import' * is_empty}")
+    for count, what, done in counts:
         if count:
             say(f"  {how_many(count, what)} {done}")
-    if report.already:
-        say(f"  {how_many(report.already, 'item')} already existed or repeat another")
     for kinds, what in ((report.left_out, "left out of conversations"), (report.redacted, "secrets removed")):
         if kinds:
             say(f"  {what}: " + ", ".join(f"{kind} ({count:,})" for kind, count in kinds.items()))
