@@ -67,10 +67,7 @@ class Persona(Struct, frozen=True):
 
 
 def personas() -> dict[str, Persona]:
-    """Return all personas by name; the user's own files replace shipped ones.
-
-    The summary of one whose file cannot be used says why.
-    """
+    """Return all personas, the user's own in place of shipped ones; an unusable one says why in its summary."""
     files = [*sorted(_SHIPPED_PERSONAS.glob("*.md")), *sorted(persona_folder().glob("*.md"))]
     return {path.stem: _read_persona(path) for path in files}
 

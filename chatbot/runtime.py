@@ -190,10 +190,7 @@ class Runtime(AsyncResource):
         )
 
     async def end_session(self, session: SessionHandle | None) -> list[str]:
-        """Run the hooks at the end of a session; return their failures, which no turn can report.
-
-        `aclose` does so for the sessions that are still open.
-        """
+        """Run the hooks at the end of a session; return their failures, which no turn can report."""
         return [] if session is None else await self.hooks.end_session(session.id)
 
     def calls(self, *, reply_tokens: int, payers: Sequence[Payer] = ()) -> Calls:

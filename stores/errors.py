@@ -139,10 +139,7 @@ class ReadOnlyFolder(StoreFailed):
 
 
 class StoreAway(StoreFailed, ConnectionError):
-    """The database cannot be reached: it is stopped or starting, or the network is down.
-
-    The operation changed nothing.
-    """
+    """The database cannot be reached: it is stopped or starting, or the network is down. Nothing was changed."""
 
     in_public = "the storage does not answer just now: try again in a few seconds"
 

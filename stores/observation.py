@@ -339,10 +339,7 @@ def with_fields(observation: Observation, line: Mapping[str, Any]) -> Observatio
 def with_counts(
     observation: Observation, uses: tuple[int, datetime | None], strength: tuple[float | None, datetime, int] | None
 ) -> Observation:
-    """Return the observation with other counts: uses and last use; strength, its time and touches.
-
-    Skips the checks, because this runs at every read.
-    """
+    """Return the observation with other counts, unchecked: uses and last use; strength, its time and touches."""
     given: dict[str, Any] = {"use_count": uses[0], "last_used_at": uses[1]}
     if strength is not None:
         given |= zip(("strength", "consolidated_at", "consolidated_touches"), strength, strict=True)

@@ -234,10 +234,7 @@ def table_name(section: str, name: str) -> str:
 
 
 def open_backend(home: Home | None) -> Backend:
-    """Return the backend of an identity: files, a database, or memory for None. Creates nothing yet.
-
-    Raises `BrokenStore` if the driver of the database is not installed.
-    """
+    """Return the backend of an identity: files, a database, or memory for None. Raises `BrokenStore`."""
     if home is None:
         from chatbot.stores.in_memory import MemoryBackend
 
@@ -257,10 +254,7 @@ def open_place(place: Place | Home | None) -> Place:
 
 
 def create_tables(address: Address, *, role: str = "") -> bool:
-    """Create the tables of a database; return False if they exist.
-
-    `role`, if given, may use them from now on. Raises a `StoreError`.
-    """
+    """Create the tables of a database, for `role` too; return False if they exist. Raises a `StoreError`."""
     with _driver():
         from chatbot.stores.postgres import schema
     return schema.create(address.url, role=role)

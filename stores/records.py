@@ -40,10 +40,7 @@ def parse_time(text: str) -> datetime:
 
 
 def read_time(text: str) -> datetime:
-    """Read a time as people write it: without a zone it is UTC; a date alone means its start.
-
-    Raises `InvalidValue`.
-    """
+    """Read a time as people write it: UTC without a zone, a date alone is its start. Raises `InvalidValue`."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError as error:
@@ -289,10 +286,7 @@ class SessionRecord(Struct, frozen=True, repr_omit_defaults=True):
         return replace(self, used_at=max(now, self.used_at))
 
     def is_open_to(self, clearance: access.Clearance, namespace: str = "", project: str | None = None) -> bool:
-        """Return whether a caller may know of the session: in its namespace and project, with at least its clearance.
-
-        The project None means all.
-        """
+        """Return whether a caller of this clearance, namespace and project (None: all) may know of the session."""
         return (
             namespace == self.namespace
             and (project is None or access.is_same_project(project, self.project))

@@ -250,10 +250,7 @@ def counts_in(event: Event) -> dict[str, Any]:
 
 
 def strength_in(event: Event, observation_id: str) -> tuple[float, datetime, int]:
-    """Return a row's strength in a consolidation event, its time, and the touches it counts.
-
-    Raises `InvalidValue` for impossible values.
-    """
+    """Return strength, time and counted touches of a row in a consolidation event. Raises `InvalidValue`."""
     match event.fields.get(observation_id):
         case [int() | float() as strength, int() as touches] if (
             0 <= strength <= 1 and -MOST_COUNTED < touches < MOST_COUNTED
@@ -301,10 +298,7 @@ class PriorState(Protocol):
         """Return the strength of an existing row after consolidation, and its touches; None if it is unchanged."""
 
     def twin(self, row: Observation, view: View) -> Observation | None:
-        """Return the current observation with the same content, if the writer may see it.
-
-        It has the same agent, namespace, visibility and principal.
-        """
+        """Return the current row of that content, agent, namespace, visibility and principal, if the writer sees it."""
 
     def triple(self, triple_id: str) -> Triple | None:
         """Return the fact; None if it was retracted."""

@@ -380,10 +380,7 @@ class Ledger:
 
     @in_thread
     def by_session(self) -> Mapping[str, Bill]:
-        """Return the bill of each session by its id; spending without a session is under "".
-
-        Reads, after the first time, only what was added since.
-        """
+        """Return the bill of each session by its id; spending without a session is under ""."""
         with self._summing:
             self._read_new()
             return {session: sum_of([bill]) for session, bill in self._summed.items()}

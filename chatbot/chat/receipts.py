@@ -149,10 +149,7 @@ def as_unsent(memory: Mapping[str, Any], ids: Collection[str], why: str) -> dict
 
 
 def outcomes(memory: Mapping[str, Any]) -> dict[str, str]:
-    """Return the outcome of each memory of a receipt, by id: sent or why not, the highest score first.
-
-    Memories without a score come first if they were sent, and last if not.
-    """
+    """Return the outcome of each memory of a receipt, by id: sent or why not, the highest score first."""
     sent: dict[str, str] = {}
     for name, outcome in _PARTS.items():
         sent |= dict.fromkeys(map(str, memory.get(name, ())), outcome)

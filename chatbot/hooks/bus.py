@@ -237,10 +237,7 @@ class Hooks(Bus, AsyncResource):
             await self.publish(SessionStart(session=session, at=at))
 
     async def end_session(self, session_id: str) -> list[str]:
-        """Publish the end of a session, once its background work is done; nothing if it never began.
-
-        Returns its failures that no event has reported.
-        """
+        """Publish the end of a begun session after its background work; return failures that no event has reported."""
         session, began = self._sessions.pop(session_id, (None, None))
         if session is None or began is None:
             return []

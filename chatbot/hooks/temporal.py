@@ -84,10 +84,7 @@ class Boundaries(Hook):
             self._latest(session.id)[:] = [boundary.at]
 
     async def latest(self, session: SessionHandle) -> datetime | None:
-        """Return when the current episode of the session began; None if it is the first.
-
-        Reads the store once per session.
-        """
+        """Return when the current episode of the session began; None if it is the first."""
         known = self._latest(session.id)
         if not known:
             facts = await session.memory.query_facts(subject=f"{OF_SESSION}{session.id}", predicate=PREDICATE, limit=1)

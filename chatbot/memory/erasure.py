@@ -98,10 +98,7 @@ class Purges(ScopedOperations):
     async def preview_purge(
         self, *ids: str, session: str | None = None, person: str | None = None, source: str | None = None
     ) -> Erasure:
-        """Return what `purge` would erase, as far as the caller may see it; nothing is changed.
-
-        Raises `MissingRight` without the rights `read` and `erase`.
-        """
+        """Return what `purge` would erase and the caller may see. Raises `MissingRight` without `read` and `erase`."""
         scope = self.scope
         scope.caller.check("erase")
         sessions = () if session is None else (session,)

@@ -24,10 +24,7 @@ from chatbot.stores.text.redaction import redact_all
 
 
 class Memory(MemoryReads, StandingQuestions, Tasks, MemoryWrites, People, Purges):
-    """Observations, profile, people, tasks, facts and summaries, in the scope of one caller.
-
-    `system.memory(agent)` and `session.memory` return one.
-    """
+    """Observations, profile, people, tasks, facts and summaries, in the scope of one caller."""
 
     def within(self, *, namespace: str | None = None, project: str | None = None, across: bool | None = None) -> Memory:
         """Return the same memory in another namespace, across all of them, or in a project.

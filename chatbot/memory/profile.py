@@ -94,10 +94,7 @@ class Profiles(MemoryWrites):
         return [row for row in rows if row.principal == scope.caller.principal and profile_lines.is_proposal(row)]
 
     async def profile_accept(self, proposal_id: str) -> AddResult:
-        """Accept a proposed value. Raises `UnknownObservation` if there is no such proposal.
-
-        Raises `MissingRight` without the right `chat`.
-        """
+        """Accept a proposed value. Raises `UnknownObservation`, or `MissingRight` without the right `chat`."""
         self.scope.caller.check("chat")
         proposal = await self._proposal(proposal_id)
         held = profile_lines.held_value(proposal)
@@ -117,10 +114,7 @@ class Profiles(MemoryWrites):
         await self.forget(proposal_id)
 
     async def profile_pin(self, key: str, *, pinned: bool = True) -> list[str]:
-        """Pin the lines of a key to every prompt, or unpin them; return their ids. `key` may be the id of a line.
-
-        Raises `UnknownObservation` if there is none.
-        """
+        """Pin lines, by key or id, to every prompt, or unpin them; return their ids. Raises `UnknownObservation`."""
         if not (lines := profile_lines.valid_lines(await self._rows_of(key), self.scope.clock())):
             raise UnknownObservation(f"the key {key!r:.80} has no value now")
         for line in lines:

@@ -209,10 +209,7 @@ STRUCTURE = {
 
 
 def injection_in(texts: Iterable[str]) -> str | None:
-    """Return the name of the first form in the texts of one row, alone or one after another; None if there is none.
-
-    Takes time in proportion to their length.
-    """
+    """Return the name of the first form in a row's texts, alone or in sequence, in linear time; None without one."""
     parts = tuple(filter(None, texts))
     return _injection_in(parts) if sum(map(len, parts)) > _LONGEST_CACHED else _injection_in_cached(parts)
 

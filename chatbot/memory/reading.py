@@ -148,10 +148,7 @@ class MemoryReads(ScopedOperations):
 
     @takes(Batch, _NO_FILTER)
     async def search_batch(self, asked: Batch) -> list[list[Hit]]:
-        """Return the hits of several questions, each as `search` does.
-
-        Takes one call of the embedder; a row returned several times counts as used once.
-        """
+        """Return the hits of several questions in one call of the embedder; a row found twice counts as used once."""
         return await self._search(asked)
 
     async def _search(self, asked: Batch) -> list[list[Hit]]:
@@ -319,10 +316,7 @@ class MemoryReads(ScopedOperations):
         return sum((await scope.store.stats(scope.write_view(SENSITIVITIES))).by_status.values())
 
     async def embed_memories(self, progress: query.Progress | None = None, *, anew: bool = False) -> int:
-        """Make the missing vectors in all namespaces, with `anew` all of them; return how many.
-
-        Raises `UnsupportedOperation` without an embedder.
-        """
+        """Make missing vectors, or all `anew`, in all namespaces; return how many. Raises `UnsupportedOperation`."""
         scope = self.scope
         scope.caller.check("curate")
         if scope.meaning is None:

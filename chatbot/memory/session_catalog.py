@@ -211,10 +211,7 @@ class SessionCatalog(Closable):
 
     @in_thread
     def erase_quotes(self, sessions: Sequence[SessionRef], ids: Collection[str]) -> None:
-        """Erase texts of the turns remembered under these ids from receipts and titles of the sessions.
-
-        A deleted session is no error. Durable on return.
-        """
+        """Erase texts of turns with these ids from receipts and titles of sessions that exist. Durable on return."""
         receipts: list[Record] = []
         kept: list[SessionRef] = []
         for session in sessions:

@@ -79,10 +79,7 @@ class MemorySystem(SessionOpening):
         return other
 
     async def embed(self, texts: Sequence[str]) -> tuple[str, EmbeddingResult]:
-        """Return the name of the embedder and its vectors of these texts; billed as for memories.
-
-        Raises `UnsupportedOperation` without an embedder, or its `ModelError`.
-        """
+        """Return the embedder's name and vectors of texts; billed. Raises `UnsupportedOperation` or `ModelError`."""
         if self._embedder is None:
             raise UnsupportedOperation("this identity has no embedding model: see model in [embedding]")
         begun = time.monotonic()
@@ -159,10 +156,7 @@ class MemorySystem(SessionOpening):
         used_at: datetime,
         origin: str,
     ) -> SessionRecord:
-        """Return the record for `adopt_session` of a session from elsewhere.
-
-        A time in the future is ignored, so that the session does not count as the one used last.
-        """
+        """Return the record for `adopt_session`; a time in the future, which would be the last use, is ignored."""
         self._named_stores.update(store_types)
         record = self._new_record(store_types, agent_id, title)
         used_at = next((each for each in (used_at, created_at) if each <= record.created_at), EPOCH)
@@ -183,10 +177,7 @@ class MemorySystem(SessionOpening):
         return await self._erase(await self._to_delete(session_ids), self.caller, keep_memory=keep_memory)
 
     async def preview_delete(self, *session_ids: str) -> Erasure:
-        """Return what `delete_session` would erase; nothing is changed. Needs `read` and `erase`.
-
-        Raises `SessionNotFound` if none of them exists, or `MissingRight`.
-        """
+        """Return what `delete_session` would erase. Raises `SessionNotFound` if there is none, or `MissingRight`."""
         records = await self._to_delete(session_ids)
         target = Target(sessions=tuple(record.id for record in records))
         found = [await preview(scope, target) for scope in self._scopes_of(records, self.caller)]
@@ -229,10 +220,7 @@ class MemorySystem(SessionOpening):
         return await self._catalog.find(lambda record: is_everywhere or f"{record.namespace}/".startswith(within))
 
     async def expired_sessions(self) -> list[SessionRecord]:
-        """Return the expired sessions that are not erased yet and that the caller may know of.
-
-        The owner may know of those of every namespace.
-        """
+        """Return expired sessions that are not erased and the caller may know of, the owner in every namespace."""
         is_expired = self._expiry_check()
         return await self._catalog.find(lambda record: is_expired(record) and self._may_know(record))
 

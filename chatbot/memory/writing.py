@@ -107,10 +107,7 @@ class MemoryWrites(ScopedOperations):
         return remembered
 
     def prepare(self, draft: Draft) -> tuple[Observation, tuple[str, ...]]:
-        """Return the row of a draft, and the kinds of secrets removed from it. Writes nothing.
-
-        Raises `InvalidValue`.
-        """
+        """Return the row of a draft, and the kinds of secrets removed. Writes nothing. Raises `InvalidValue`."""
         row, _, redacted, _ = _make_row(self.scope, draft)
         return row, redacted
 

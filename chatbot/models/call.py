@@ -29,10 +29,7 @@ MARGIN_S = 5.0
 
 
 class ModelRequest(AsyncResource):
-    """A request that can be sent again: each `async with` is a new try.
-
-    `secrets` gives the keys that no message may repeat.
-    """
+    """A request; each `async with` is a new try of it. `secrets` gives the keys that no message may repeat."""
 
     def __init__(
         self,
@@ -276,10 +273,7 @@ LONGEST_PAUSE_S = 30.0
 
 
 def pause_before(tried: int, error: errors.ModelError) -> float:
-    """Return the seconds until the next try: as the provider asks, or exponential back-off with jitter.
-
-    Infinite if trying again is useless.
-    """
+    """Return the seconds until the next try: as the provider asks, or exponential with jitter; infinite if useless."""
     if not isinstance(error, TRANSIENT) or error.code in NO_CREDIT:
         return math.inf
     if error.retry_after_s is not None:

@@ -142,7 +142,6 @@ class LiteLLMClient(AsyncResource):
             await asyncio.to_thread(importlib.import_module, _CLIENT)
 
     async def _litellm(self) -> ModuleType:
-        """Return LiteLLM for calls in this loop."""
         module = await litellm()
         vars(module).pop("module_level_aclient", None)  # the client of the first loop: a new one is made
         if self._ending is None:

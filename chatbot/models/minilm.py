@@ -175,7 +175,6 @@ class Network:
                 yield from self._forward(batch)
 
     def _forward(self, texts: Sequence[Sequence[int]]) -> list[Matrix]:
-        """Return the vectors of each text's tokens."""
         ends = np.cumsum([len(tokens) for tokens in texts])
         spans = [slice(end - len(tokens), end) for tokens, end in zip(texts, ends, strict=True)]
         x = self._embeddings(texts)

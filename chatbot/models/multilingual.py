@@ -132,10 +132,7 @@ class MultilingualEncoder:
         return vector((asked + asked @ down @ up).tolist())
 
     def is_english(self, text: str, vector: Vector) -> bool:
-        """Return whether an English encoder understands a text, by its letters and by the head `english`.
-
-        A text without letters counts as English.
-        """
+        """Return whether an English encoder understands a text: one without letters, or by the head `english`."""
         letters = [char for char in text[:_LONGEST] if char.isalpha()]
         foreign = sum(char > "\u024f" for char in letters)  # past the last block of Latin letters
         if not letters or foreign >= _FOREIGN_SHARE * len(letters):

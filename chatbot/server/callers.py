@@ -215,10 +215,7 @@ class Tokens:
         return text, self._change(added)
 
     def update(self, text: str, change: Callable[[Token], Token]) -> Token:
-        """Change the token with that id or label, and return it. Durable on return.
-
-        Raises `UnknownToken` if there is none, or several.
-        """
+        """Change the one token with that id or label, and return it. Durable on return. Raises `UnknownToken`."""
 
         def updated(tokens: list[Token]) -> Token:
             at = _index_of(tokens, text)

@@ -239,10 +239,7 @@ class IdentityAccess(Struct, frozen=True):
         return remote if await self._stop_requests.is_running(session_id) else None
 
     async def stop(self, session_id: str) -> int:
-        """Stop the turns of a session, here or in another server; return how many. Raises like `session`.
-
-        The text so far is kept.
-        """
+        """Stop a session's turns, on any server; return how many. Their text stays. Raises like `session`."""
         (await self.session(session_id)).check("chat")
         return await self._stop_turns(session_id)
 

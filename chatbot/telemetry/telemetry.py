@@ -98,10 +98,7 @@ class Telemetry(AsyncResource):
 
     @staticmethod
     def check(settings: TelemetrySettings, *, network: bool) -> str:
-        """Return why the collector refuses empty data; empty if it accepts, or is not asked. Blocking.
-
-        Raises `ConfigError` like `of`.
-        """
+        """Return why the collector refuses empty data; empty if it does not. Blocking. Raises like `of`."""
         traces, measures = _target(settings, "traces"), _target(settings, "metrics")
         failures: list[str] = []
         if network and settings.endpoint:

@@ -265,10 +265,7 @@ TOOLS = PluginPoint(
 
 
 def load(name: str, *, beside: Path | None = None) -> Any:
-    """Load the object of that name; the folder `beside` is searched for modules that are not installed.
-
-    Raises `ConfigError` if nothing is found, or nothing callable.
-    """
+    """Load the object of that name, also from the folder `beside`. Raises `ConfigError` unless it can be called."""
     found = TOOLS.load(name, beside=beside)
     if not (isinstance(found, Tool) or callable(found)):
         raise ConfigError(

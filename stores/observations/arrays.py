@@ -50,10 +50,7 @@ class Arrays(NamedTuple):
 
     @classmethod
     def of(cls, shelf: Shelf, name: str, digest: str) -> Arrays:
-        """Read the file with that digest from the shelf.
-
-        Raises `DamagedArrays` if it is not what was written, `StoreFailed` or `StoreBusy` if the system fails.
-        """
+        """Read a file by its digest. Raises `DamagedArrays` for another content, `StoreFailed` or `StoreBusy`."""
         try:
             data = shelf.read(name)
         except (StoreFailed, StoreBusy):

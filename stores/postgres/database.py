@@ -201,10 +201,7 @@ class Database:
         return first.rows, [each.rows for each in others]
 
     def run(self, identity: str, statement: str, *, durable: bool = True, **values: Any) -> int:
-        """Run one statement that writes, commit, and return how many rows it touched.
-
-        Raises `StoreFailed` if the connection broke and the result is unknown.
-        """
+        """Run a writing statement, commit; return the rows touched. Raises `StoreFailed` if the result is unknown."""
         [answer] = self._at_once(identity, [(statement, values)], durable=durable, is_safe=False)
         return answer.touched
 

@@ -283,10 +283,7 @@ class Transaction:
         database.held[self._identity] = self
 
     def commit(self, *last: Statement) -> None:
-        """Run the `last` statements and commit, in one round trip.
-
-        Raises `StoreFailed` if the connection broke and the result is unknown.
-        """
+        """Run the `last` statements and commit in one round trip. Raises `StoreFailed` if the result is unknown."""
         if self._outer is not None:
             for statement, values in last:
                 self.run(statement, **values)

@@ -71,10 +71,7 @@ def score_sessions(counts: Sequence[Mapping[str, int]]) -> dict[str, float]:
 
 
 def rank(documents: Mapping[int, Document], query: Sequence[str]) -> dict[int, float]:
-    """Score the (visible) documents that have any of the terms, in no particular order.
-
-    Brute force: tests compare faster engines with it.
-    """
+    """Score the documents that have any of the terms, unordered, by brute force: tests compare engines with it."""
     lengths = {
         field: {row: LENGTHS[length_to_byte(len(document.get(field, ())))] for row, document in documents.items()}
         for field in FIELDS

@@ -251,10 +251,7 @@ async def candidates_for(facts: Sequence[ExtractedFact], memories: Memory, origi
 
 
 async def reconcile(calls: Calls, facts: Sequence[ExtractedFact], candidates: MemoryCandidates) -> list[Decision]:
-    """Decide for each fact, in one call of purpose `reconcile`; without a call if there is nothing to compare.
-
-    Raises a `ModelError` or `BudgetExceeded`.
-    """
+    """Decide for each fact, in at most one call of purpose `reconcile`. Raises `ModelError` or `BudgetExceeded`."""
     if not candidates.rows or not facts:
         return [Decision() for _ in facts]
     reply = await calls.ask("reconcile", _comparison(facts, candidates), schema=_DECISIONS)
