@@ -87,10 +87,7 @@ class MemoryContext:
 
 
 class RecordResult(Struct, frozen=True):
-    """Ids of the rows that were kept of a turn, and the kinds of secrets removed from them.
-
-    `exchange` is None if it was not worth keeping; `reason` then says why.
-    """
+    """Ids of the rows kept of a turn, and kinds of secrets removed; without an `exchange`, `reason` says why."""
 
     exchange: str | None = None
     tools: tuple[str, ...] = ()

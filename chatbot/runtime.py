@@ -133,10 +133,7 @@ class Runtime(AsyncResource):
         return await self.memory.create_session(self.store_types, self.agent, for_dry_run=for_dry_run)
 
     async def resume(self, text: str) -> SessionHandle:
-        """Load the session with that id or title, or the beginning of one.
-
-        Raises a `SessionError` if the text does not name exactly one session of this agent.
-        """
+        """Load the agent's session of that id or title, or the beginning of one. Raises a `SessionError`."""
         return await self.memory.load_session((await self.find(text)).id, self.agent)
 
     async def latest_session(self) -> SessionHandle | None:

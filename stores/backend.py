@@ -122,10 +122,7 @@ class Document(ABC):
 
     @abstractmethod
     def change(self, change: Callable[[bytes | None], bytes], *, durable: bool = True) -> bytes:
-        """Replace the value with the result of `change`, exclusively, and return it.
-
-        Durable on return; without `durable` a power cut may lose it.
-        """
+        """Replace the value by the result of `change`, exclusively, and return it; `durable`: durable on return."""
 
     @abstractmethod
     def set_aside(self) -> str:
@@ -205,10 +202,7 @@ def checked_blob(name: str, data: bytes) -> bytes:
 
 
 class Blobs(ABC):
-    """Bytes named by their content, see `blob_name`. Added and dropped, never changed; the same content is kept once.
-
-    A name without the form of `blob_name` raises `UnsafePath`.
-    """
+    """Bytes named by their content, kept once, never changed. Raises `UnsafePath` for a name of another form."""
 
     @abstractmethod
     def put(self, data: bytes, suffix: str = "") -> str:
@@ -281,10 +275,7 @@ class SessionFile(Struct, frozen=True):
 
 
 class Sessions(ABC):
-    """Catalog of the sessions of an identity.
-
-    A missing session raises `MissingFolder`, one whose record cannot be parsed `DamagedFile`.
-    """
+    """Catalog of an identity's sessions. Raises `MissingFolder`, or `DamagedFile` for an unparsable record."""
 
     @abstractmethod
     def begin(self, record: SessionRecord) -> SessionRef:
@@ -373,10 +364,7 @@ class Backend(Place):
     """True if each write takes a round trip, so that `write_together` saves time."""
 
     def write_together(self, writes: Sequence[Callable[[], object]]) -> list[StoreError | None]:
-        """Make these writes in order, in one transaction; return the failure of each, or None. Needs `saves_trips`.
-
-        One that fails does not stop the others.
-        """
+        """Make these writes in one transaction; the failure of one stops no other. Return each failure, or None."""
         raise NotImplementedError
 
     @abstractmethod

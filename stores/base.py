@@ -62,10 +62,7 @@ class AsyncResource(ABC):
 
 
 class Closable(AsyncResource):
-    """A resource whose public coroutine methods raise `ClosedResource` from the start of `aclose`.
-
-    This applies to every subclass automatically.
-    """
+    """Public coroutine methods of its subclasses raise `ClosedResource` from the start of `aclose`."""
 
     is_closed = False
 
@@ -154,10 +151,7 @@ class Store(Closable):
         return ()
 
     async def examine(self, *, verify: bool = False) -> list[Flaw]:
-        """Examine what is stored outside of the folders of sessions, and report what is wrong. Changes nothing.
-
-        With `verify` all of it is compared with its checksums.
-        """
+        """Examine what is stored outside of sessions; with `verify` compare all with checksums. Changes nothing."""
         return []
 
     async def aclose(self) -> None:
@@ -275,10 +269,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def get(self, view: View, ids: Sequence[str], *, current: bool = True) -> list[Observation]:
-        """Return the observations of these ids, in the given order; missing ones are left out.
-
-        Only current ones, or, with `current` false, those of any status.
-        """
+        """Return the observations of these ids that are there, in their order; `current` ones, or of any status."""
 
     @abstractmethod
     async def find(
@@ -299,10 +290,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def states(self, view: View, wanted: query.Filter, *, limit: int, after: str | None = None) -> list[RowState]:
-        """Return the states of the rows that match, oldest first, at most `limit`, after the row `after`.
-
-        Raises as `find` does. Much cheaper than `find`, because no row is read.
-        """
+        """Return the states of matching rows, oldest first, after the row `after`; reads no row. Raises as `find`."""
 
     @abstractmethod
     async def match(
@@ -338,10 +326,7 @@ class ObservationStore(Store):
 
     @abstractmethod
     async def missing_vectors(self, view: View, *, model: str, limit: int = 100) -> list[Observation]:
-        """Return current rows without a vector of their present text, the last added first.
-
-        Raises `OtherEmbedder` if the stored vectors are of another model.
-        """
+        """Return current rows without a vector of their present text, last added first. Raises `OtherEmbedder`."""
 
     @abstractmethod
     async def put_vectors(self, model: str, vectors: Sequence[tuple[Observation, Sequence[float]]]) -> int:

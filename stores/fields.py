@@ -71,10 +71,7 @@ class FieldProperty:
 
 
 class Label(NamedTuple):
-    """Rows are filtered and counted by the field, under another `name` if one is given.
-
-    Values are compared without case and width unless it is `exact`.
-    """
+    """Rows are filtered and counted by the field, called `name`; without case and width unless `exact`."""
 
     name: str = ""
     exact: bool = False

@@ -137,16 +137,10 @@ class ShelfWriter(Protocol):
     """Exclusive access to change the shelf."""
 
     def put(self, name: str, data: bytes, *, durable: bool = False) -> None:
-        """Add a piece, whole or not at all; it can be opened at once.
-
-        Without `durable` a power cut may lose or damage it.
-        """
+        """Add a piece, whole, to be opened at once; without `durable` a power cut may lose or damage it."""
 
     def publish(self, value: Any, *, durable: bool = True) -> Hashable:
-        """Replace the list by a JSON value, atomically, and return the new `stamp`.
-
-        Without `durable` a power cut may bring the former list back, or lose both.
-        """
+        """Replace the list atomically, return its `stamp`; without `durable` a power cut may undo that, or lose it."""
 
     def remove(self, names: Collection[str]) -> None:
         """Erase pieces; a missing one is no error."""

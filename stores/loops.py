@@ -228,10 +228,7 @@ class GroupCommit(Generic[Item]):
         return not self._is_busy
 
     async def add(self, item: Item) -> None:
-        """Return once `item` is committed; raises what its commit raised. Items keep the order in which they came.
-
-        Cancelling the caller does not withdraw the item.
-        """
+        """Return once `item` is committed, in order; raises what its commit raised. Cancelling does not withdraw it."""
         done = new_waiter()
         self._put(item, done)
         await done

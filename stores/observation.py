@@ -155,10 +155,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class Observation(Content[tuple[str, ...]], Row):
-    """A memory. Ids are UUIDs in lower case, times are aware UTC, `importance` is from 0 to 1.
-
-    Raises `InvalidValue` with the field and its limit.
-    """
+    """A memory. Ids are lower-case UUIDs, times aware UTC, `importance` is from 0 to 1. Raises `InvalidValue`."""
 
     updated_at: Annotated[Moment, InTable()]
     status: Status = "active"

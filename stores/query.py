@@ -153,10 +153,7 @@ _matched = attrgetter(*("rank" if name == "importance" else name for name in Mat
 
 
 def best_cosines(found: Iterable[tuple[Vector, Iterable[tuple[Each, float]]]], limit: int) -> dict[Each, float]:
-    """Return what is nearest to any of the vectors, with its best cosine, most similar first.
-
-    The length of a vector, at most 1, is the weight of its cosines.
-    """
+    """Return what is nearest to any of the vectors, with its best cosine times their length, most similar first."""
     best: dict[Each, float] = {}
     for vector, cosines in found:
         weight = min(1.0, math.hypot(*vector))
@@ -224,10 +221,7 @@ check_facts = checker(fields_of(FactFilter), force_setattr)
 
 
 class Stats(Struct, frozen=True, kw_only=True):
-    """Counts of what the caller may see, and the size of the files on the disk, in bytes.
-
-    Sizes cover all stored data, so they are None unless the caller may see everything.
-    """
+    """Counts of what the caller may see; sizes on the disk in bytes, None unless the caller may see everything."""
 
     by_status: Mapping[str, int]
     by_type: Mapping[str, int]

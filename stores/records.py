@@ -131,10 +131,7 @@ if TYPE_CHECKING:
     Vector: TypeAlias = array[float]
 else:
     Vector = array  # Python 3.11 has no array[float]
-"""Vector of meaning, of type code `f`: 32-bit floats, which NumPy reads without copying.
-
-It is kept at length 1, so that a cosine is a sum of products.
-"""
+"""Vector of meaning, of length 1: 32-bit floats (type code `f`), which NumPy reads without copying."""
 
 
 def vector(values: Sequence[float]) -> Vector:
@@ -256,8 +253,7 @@ class SessionRecord(Struct, frozen=True, repr_omit_defaults=True):
     sensitivity: access.Sensitivity = "public"
     """Minimum sensitivity of its memories."""
     history: str = ""
-    """For a client that sends the whole conversation: its number of entries and digests of its last exchanges, as
-    `entries:one.another`."""
+    """A client's conversation, as `entries:one.another`: their number, and digests of its last exchanges."""
 
     def __post_init__(self) -> None:
         for each in (self.id,) if self.parent is None else (self.id, self.parent):
@@ -351,10 +347,7 @@ def parse_record(written: Mapping[str, Any]) -> SessionRecord:
 
 
 def decode_record(data: bytes, session_id: str) -> SessionRecord:
-    """Read a `session.json`. Raises `InvalidValue` or `LaterFormat`.
-
-    The folder's name is the id, whatever the file says: a copied folder is another session.
-    """
+    """Read a `session.json`; the folder's name is the id, whatever it says. Raises `InvalidValue` or `LaterFormat`."""
     try:
         written = json.loads(data)
     except (ValueError, RecursionError) as error:

@@ -40,8 +40,7 @@ REPEATED = "repeated"
 PROFILE_TOKENS = 200
 """Maximum tokens of the profile's lines, and of answers to pinned questions; pinned lines may use the whole budget."""
 NOTE_TOKENS = 150
-"""Maximum tokens of a note: of a longer text the best passages are shown. A list may have twice as many, as a part of a
-recipe is worth little."""
+"""Maximum tokens of a note, which shows the best passages of a longer text; twice as many for a list, as a recipe."""
 _AHEAD = timedelta(days=1)  # a row of a later day was written while the clock was ahead
 _LEAST_WORDS = 4
 """Number of words below which an answer is shown with the question that it answers."""
@@ -196,10 +195,7 @@ class _Notes:
     def _excerpt(
         self, row: Observation, texts: Sequence[tuple[Label, str]], size: int, level: int
     ) -> tuple[Verdict, str] | None:
-        """Return a note of at most `size` tokens with the passages that hold most words, judged in that form.
-
-        None if not even one passage fits.
-        """
+        """Return a note of at most `size` tokens with the best passages, judged in that form; None if none fits."""
         head = self.count(_note(row, Verdict(), self.view.now))
         for most in (size - head, (size - head) * 2 // 3, (size - head) // 3):  # escaping may lengthen the text
             passages = excerpt(texts, self.words, most, self.count) if most > 0 and self.words else []

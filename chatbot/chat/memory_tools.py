@@ -68,10 +68,7 @@ class ToolContext(Struct, frozen=True):
 
 
 def memory_tools(session: SessionHandle, memory: MemorySystem | None = None) -> list[Tool]:
-    """Return the tools for that session; none if its stores keep no observations.
-
-    Tools that read other sessions need the `memory` that opens them.
-    """
+    """Return that session's tools; none without observations. Those that read other sessions need `memory`."""
     if not session.supports(ObservationStore):
         return []
     context = Context(lambda: session.memory, memory, session.agent_id, writer="tool", own=session)
@@ -164,10 +161,7 @@ class OperationTool(Tool):
         return quoted[0]
 
     async def _reachable(self, given: Mapping[str, Any]) -> list[Observation]:
-        """Return the memories that a change is about: current ones, no more sensitive than `public`.
-
-        Raises `ToolError` for any other, with the message for a missing one.
-        """
+        """Return the current public memories that a change is about. Raises `ToolError` if one is none of these."""
         nouns = {each: parameter.noun for parameter, ids in _named_ids(self.operation, given) for each in ids}
         rows = await self._context.memories.get([*nouns], count_use=False) if nouns else []
         found = {row.id for row in rows}

@@ -169,10 +169,7 @@ def ending(receipt: Mapping[str, Any]) -> str:
 
 
 def with_calls(receipt: dict[str, Any], receipts: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return a receipt with the calls of its turn.
-
-    The receipt of a reply that is chosen again has none: calls are billed once, with the first receipt.
-    """
+    """Return a receipt with its turn's calls, which only the first receipt of a reply has, as they are billed once."""
     if receipt.get("calls"):
         return receipt
     same = (each for each in receipts if each.get("turn") == receipt.get("turn") and each.get("calls"))

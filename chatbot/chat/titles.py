@@ -67,10 +67,7 @@ def _cut(title: str) -> str:
 
 
 class SessionTitle:
-    """The title of a session during a turn. One that a user or another program gave it stays.
-
-    `notice` gets the reason if it cannot be set.
-    """
+    """The title of a session during a turn; one that another gave it stays. `notice` gets the reason of a failure."""
 
     def __init__(self, chat: Chat, receipt: Receipt, notice: Callable[[str], None]) -> None:
         self._chat = chat

@@ -82,10 +82,7 @@ def say_results(args: argparse.Namespace, values: Sequence[T], show: Callable[[T
 
 
 def say_table(head: Sequence[str], rows: Iterable[Sequence[str]], *, aside: bool = False) -> None:
-    """Print a table: on a terminal as `table_lines` fits it, in a pipe with no cell cut.
-
-    With `aside` the table goes to standard error, like the question that it belongs to.
-    """
+    """Print a table: fitted to a terminal, uncut in a pipe; `aside` on standard error, like its question."""
     to = sys.stderr if aside else sys.stdout
     head_line, *lines = table_lines(head, [[printable(cell) for cell in row] for row in rows], _terminal_width(to))
     for line in (f"\x1b[1m{head_line}\x1b[0m" if to.isatty() else head_line, *lines):
@@ -296,10 +293,7 @@ def reporting(done: Sequence[object], show: Callable[[], None]) -> Iterator[None
 
 @contextmanager
 def progress(title: str, *, waits: bool = False) -> Iterator[Callable[[int, int], None] | None]:
-    """Show a progress bar, if standard error is a terminal.
-
-    With `waits` it appears only at the first report, for work that usually ends at once.
-    """
+    """Show a progress bar on a terminal; with `waits` from the first report on, for work that usually ends at once."""
     if not sys.stderr.isatty():
         yield None
         return

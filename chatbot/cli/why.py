@@ -46,10 +46,7 @@ async def run(args: argparse.Namespace) -> None:
 
 
 def receipt_of_turn(receipts: Sequence[dict[str, Any]], turn: str | None) -> dict[str, Any]:
-    """Return the receipt of a turn: the last, the n-th from 1, or the one whose id starts with `turn`.
-
-    Raises `SessionNotFound` unless there is exactly one.
-    """
+    """Return the receipt of a turn: the last, the n-th, or by the start of its id. Raises `SessionNotFound`."""
     if turn is None:
         found = list(receipts[-1:])
     elif turn.isdecimal() and len(turn) < 8:  # a longer one may begin an id

@@ -118,10 +118,7 @@ class Interaction(Struct, frozen=True):
 
     @classmethod
     def of(cls, turn: str, at: datetime, *texts: str) -> Interaction:
-        """Make the interaction of those texts.
-
-        Secrets are removed from the whole text first: the detector does not recognise one in a single word.
-        """
+        """Make the interaction of those texts. Secrets are removed first: none is recognised in a single word."""
         words: dict[str, str] = {}
         clean = redact_beginning("\n".join(map(without_blocks, texts)), _READ_CHARACTERS)
         for word in _WORD.findall(clean):

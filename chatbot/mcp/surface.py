@@ -222,10 +222,7 @@ _MOST_CALLERS = 256
 
 
 def server_for(memory: MemorySystem, agent: str) -> Server[Any]:
-    """Return a server of what the caller of `memory` may see; over HTTP, callers with fewer permissions see less.
-
-    It keeps no state, so any number of clients can share it.
-    """
+    """Return a server of what the caller may see, or less over HTTP; it keeps no state, so clients can share it."""
     own = memory.cleared_for(rights=TOOL_RIGHTS)
     surface_of = lru_cache(_MOST_CALLERS)(
         lambda caller: _CallerSurface(caller.memory_of(memory, TOOL_RIGHTS) if caller else own, agent)

@@ -150,10 +150,7 @@ def _best_lines(lines: Iterable[str]) -> list[str]:
 
 
 async def without_forgotten(session: SessionHandle, entries: Sequence[TranscriptEntry]) -> list[TranscriptEntry]:
-    """Return the entries, from the first question on, without exchanges whose rows were forgotten or erased.
-
-    Those of archived rows stay.
-    """
+    """Return the entries, from the first question on, without exchanges whose rows were forgotten or erased."""
     if not entries or not session.supports(ObservationStore):
         return list(entries)
     asked = {format_time(entry.at) for entry in entries if entry.role == "user"}
@@ -181,10 +178,7 @@ _LONGEST_QUESTION = 400
 
 
 class Exchange(NamedTuple):
-    """A message of the user with its reply, and with the reply `before` it.
-
-    `number` and `last` number its first and last entry in the transcript, from 1.
-    """
+    """A message with its reply, and the reply `before` it; its entries are those from `number` to `last`, from 1 on."""
 
     number: int
     last: int

@@ -44,10 +44,7 @@ def list_of(value: object, name: str) -> tuple[Any, ...]:
 def takes(
     inputs: Callable[P, Inputs], refusal: str
 ) -> Callable[[Callable[[Self, Inputs], Awaitable[Answer]]], Method[Concatenate[Self, P], Answer]]:
-    """Give an operation the fields of its one argument as parameters.
-
-    `refusal` begins the error about an unknown parameter, before its name.
-    """
+    """Give an operation the fields of its argument as parameters; `refusal` begins the error about an unknown one."""
     known = _parameters(inputs)
     unnamed = [name for name, each in known.items() if each.kind is _POSITIONAL_OR_KEYWORD]
 
@@ -68,10 +65,7 @@ def takes(
 def sets(
     inputs: Callable[P, object], refusal: str
 ) -> Callable[[Callable[Concatenate[Self, str, ...], Awaitable[Answer]]], Method[Concatenate[Self, str, P], Answer]]:
-    """Give an operation optional parameters: the fields of `inputs`, which it changes.
-
-    Only given ones are passed on.
-    """
+    """Give an operation optional parameters, the fields of `inputs`; only given ones are passed on."""
     known = _parameters(inputs)
 
     def decorate(

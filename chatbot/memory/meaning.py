@@ -72,10 +72,7 @@ Billing = Callable[[str, Usage, float], Awaitable[None]]
 
 
 class Meaning(AsyncResource):
-    """Embedding and search by meaning for one store. The owner closes the embedder, after this.
-
-    `notice` is called with a message to the user about each problem.
-    """
+    """Embedding and search by meaning for one store; close the embedder after it. `notice` gets problems for users."""
 
     pause_s = 60.0
     """Seconds after a failure in which only words are searched."""

@@ -371,10 +371,7 @@ class SessionOpening(AsyncResource, Observable):
             return order
 
     def memory(self, agent_id: str = "", *, session_id: str | None = None) -> Memory:
-        """Return the memory without a session; rows are written by `agent_id`.
-
-        With `session_id` they are written for that session, whose clearance is not checked.
-        """
+        """Return the memory without a session; with `session_id` rows are of it, and its clearance is not checked."""
         return Memory(replace(self._scope(), agent_id=agent_id, session_id=session_id))
 
     def _scope(self, names: Sequence[str] | None = None) -> Scope:

@@ -381,10 +381,7 @@ class Scope(Struct, frozen=True):
                 return found
 
     async def erase_quotes(self, rows: Iterable[Observation], *, erased: Collection[str] = ()) -> None:
-        """Remove deleted exchanges and captures from the summaries of their sessions.
-
-        Those in `erased` are also removed from receipts and titles.
-        """
+        """Remove deleted exchanges and captures from summaries, and `erased` ones from receipts and titles."""
         quoted = [row for row in rows if row.type == "exchange" or row.source == "auto"]
         sessions = {row.session_id for row in quoted if row.session_id is not None}
         if sessions and self.environment.erase_quotes is not None:
@@ -447,10 +444,7 @@ def raise_first(outcomes: Iterable[Outcome]) -> None:
 
 
 class Observable:
-    """A class whose instances act for a `caller`: each public coroutine that a subclass declares is a span.
-
-    Each raises `ClosedResource` once the instance is closed.
-    """
+    """Acts for a `caller`: a subclass's public coroutines are spans, and raise `ClosedResource` once it is closed."""
 
     @property
     def is_closed(self) -> bool:

@@ -168,10 +168,7 @@ def outstanding_row(likeness: Mapping[str, float]) -> str:
 
 
 def score_rows(found: Candidates, profile: ScoringProfile, now: datetime, *, unknown: float = 0.0) -> list[RowScore]:
-    """Return all candidates, best first, equals by the latest creation.
-
-    Rows with matching words whose cosine is not known count as `unknown`.
-    """
+    """Return all candidates, best, then newest first; those with words and no known cosine count as `unknown`."""
     usual = sum(found.density.values()) / len(found.density) if found.density else 0.0
     scale = WORDS / (found.weight + ROOM)
     weights = tuple(getattr(profile, name) for name in WEIGHTS)

@@ -184,10 +184,7 @@ class SessionCatalog(Closable):
 
     @in_thread
     def take_back(self, session: SessionRef, at: datetime, title: str) -> None:
-        """Delete what was said from the receipt of the turn that began `at`, and the title it gave; its cost stays.
-
-        The `title`, if not empty, is deleted too. Durable on return.
-        """
+        """Delete a turn's words from its receipt, and the title that it gave or `title`; its cost stays. Durable."""
         given = {title}
 
         def kept(receipt: Record) -> Record:

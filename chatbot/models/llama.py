@@ -229,10 +229,7 @@ class Generation(Struct):
 
 
 class Llama:
-    """One loaded model, with one context.
-
-    `window` is at most the length that the model was trained for; 0 takes that, but at most 8192 to save memory.
-    """
+    """One loaded model with one context, of at most `window` tokens; 0: as trained, at most 8192 to save memory."""
 
     def __init__(self, path: Path, *, window: int = 0) -> None:
         self._lib = _load_library()

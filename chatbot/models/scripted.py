@@ -33,10 +33,7 @@ _WORD = re.compile(r"\S+\s*|\s+")
 
 
 class ScriptedModel(Model):
-    """A model that gives its replies, or one text, in turn, then starts again. Without any it repeats the message.
-
-    `delay_s` is the time for each word, for demos.
-    """
+    """Gives its replies in turn, or repeats the message without any; `delay_s` is the time per word, for demos."""
 
     disclosure = Disclosure()
 

@@ -190,10 +190,7 @@ class Tokens:
         return found[0] if found and _FORM.fullmatch(text) else None
 
     def add(self, label: str, grant: Grant) -> tuple[str, Token]:
-        """Make a token; its text is not stored. Raises `InvalidValue`, also for a label in use.
-
-        Durable on return. A token for metrics need not open an identity.
-        """
+        """Make a token; its text is not stored. Durable on return. Raises `InvalidValue`, also for a label in use."""
         if not grant.identities and not grant.metrics:
             raise InvalidValue("a token must open at least one identity")
         project = Caller().narrowed(rights=grant.rights, project=grant.project).project
@@ -268,10 +265,7 @@ class Accounts:
         self._parsed = lru_cache(maxsize=1)(partial(_parse_quotas, name=self._document.name))
 
     def payers(self, caller: ServerCaller) -> tuple[Payer, ...]:
-        """Return the payers of the caller's calls: their token, and the user whom they name. May block.
-
-        Raises `DamagedFile` if the quotas cannot be read: then nothing is spent.
-        """
+        """Return the token and user who pay. May block. Raises `DamagedFile` for unreadable quotas."""
         payers = []
         if caller.token:
             payers.append(self.of_token(caller.token, caller.quota))

@@ -39,10 +39,7 @@ _LONGEST_WAIT_S = 1.0
 
 
 class StorageProbe(AsyncResource):
-    """Checks whether the storage answers. `look` may block; it has its own thread, as the shared ones may be busy.
-
-    `look` returns whether there is a place for what is stored.
-    """
+    """Checks, in a thread of its own, whether the storage answers; `look` returns whether its place is there."""
 
     def __init__(self, look: Callable[[], object]) -> None:
         self._look = look
@@ -278,10 +275,7 @@ class Identities(AsyncResource):
         return int(file.stat().st_mtime) if file.is_file() else 0
 
     async def access(self, caller: ServerCaller, identity: str | None = None) -> IdentityAccess:
-        """Open an identity for the caller, or the first that they may know.
-
-        Raises `IdentityError`, with the same message for an unknown identity and a hidden one.
-        """
+        """Open an identity, or the first that the caller may know. Raises `IdentityError`, alike for hidden ones."""
         name = self.default_for(caller) if identity is None else identity
         if not self.knows(caller, name):
             raise IdentityError(f"unknown identity {name!r:.80}{did_you_mean(name, self.names_for(caller))}")
@@ -293,18 +287,12 @@ class Identities(AsyncResource):
             raise ConflictingChange("a reply is being written: save again when it is complete")
 
     async def reopen(self, identity: str) -> None:
-        """Open an identity again with its current settings. If opening raises an error, nothing changes.
-
-        Raises `ConflictingChange` while it is answering.
-        """
+        """Open an identity again with its current settings. Raises `ConflictingChange` while it is answering."""
         self.check_at_rest(identity)
         await self.runtimes.reopen(identity)
 
     async def warm(self) -> None:
-        """Prepare the default identity, so that its first turn is as fast as the second.
-
-        If it cannot be opened, the log and each request for it report the error.
-        """
+        """Prepare the default identity for its first turn; if it cannot be opened, each request reports the error."""
         try:
             runtime = await self.runtimes.get(self.setup.identity.name)
             await runtime.ready()

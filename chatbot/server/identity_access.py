@@ -67,10 +67,7 @@ class Chats:
             del self._chats[key]
 
     async def close_idle(self, is_busy: Callable[[str, str], bool]) -> int:
-        """Close idle conversations, and the longest unused if there are too many; return how many.
-
-        Those for which `is_busy` returns True have a running turn and stay.
-        """
+        """Close idle conversations, and the longest unused of too many, unless `is_busy`; return how many."""
         since = self._clock() - IDLE_S
         surplus = len(self._chats) - _MOST_CHATS
         unused = [

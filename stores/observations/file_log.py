@@ -125,10 +125,7 @@ class FileLog(Log):
     __del__ = close  # for a memory that its user drops without closing it
 
     def _open_file(self) -> int | None:
-        """Return the file; None if there is none.
-
-        It stays open, so that all reads are from one file even if it is replaced, and no other file gets its inode.
-        """
+        """Return the file, or None. Kept open, it is read even if it is replaced, and no other gets its inode."""
         if self._file is None and files.stamp(self.path) is not None:
             with files.translated(self._home):
                 file = os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)

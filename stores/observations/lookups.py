@@ -302,10 +302,7 @@ Sees = Callable[[str], bool]
 
 
 def sees_of(view: View, guard_of: Callable[[str], Guard | None]) -> Sees:
-    """Return a test for ids that the caller may know, at any sensitivity.
-
-    `guard_of` returns the guard of a row; None if it is gone: then only full clearance gets its id.
-    """
+    """Return a test for ids that the caller may know: of a row that is gone (no guard) only at full clearance."""
     everything = view.asking_all()
 
     def sees(observation_id: str) -> bool:

@@ -30,10 +30,7 @@ _MOST_TERMS = 32
 
 
 class Questions:
-    """Questions of one caller. Needs the lock of the replica, with all lines read.
-
-    `is_fresh` says that no other process has written anything since the last read.
-    """
+    """Questions of one caller, under the replica's lock, all lines read; `is_fresh`: nobody has written since."""
 
     def __init__(self, replica: Replica, view: View, *, is_fresh: bool = False) -> None:
         self._replica = replica

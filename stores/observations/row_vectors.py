@@ -301,10 +301,7 @@ _LONGEST = 1.001
 
 
 def rough_cosines(query: Vector, rows: Numbers) -> Numbers:
-    """Return the cosines as sums of 32-bit floats, with errors up to `_ROUGH`; undefined for invalid rows.
-
-    `query` and rows are of length 1.
-    """
+    """Return the cosines, within `_ROUGH`, of a `query` and rows of length 1; undefined for invalid rows."""
     asked, rows = _used_columns(query, rows)
     with np.errstate(all="ignore"):
         # No matrix product: its threads wait by spinning, which costs more than they save.

@@ -256,10 +256,7 @@ def _newest_records(folder: Folder) -> Iterator[SessionRecord]:
 
 
 def _newest_json_records(folder: Folder) -> Iterator[_JsonRecord]:
-    """Yield the newest record of each session, the one used last first.
-
-    Reading the journal adds deleted sessions to `seen`, and changes other than uses to `changed`.
-    """
+    """Yield the newest record of each session, last used first; adds deleted ones to `seen`, changed to `changed`."""
     seen: set[str] = set()
     changed: dict[str, _JsonRecord] = {}
     for written in chain(_journal_backwards(folder, seen, changed), _index_backwards(folder)):

@@ -291,10 +291,7 @@ class Database:
 
     @contextmanager
     def transaction(self, identity: str, first: str, *, durable: bool = True, **values: Any) -> Iterator[Transaction]:
-        """Hold a transaction that begins with the statement `first`, and commit it at the end.
-
-        The first statement is retried while the database is busy; later ones are not.
-        """
+        """Hold a transaction that begins with `first`, retried while the database is busy; commit at its end."""
         begun = Transaction(self, identity, durable=durable)
         begun.start(first, values)
         try:

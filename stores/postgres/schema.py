@@ -1,7 +1,4 @@
-"""The tables: one SQL file, run completely or not at all. Blocking.
-
-Only `create` makes tables, with a role that owns them. All other code checks their version.
-"""
+"""The tables: one SQL file, run completely or not at all by `create`; all others check its version. Blocking."""
 
 from __future__ import annotations
 
@@ -27,10 +24,7 @@ SET LOCAL client_connection_check_interval = '2s'
 
 
 def create(url: str, *, role: str = "") -> bool:
-    """Create all tables or none; return False if they exist.
-
-    `role` may use them. Safe to call concurrently. Raises a `StoreError`, also for tables of another version.
-    """
+    """Create all tables or none, also concurrently; return False if they exist. `role` may use them."""
     where = without_password(url)
     try:
         try:

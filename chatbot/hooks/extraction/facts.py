@@ -379,10 +379,7 @@ async def learn_from(
 async def plan(
     facts: Sequence[ExtractedFact], memories: Memory, calls: Calls, origin: Origin, settings: ExtractionSettings
 ) -> list[FactStep]:
-    """Plan a step for each fact, in their order. Raises the errors of a model call, and `StoreError`.
-
-    A fact in the bot's words changes no other: it is added.
-    """
+    """Plan a step for each fact, in order; one in the bot's words is only added. Raises errors of calls and stores."""
     steps = [FactStep(fact, "KNOWN" if await _is_known(fact, memories, origin) else "ADD") for fact in facts]
     if settings.reconcile:
         fresh = _comparable(steps, origin)

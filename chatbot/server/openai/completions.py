@@ -281,10 +281,7 @@ async def _check_options(access: IdentityAccess, request: ParsedRequest) -> None
 async def _reply_without_session(
     access: IdentityAccess, request: ParsedRequest, place: ReplyPlace
 ) -> AsyncGenerator[Delta, None]:
-    """Return the reply to just these messages; those of the place, if any, replace all before the new ones.
-
-    Closing the generator stops the model.
-    """
+    """Return the reply to just these messages; those of the place, if any, replace all before the new ones."""
     messages = request.messages
     if place.history is not None:
         said = () if request.answers else request.new

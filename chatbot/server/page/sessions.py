@@ -35,10 +35,7 @@ _ON_A_PAGE = 40
 
 
 class SessionMatch(Struct, frozen=True):
-    """A session with its matching line, in which the matched words are marked.
-
-    `at` is the time of the entry with that line; empty if it is not in an entry.
-    """
+    """A session with its matching line, its words marked; `at` is the time of that entry, empty if there is none."""
 
     record: SessionRecord
     line: tuple[tuple[str, bool], ...] = ()
@@ -166,10 +163,7 @@ def receipt_at(receipts: list[dict[str, Any]], at: str) -> dict[str, Any]:
 
 
 async def _considered_rows(access: IdentityAccess, memory: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the memories that were considered, the highest score first.
-
-    A memory that is deleted, or hidden from the caller, has the row None.
-    """
+    """Return the considered memories, the highest score first; the row of a deleted or hidden one is None."""
     looked_at = {str(each["id"]): each for each in memory.get("considered", [])}
     found = outcomes(memory)
     rows = await _rows(access, list(found))

@@ -288,10 +288,7 @@ HOW_TO_INSTALL = "the package mcp is not installed: pip install 'chatbot-runtime
 
 
 class McpServers(AsyncResource):
-    """The tools of the servers in `settings` that pass `judge`, with texts cleaned by `clean`.
-
-    Relative paths start from `folder`.
-    """
+    """The tools of the servers in `settings` that pass `judge`, cleaned by `clean`; paths start from `folder`."""
 
     def __init__(self, settings: Mapping[str, McpServerSettings], folder: Path, judge: Judge, clean: Clean) -> None:
         self._servers = [Server(name, each, folder, judge, clean) for name, each in settings.items()]
