@@ -251,8 +251,13 @@ async def _user(memory: MemorySystem, args: argparse.Namespace, limited: Contain
     found = {each.namespace: each for each in await users_in(memory)}
     if namespace_digest(namespace) in limited:
         found.setdefault(namespace, User(namespace, user_of(namespace), 0, 0, None))
+    others = {each.namespace for each in found.values() if args.user and each.user == args.user} - {namespace}
+    outer = [f"with --namespace {each.rpartition('/')[0]}" if "/" in each else "without --namespace" for each in others]
+    again = f"repeat this {' and '.join(sorted(outer))}" if outer else ""
     if namespace not in found:
-        raise UnknownObservation(f"no data for {args.user or namespace!r:.80}: see `chatbot users list`")
+        raise UnknownObservation(f"no data for {args.user or namespace!r:.80}: {again or 'see `chatbot users list`'}")
+    if again:
+        warn(f"{args.user} has data in other namespaces, too: {again}")
     return found[namespace]
 
 

@@ -340,8 +340,11 @@ def test_one_user_is_exported_and_erased_and_the_others_stay(http: Serve) -> Non
     assert {row["id"] for row in printed["memories"]} == {row["id"] for row in exported["memories"]}
     fails(2, '{"error": {"type": "InvalidValue", "message": "this would delete', "users", "erase", "alice", "--json")
     assert _kept_of(0)
+    ok("memory", "add", "Alice of the shop", "--namespace", "shop/user:alice")
     erased = run("users", "erase", "alice", "--yes")
     assert (erased.returncode, "and 1 other identity may have data" in erased.stderr) == (0, True)
+    assert "alice has data in other namespaces, too: repeat this with --namespace shop" in erased.stderr
+    assert "no data for 'alice': repeat this with --namespace shop" in run("users", "erase", "alice", "--yes").stderr
     assert _kept_of(0) == []
     assert _kept_of(1)
     assert run("users", "erase", "carol", "--yes").returncode == 0
