@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from itertools import chain, zip_longest
+from math import inf
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -167,7 +168,9 @@ class StandingQuestions(Profiles):
         answers = []
         for hits in found:
             is_clear = any(hit.row.evidence >= least for hit in hits)
-            fitting = [hit for hit in hits if is_clear or (hit.row.evidence == most.get(hit.id) and not hit.later)]
+            fits = [hit.row.evidence for hit in hits if hit.row.evidence == most.get(hit.id) and not hit.later]
+            best = max(fits, default=inf)  # what answers better stays beside it, wherever it fits best
+            fitting = [hit for hit in hits if is_clear or hit.row.evidence in fits or hit.row.evidence > best]
             answers.append([hit.observation for hit in fitting if hit.observation])
         return answers
 

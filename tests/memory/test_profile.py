@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chatbot.config import StandingSettings
+from chatbot.config import STANDING, StandingSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile_lines import ProfileLine, past_time
@@ -370,17 +370,19 @@ async def answer(memories: Memory, **options: Any) -> StandingAnswer:
 
 
 async def test_in_a_small_memory_a_row_answers_the_question_that_it_fits_best(tmp_path: Path) -> None:
-    questions = [
-        StandingSettings(question=each, pinned=True)
-        for each in ("Which sport, music, games and clubs do I do?", "What do I pay, owe and save?")
-    ]
+    said = ["I am Marit, I live in Tromso with my husband Ola and two kids", "My mother lives alone in Harstad."]
+    questions = [StandingSettings(question=STANDING[each], pinned=True) for each in ("home", "family", "money")]
     async with MemorySystem(
         tmp_path, embedder=LocalEmbedder(), options=SystemOptions(questions=lambda: questions)
     ) as memory:
-        await memory.memory().remember_all([Draft(type="exchange", user_text="vihaan has a chess tournament")])
+        await memory.memory().remember_all([Draft(type="exchange", user_text=each) for each in said])
         await memory.memory().embed_memories()  # on a busy machine a question waits for less
-        assert [len(each.rows) for each in await memory.memory().standing()] == [1, 0]
-        assert [len(each.rows) for each in await memory.memory().standing(pinned=True)] == [0, 0]  # for each prompt
+        home, family, money = await memory.memory().standing()
+        assert [row.user_text for row in home.rows] == said[::-1], (
+            "one that fits better elsewhere leaves no worse alone"
+        )
+        assert (len(family.rows), money.rows) == (2, [])
+        assert [len(each.rows) for each in await memory.memory().standing(pinned=True)] == [0, 2, 0]  # for each prompt
 
 
 async def test_standing_questions_are_answered_newest_first_in_own_words(asked: MemorySystem, clock: Clock) -> None:
