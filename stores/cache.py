@@ -211,10 +211,7 @@ class MemoryShelf(Shelf):
 
 
 def _read_private(path: Path) -> bytes:
-    """Return the content of a private file: no link, no pipe.
-
-    Raises `StoreFailed` if the system cannot open files now, `OSError` for any other reason.
-    """
+    """Return the content of a private file: no link, no pipe. Raises `StoreFailed` if no file can be opened now."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:

@@ -91,10 +91,7 @@ PlannedChange = tuple[RowChange, Event]
 
 
 def _over_caps(rows: Sequence[Observation], policy: MaintenanceSettings) -> list[RowChange]:
-    """Return the changes that archive the surplus of these active rows, by the caps of rules and of sessions.
-
-    A rule's cap applies to each namespace separately: one user's rows never displace another's.
-    """
+    """Return changes that archive the surplus of active rows, by caps of sessions and, per namespace, of rules."""
     crowds: defaultdict[tuple[int, str, object, str], list[Observation]] = defaultdict(list)
     for row in rows:
         rule = next((each for each in policy.rules if _covers(each, row)), None)

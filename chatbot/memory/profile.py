@@ -1,8 +1,4 @@
-"""The profile of a person: values under keys, with their dates, sources and history; see docs/profile.md.
-
-A value is an observation of the category `profile`; a new value supersedes the old one, so the history is that of the
-row. A profile belongs to one principal in one namespace: only what that principal said, set or accepted changes it.
-"""
+"""The profile of a person: values under keys, with their dates, sources and history; see docs/profile.md."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Telemetry of any number of runtimes: setup, traces that callers begin, and shutdown.
-
-Background threads send spans and metrics. If a collector cannot be reached, its data is lost and one line is logged.
-"""
+"""Telemetry of any number of runtimes: setup, traces that callers begin, and shutdown."""
 
 from __future__ import annotations
 

@@ -327,10 +327,7 @@ class Sync:
         return [line.checked(is_own=self.is_own) for line in lines]
 
     def _drop_erased(self, journal: log_union.Journal) -> tuple[list[str], list[untrusted.Line]]:
-        """Return our files with lines that were erased since, and the lines to keep of them, without sessions.
-
-        All sessions in these files are given again.
-        """
+        """Return our files with erased lines, to give their sessions again, and the other lines to keep of them."""
         names, left = list[str](), list[untrusted.Line]()
         if self.dry_run or not self.place.keeps:
             return names, left

@@ -1,7 +1,4 @@
-"""The open storage of an identity, its digest, and its sessions, which are united with those of other machines.
-
-Transcripts, values, receipts and files of two machines become one. A kill at any point loses nothing of them.
-"""
+"""The open storage of an identity, its digest, and its sessions, which are united with those of other machines."""
 
 from __future__ import annotations
 

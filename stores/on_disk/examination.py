@@ -1,7 +1,4 @@
-"""Examination of files: their permissions, remains of crashes, damaged lines and records. Blocking.
-
-Examining changes nothing. Repairs first copy or move damaged data aside; only interrupted deletions are finished.
-"""
+"""Examination of files: their permissions, remains of crashes, damaged lines and records. Blocking."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""Drawing of the chat: notices, the line under a reply, the last lines of a session. `reply` draws replies.
-
-Rich is loaded when it is needed: the first prompt waits for everything drawn above it.
-"""
+"""Drawing of the chat: notices, the line under a reply, the last lines of a session. Rich is loaded when needed."""
 
 from __future__ import annotations
 
