@@ -348,18 +348,22 @@ class SessionHandle:
         marked = replace(self.record, sensitivity=sensitivity)
         if SENSITIVITIES.index(marked.sensitivity) < SENSITIVITIES.index(former):
             self.check("declassify")
-        if self.supports(ObservationStore) and sensitivity != former:
-            for row in await self.memory.every(session_id=self.id, sensitivities=SENSITIVITIES, statuses=STATUSES):
-                if row.sensitivity == former:
-                    await self.memory.update(row.id, sensitivity=sensitivity)
-            scope = self._scope()
-            facts = await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(session_id=self.id), limit=EVERY)
-            own = (fact for fact in facts if fact.source is None and fact.sensitivity == former)
-            new = (dataclasses.replace(fact, sensitivity=sensitivity) for fact in own)
-            await scope.commit(
-                *(Event(kind="triple", at=scope.clock(), triple=each, who=self.agent_id) for each in new)
-            )
+        remembers = self.supports(ObservationStore) and sensitivity != former
+        if remembers:
+            await self._mark_memories(former, sensitivity)
         await self._change("write", lambda record: replace(record, sensitivity=sensitivity))
+        if remembers:
+            await self._mark_memories(former, sensitivity)  # those that another process has just written
+
+    async def _mark_memories(self, former: Sensitivity, sensitivity: Sensitivity) -> None:
+        for row in await self.memory.every(session_id=self.id, sensitivities=SENSITIVITIES, statuses=STATUSES):
+            if row.sensitivity == former:
+                await self.memory.update(row.id, sensitivity=sensitivity)
+        scope = self._scope()
+        facts = await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(session_id=self.id), limit=EVERY)
+        own = (fact for fact in facts if fact.source is None and fact.sensitivity == former)
+        new = (dataclasses.replace(fact, sensitivity=sensitivity) for fact in own)
+        await scope.commit(*(Event(kind="triple", at=scope.clock(), triple=each, who=self.agent_id) for each in new))
 
     async def move(self, project: str) -> int:
         """Move the session with its memories and facts to a project, or to none if empty; return how many moved.

@@ -322,32 +322,24 @@ async def test_a_server_at_another_address_is_not_taken_for_a_folder_of_its_file
     assert await server.rows() == await here.rows()
 
 
-async def test_what_one_side_superseded_or_forgot_is_so_on_both(pair: Pair) -> None:
-    here, there, _ = pair
-    old, idle = await _remembered(here, "Ada keeps bees"), await _remembered(here, "Bo keeps goats")
-    await _both(pair)
-    new = await _remembered(here, "Ada keeps wasps", supersedes=old)
-    async with there.opened() as memory:
-        await memory.memory("chat").forget(idle)
-    await _both(pair)
-    rows = await there.rows()
-    assert (rows[old].status, rows[old].superseded_by, rows[idle].status) == ("superseded", new, "deleted")
-
-
-async def test_what_was_said_or_chosen_last_is_active_on_both_whatever_the_other_side_replaced_or_forgot(
+async def test_what_one_side_superseded_or_forgot_is_so_on_both_unless_the_other_said_or_chose_it_later(
     pair: Pair,
 ) -> None:
     here, there, _ = pair
-    one, other, again = [await _remembered(here, text) for text in ("Ada keeps bees", "Ada keeps goats", "Bo bakes")]
+    said = ("Ada keeps bees", "Bo keeps goats", "Cy keeps hens", "Cy keeps ducks", "Di bakes")
+    old, idle, one, other, again = [await _remembered(here, text) for text in said]
     await _both(pair)
-    for machine, old, new in ((there, one, other), (here, other, one)):  # the clock there is behind
-        async with machine.opened() as memory:
-            await memory.memory("chat").supersede(old, new)
-    async with there.opened() as memory:
+    new = await _remembered(here, "Ada keeps wasps", supersedes=old)
+    async with there.opened() as memory:  # whose clock is behind
+        await memory.memory("chat").forget(idle)
         await memory.memory("chat").forget(again)
-    await _remembered(here, "Bo bakes")
+        await memory.memory("chat").supersede(one, other)
+    async with here.opened() as memory:
+        await memory.memory("chat").supersede(other, one)
+        await memory.memory("chat").remember("Di bakes")
     await _both(pair)
     rows = await there.rows()
+    assert (rows[old].status, rows[old].superseded_by, rows[idle].status) == ("superseded", new, "deleted")
     assert [rows[each].status for each in (one, other, again)] == ["active", "superseded", "active"]
     async with here.opened() as memory:
         await memory.memory("chat").forget(again)
