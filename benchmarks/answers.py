@@ -44,11 +44,11 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from forms import Case, Doc, cases
+from clocked_runtime import Voice, runtime_in
 from life import BEGIN, DAYS, REPLIES, SETS, Fact, read_life, sample, year
-from living import Voice, runtime_in
 from msgspec.structs import replace
 from quality import bm25s
+from set_readers import Case, Doc, cases
 
 from chatbot.chat.memory_block import system_notice
 from chatbot.config import ModelSettings

@@ -30,8 +30,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from clocked_runtime import AGENT, Line, Voice, runtime_in
 from life import BEGIN, SETS, block_for, notes_in
-from living import AGENT, Line, Voice, runtime_in
 
 Person = dict[str, list[list[str]]]
 """The fields of a person's lines, by the word that begins them; `told` has those of `said` and `talk`, in order."""

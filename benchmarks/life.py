@@ -41,7 +41,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from living import Line, Voice, begin, leave, runtime_in
+from clocked_runtime import Line, Voice, begin, leave, runtime_in
 
 from chatbot.chat.conversation_memory import ConversationMemory
 from chatbot.config import AgentSettings

@@ -44,8 +44,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from forms import CATEGORIES, Turn, conversation_turns
-from living import AGENT, Line, Voice, begin, leave, runtime_in
+from clocked_runtime import AGENT, Line, Voice, begin, leave, runtime_in
+from set_readers import CATEGORIES, Turn, conversation_turns
 
 from chatbot.config import EmbeddingSettings
 from chatbot.embedder import Embedder

@@ -12,7 +12,7 @@
     uv run benchmarks/qa.py BEAM/chats/100K --model local/smollm2-135m --judge words --questions 20
     uv run benchmarks/qa.py locomo10.json --rejudge --judge anthropic/claude-sonnet-4-5 --out runs/locomo
 
-A set may have any form that `forms.py` reads. Models are LiteLLM names; keys come from the environment, as for the
+A set may have any form of `set_readers.py`. Models are LiteLLM names; keys come from the environment, as for the
 chat. The ways to fill the context:
 
     none      nothing
@@ -49,8 +49,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from forms import Case, Doc, Query, cases
 from quality import AGENT, bm25s, remembered
+from set_readers import Case, Doc, Query, cases
 
 from chatbot.chat.calls import Calls
 from chatbot.chat.conversation_memory import ConversationMemory
@@ -304,7 +304,7 @@ def report(run: Run) -> str:
 
 def parsed(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("set", type=Path, help="a set in any form that forms.py reads")
+    parser.add_argument("set", type=Path, help="a set in any form that set_readers.py reads")
     parser.add_argument("--model", default="local/smollm2-135m", help="answers (default: the embedded model)")
     parser.add_argument("--judge", default="", help="judges (default: the model that answers); words: by its words")
     parser.add_argument("--out", type=Path, default=Path("qa-run"), help="folder of answers, verdicts and the bill")

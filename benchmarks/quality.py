@@ -12,7 +12,7 @@
     uv run benchmarks/quality.py --around locomo10.json            # the facts among the talk of its first conversation
     uv run benchmarks/quality.py --keep vectors.db locomo10.json   # embeds nothing twice, in later runs either
 
-A set may have any form that `forms.py` reads; questions without evidence are left out. Each memory is filled through
+A set may have any form of `set_readers.py`; questions without evidence are left out. Each memory is filled through
 the public API, every row has its vector before the first question, and `texts` are recalled as in a chat: the last
 lines, of which the last is the question. R@k is the share of gold among the first k rows; "block" is the share of
 questions with a gold row among the five in a prompt. Each figure is given for all questions and, in brackets, for the
@@ -45,8 +45,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from forms import Case, Doc, Query, cases, with_evidence
-from kept_vectors import KeptVectors
+from set_readers import Case, Doc, Query, cases, with_evidence
+from vector_cache import KeptVectors
 
 from chatbot.embedder import Embedder
 from chatbot.memory import MemorySystem

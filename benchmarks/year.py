@@ -43,7 +43,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from living import Line, Voice, begin, leave, runtime_in
+from clocked_runtime import Line, Voice, begin, leave, runtime_in
 from locomo import conversations, exchanges
 
 from chatbot.memory import SessionHandle
