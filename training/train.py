@@ -37,8 +37,8 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from kept import digest
 from train_questions import read as read_people
-from trained_form import digest
 
 from chatbot.models.multilingual import ENCODER, PATH, MultilingualEncoder, heads
 from chatbot.stores.records import vector

@@ -35,8 +35,8 @@ from torch.nn import functional
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
+from kept import digest, product
 from train_questions import LINES, read, row_of
-from trained_form import digest, product
 
 from chatbot.memory.meaning import embedded_text
 from chatbot.models import minilm

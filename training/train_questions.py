@@ -41,7 +41,7 @@ from numpy.typing import NDArray
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from trained_form import digest, product
+from kept import digest, product
 
 from chatbot.memory.meaning import embedded_text
 from chatbot.models.local_encoder import ANY, ENGLISH, NAME, PART_WEIGHTS, LocalEmbedder
