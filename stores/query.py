@@ -168,10 +168,7 @@ EventStep = tuple[Event, Mapping[str, tuple[Any, Any]]]
 
 
 class Version(Struct, frozen=True):
-    """One observation of a chain of succession, with the events that the caller may see, oldest first.
-
-    Events while the observation was hidden from the caller are left out; see `chatbot.stores.observations.lookups`.
-    """
+    """One observation of a chain of succession, with the events that the caller may see, oldest first."""
 
     observation: Observation
     steps: tuple[EventStep, ...]

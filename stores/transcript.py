@@ -186,10 +186,7 @@ def last_time(folder: Folder) -> datetime | None:
 
 
 class TranscriptFile:
-    """The last `cap` entries, and at most half as many more, are in `transcript.md`, older ones in the archive.
-
-    Reads of more entries continue in `transcript.archive.md`.
-    """
+    """The last `cap` entries, and at most half as many more, are in `transcript.md`, older ones in the archive."""
 
     def __init__(self, folder: Path, cap: int) -> None:
         self._folder = folder

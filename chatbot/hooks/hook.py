@@ -1,8 +1,4 @@
-"""Hooks: topics and steps, plug-ins, and the log of failures.
-
-A hook is named by an entry point of the group `chatbot.hooks`, or as `package.module:Class`. Built-in hooks are on by
-default; a plug-in is on if `[hooks.<name>]` names it, so that merely installing a package runs nothing.
-"""
+"""Hooks: topics and steps, plug-ins, and the log of failures; see docs/hooks.md."""
 
 from __future__ import annotations
 

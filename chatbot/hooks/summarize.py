@@ -130,10 +130,7 @@ TurnCount = Annotated[int, Meta(ge=1)]
 
 
 class Summarize(Hook):
-    """Summarises a session by rule, after `every` turns and at its end: request, outcome, decisions, open items.
-
-    If `[extraction]` enables summaries, the hook `episode` then replaces it with a summary by a model.
-    """
+    """Summarises a session by rule, after `every` turns and at its end: request, outcome, decisions, open items."""
 
     topics = (TURN_END, SESSION_END)
     priority = 150
@@ -227,10 +224,7 @@ class SessionSummary(Struct, frozen=True):
 
 
 class EvictedEntries(Struct, frozen=True):
-    """Entries that left the window, up to `until`, since the last summary by a model, `before`.
-
-    `earlier` is the text of the summary before them, by the model or by rule.
-    """
+    """Entries that left the window, until `until`, since the model's summary `before`; `earlier` is the last text."""
 
     until: datetime
     entries: list[TranscriptEntry]

@@ -25,10 +25,7 @@ _MOST_COMPARED = 2_000
 
 
 class Memorability(Struct, frozen=True):
-    """The measure of what is worth remembering: tool runs that score below the threshold are not, with 0 everything is.
-
-    An exchange has no score: any other threshold leaves it to its judgement.
-    """
+    """Measure of what is worth remembering: no tool run below the threshold; with 0 everything, exchanges too."""
 
     threshold: float = THRESHOLD
 

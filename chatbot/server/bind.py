@@ -151,10 +151,7 @@ def _expects_version(operation: Operation) -> bool:
 
 
 class _AnswerForm:
-    """Form of the answer to an operation: the model of its type, or a page of those.
-
-    An operation that takes several items answers with one if its path names one.
-    """
+    """Form of the answer to an operation: a model of its type, or a page; one item if the path names one."""
 
     def __init__(self, operation: Operation) -> None:
         is_list = get_origin(operation.returned) in {ListPage, list, Sequence}

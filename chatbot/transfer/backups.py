@@ -38,10 +38,7 @@ INTERRUPTIONS = (StoreBusy, StoreFailed)
 
 
 class Backup(msgspec.Struct, frozen=True):
-    """Head of a backup: the name and the settings of the identity, when it was made, its files, and its digest.
-
-    `left_out` lists what could not be read when it was made.
-    """
+    """Head of a backup: name and settings of the identity, its time, files and digest, and what was `left_out`."""
 
     name: str
     made_at: str
