@@ -36,7 +36,8 @@ class JudgingEmbedder(Embedder):
         """Return the judgement of each text, made on this machine; an empty list without that encoder."""
         if MULTILINGUAL.folder() is None:
             return []
-        return list(map(_multilingual().judge, texts, await _encode_multilingual(texts)))
+        vectors = await _encode_multilingual(texts)
+        return list(map(_multilingual().judge, texts, vectors))
 
 
 class _WithMiniLM(JudgingEmbedder):
@@ -146,7 +147,15 @@ class LocalEmbedder(_WithMiniLM):
 
 
 async def _encode_multilingual(texts: Sequence[str]) -> list[Vector]:
-    return await asyncio.to_thread(lambda: _multilingual().encode(texts)) if texts else []
+    def encode() -> list[Vector]:
+        with _loading:  # else the first texts at the same time would load an encoder each
+            encoder = _multilingual()
+        return encoder.encode(texts)
+
+    return await asyncio.to_thread(encode) if texts else []
+
+
+_loading = threading.Lock()
 
 
 @cache

@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -59,6 +60,26 @@ async def test_an_english_text_has_both_parts_and_any_other_the_multilingual_one
     assert not any(german[:DIMENSION])
     assert english[-1] == 0
     assert german[-1] == pytest.approx(0.5**0.5)
+
+
+async def test_the_first_texts_at_the_same_time_load_one_encoder_and_never_in_the_event_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made = []
+
+    class Counted(MultilingualEncoder):
+        def __init__(self) -> None:
+            made.append(threading.get_ident())
+            threading.Event().wait(0.1)  # another one would begin in that time
+            super().__init__()
+
+    monkeypatch.setattr("chatbot.models.multilingual.MultilingualEncoder", Counted)
+    local_encoder._multilingual.cache_clear()
+    async with LocalEmbedder() as embedder:
+        await asyncio.gather(embedder.judge(["Who am I?"]), embedder.judge(["I live in Berlin"]), embedder.embed(["x"]))
+    local_encoder._multilingual.cache_clear()
+    assert len(made) == 1
+    assert made != [threading.get_ident()]
 
 
 @pytest.mark.nightly
