@@ -8,6 +8,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import lru_cache
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -173,7 +174,8 @@ async def _answer_invalid_request(request: Request, error: Any) -> JSONResponse:
     if first["type"] == "json_invalid":
         why = f"the body is not valid JSON: {first['ctx']['error'].lower()}, at character {first['loc'][-1]}"
         return invalid(why).for_path(request.url.path).response()
-    place = ".".join(str(part) for part in first["loc"] if part not in {"body", "query", "path"})
+    parts = (part for part in first["loc"] if part not in {"body", "query", "path", "", "[]"})
+    place = ".".join(str(part) for part, _ in groupby(parts))  # of a union, the name of the variant repeats a field
     code = UNSUPPORTED if first["type"] == UNSUPPORTED else "invalid_value"
     return invalid(_why(first), place or None, code).for_path(request.url.path).response()
 

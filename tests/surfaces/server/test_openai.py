@@ -4,8 +4,9 @@ import asyncio
 import json
 import threading
 from collections.abc import AsyncIterator, Iterator
+from functools import reduce
 from http.client import HTTPConnection
-from typing import Any
+from typing import Any, cast
 
 import openai
 import pytest
@@ -146,6 +147,8 @@ def test_the_impossible_is_an_error(refusing: openai.OpenAI, body: dict[str, obj
         refusing.post(path, cast_to=object, body={"model": "ada", **asked, **body})
     assert (raised.value.status_code, raised.value.code) == (status, code)
     assert raised.value.type
+    *there, _ = (raised.value.param or "").split(".")
+    reduce(lambda found, part: found[int(part) if part.isdigit() else part], there, cast("Any", asked | body))
     assert "{" not in raised.value.message.partition("{'error'")[0]
 
 
