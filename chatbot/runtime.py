@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 from msgspec.structs import replace
 
@@ -94,6 +96,7 @@ class Runtime(AsyncResource):
         """Open models: chats may go on with those that `use_model` replaced."""
         self._others: dict[str, Model] = {}
         """Models of single sessions, by name."""
+        self._chats: WeakSet[Chat] = WeakSet()
         self._servers = McpServers(self.config.mcp.servers, self.setup.settings.folder, _judge, _clean)
         identity, beside = self.setup.identity.name, self.setup.settings.plugins_beside
         context = HookContext(self.config, identity, self.agent, self.memory, self.model, self.ledger, clock)
@@ -175,7 +178,7 @@ class Runtime(AsyncResource):
             budget=self.config.budget,
             max_output_tokens=self.config.model.max_output_tokens,
         )
-        return Chat(
+        chat = Chat(
             model=self.model,
             session=session and session.for_turns(),
             rules=rules,
@@ -185,6 +188,8 @@ class Runtime(AsyncResource):
             clock=self._clock,
             observer=self._observer,
         )
+        self._chats.add(chat)
+        return chat
 
     async def end_session(self, session: SessionHandle | None) -> list[str]:
         """Run the hooks at the end of a session; return their failures, which no turn can report."""
@@ -276,11 +281,12 @@ class Runtime(AsyncResource):
         return file_tools(Path(folder), ours=ours)
 
     async def aclose(self) -> None:
-        """End the sessions that were used, close memory and model, end the servers of tools. May be called twice."""
+        """Stop the turns that run, end the sessions that were used, close everything. May be called twice."""
         async with AsyncExitStack() as closing:  # the last one first; one that fails leaves no other open
             for each in (self._telemetry, *self._models, self.memory, self._servers, self.hooks):
                 if each is not None:
                     closing.push_async_callback(each.aclose)
+            await asyncio.gather(*(chat.stop() for chat in list(self._chats)))
 
     @property
     def uses_tools(self) -> bool:

@@ -27,7 +27,7 @@ Given = ParamSpec("Given")
 Result = TypeVar("Result")
 Item = TypeVar("Item")
 Batch = list[tuple[Item, Waiter | None]]
-_LONGEST_END_S = 70.0
+LONGEST_END_S = 70.0
 """Longest wait of a cancelled caller for its work: longer than a database may take to answer."""
 _LONGEST_WAIT_S = 5.0
 """Longest wait for a task of another loop to end."""
@@ -121,7 +121,7 @@ async def run_apart(call: Callable[..., Result], *args: Any) -> Result:
     return results[0]
 
 
-async def to_its_end(work: Coroutine[Any, Any, Result], *, longest_s: float = _LONGEST_END_S) -> Result:
+async def to_its_end(work: Coroutine[Any, Any, Result], *, longest_s: float = LONGEST_END_S) -> Result:
     """Return the result of work that continues if we are cancelled; the cancellation is raised once it is done.
 
     Work that does not end within `longest_s` is cancelled: a store that hangs does not keep the program from ending.

@@ -1,23 +1,25 @@
 """The composition root: what the configuration says is what runs."""
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from chatbot.chat.dialogue import STOPPED
 from chatbot.config import ModelSettings
 from chatbot.embedder import EmbeddingResult
 from chatbot.errors import BudgetExceeded, UnknownModel
 from chatbot.memory import MemorySystem
 from chatbot.memory.meaning import Meaning
-from chatbot.messages import Usage
+from chatbot.messages import TextDelta, Usage
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.server import model_calls
 from chatbot.stores.basic_session import BasicSessionStore
-from chatbot.stores.errors import StoreFailed
+from chatbot.stores.errors import ClosedResource, StoreFailed
 from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.tools.mcp.server import McpServers
 from tests.clock import Clock
@@ -104,6 +106,32 @@ async def test_what_cannot_be_closed_leaves_nothing_else_open(monkeypatch: pytes
     with pytest.raises(StoreFailed):
         await runtime.aclose()
     assert closed == parts
+
+
+@pytest.mark.parametrize("loop", ["its own", "another"])
+async def test_closing_stops_the_turns_that_run_and_keeps_their_replies_so_far(loop: str) -> None:
+    class Endless(ScriptedModel):
+        async def stream(self, *_: Any, **__: Any) -> Any:
+            yield TextDelta("So far")
+            begun.set()
+            await asyncio.Event().wait()
+
+    begun, runtime = threading.Event(), Runtime(model=Endless())
+    session = await runtime.new_session()
+    assert session is not None
+
+    async def turn() -> None:
+        with pytest.raises(ClosedResource, match="open it again"):
+            await runtime.chat(session).turn("hello")
+        await asyncio.sleep(0)  # the task itself goes on
+
+    running = asyncio.create_task(turn() if loop == "its own" else asyncio.to_thread(asyncio.run, turn()))
+    assert await asyncio.to_thread(begun.wait, PATIENCE_S)
+    await asyncio.wait_for(runtime.aclose(), PATIENCE_S)
+    await running
+    async with Runtime() as again:
+        entries = await (await again.resume(session.id)).transcript_read_last(9)
+    assert [each.content for each in entries] == ["hello", "So far", STOPPED]
 
 
 async def test_embeddings_under_way_count_towards_the_limit_of_the_day(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
 from datetime import datetime
+from typing import Any
 
 from msgspec import Struct
 
@@ -26,9 +27,9 @@ from chatbot.memory.episode import summarize_episode, take_back_episode
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import utc_now
 from chatbot.models.model import Model
-from chatbot.stores.base import KeyValueStore, TranscriptStore
-from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation, too_long
-from chatbot.stores.loops import LoopsLock
+from chatbot.stores.base import CLOSED, KeyValueStore, TranscriptStore
+from chatbot.stores.errors import ClosedResource, InvalidValue, StoreError, UnsupportedOperation, too_long
+from chatbot.stores.loops import LONGEST_END_S, LoopsLock, Waiter, new_waiter, wake
 from chatbot.stores.records import LONGEST_CONTENT, TranscriptEntry, check_text, check_type, format_time, parse_time
 from chatbot.stores.span import Observer, count, observed, span
 from chatbot.tools import Toolbox
@@ -86,6 +87,8 @@ class Chat:
         self._calls: list[Call] = []
         """The calls so far, if there is no session whose receipts have them."""
         self._observer = observer
+        self._running: dict[asyncio.Task[Any] | None, Waiter | None] = {}
+        """The tasks that run turns; for each that is being stopped, what waits for its end."""
 
     def __repr__(self) -> str:
         return f"Chat({self.session!r}, model={self.model.name!r})"
@@ -104,12 +107,13 @@ class Chat:
         `attachments` are read first, and stored with the session; with them the text may be empty.
         `max_output_tokens` limits only this reply. A `client` may bring results of its tools: then `text` is the
         message before them. Turns of one session run one after another. Cancelling keeps the reply so far. Raises
-        `InvalidValue` for a text that is empty or cannot be stored, `ModelError`, or `BudgetExceeded`.
+        `InvalidValue` for a text that is empty or cannot be stored, `ModelError`, `BudgetExceeded`, or, if it is
+        stopped, `ClosedResource`.
         """
         if inspect.iscoroutinefunction(check_type(emit, Callable, "emit")):
             raise InvalidValue("emit is an async function: nothing would await it; put the events into a queue")
         session = {} if self.session is None else {"session": self.session.id}
-        with observed(self._observer), span("turn", agent=self.rules.agent, **session) as work:
+        with self._stoppable(), observed(self._observer), span("turn", agent=self.rules.agent, **session) as work:
             try:
                 files = await self._read(attachments, emit)
                 receipt = await self._run_turn(text, emit, files, max_output_tokens, client)
@@ -120,6 +124,28 @@ class Chat:
             if receipt.first_text_seconds is not None:
                 count("first_text", receipt.first_text_seconds)
             return receipt
+
+    @contextmanager
+    def _stoppable(self) -> Iterator[None]:
+        task = asyncio.current_task()
+        self._running[task] = None
+        try:
+            yield
+        except asyncio.CancelledError:
+            if task is None or self._running[task] is None or task.uncancel():
+                raise
+            raise ClosedResource(CLOSED) from None
+        finally:
+            if (stopping := self._running.pop(task)) is not None:
+                wake([stopping])
+
+    async def stop(self) -> None:
+        """Stop the turns that run, in any loop, and return once what was said so far is kept."""
+        for task in [task for task in self._running if task is not None]:
+            self._running[task] = new_waiter()
+            task.get_loop().call_soon_threadsafe(task.cancel)
+        if waiting := list(filter(None, self._running.values())):
+            await asyncio.wait(waiting, timeout=LONGEST_END_S)
 
     async def dry_run(self, text: str) -> tuple[PromptBundle, Receipt]:
         """Return the prompt that a turn with `text` would send, and how it was made; see `Turn.dry_run`."""
