@@ -125,11 +125,7 @@ def _where(loc: tuple[int | str, ...], messages: list[dict[str, Any]]) -> tuple[
     """Map the location of an error in the completion request to one in this request."""
     match loc:
         case ("messages", int(at), *rest):
-            return (
-                "input",
-                messages[at].get("item", at),
-                *(each for each in rest if each != "file"),
-            )  # it has no inner part
+            return "input", messages[at].get("item", at), *(each for each in rest if each != "file")
         case ("messages", *rest):
             return "input", *rest
         case ("response_format", *rest):
