@@ -50,7 +50,21 @@ def say(text: str) -> None:
 
 def say_unchanged(text: str) -> None:
     """Print a line unchanged."""
-    print(text)
+    print(text, file=_reserved, flush=_reserved is not None)
+
+
+_reserved: TextIO | None = None
+
+
+@contextmanager
+def reserved_output() -> Iterator[None]:
+    """Keep standard output for the functions of this module: what plug-ins print goes to standard error."""
+    global _reserved
+    _reserved, sys.stdout = sys.stdout, sys.stderr
+    try:
+        yield
+    finally:
+        sys.stdout, _reserved = _reserved, None
 
 
 def say_part(text: str) -> None:

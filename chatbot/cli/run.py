@@ -9,12 +9,13 @@ import logging
 import signal
 import sys
 from collections.abc import Coroutine
+from contextlib import nullcontext
 from enum import IntEnum
 from typing import Any, TypeVar
 
 from chatbot import errors
 from chatbot.cli.arguments import COMMANDS, load_function
-from chatbot.cli.output import error_text, on_signal, printable, say_error, wrapped
+from chatbot.cli.output import error_text, on_signal, printable, reserved_output, say_error, wrapped
 from chatbot.stores import errors as store_errors
 from chatbot.stores.records import reason_of
 
@@ -116,7 +117,8 @@ def run(args: argparse.Namespace) -> int:
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(TerminalFormatter("chatbot: %(message)s"))
     try:
-        code = int(_run_in_loop(args) or Exit.OK)
+        with reserved_output() if args.json else nullcontext():
+            code = int(_run_in_loop(args) or Exit.OK)
         sys.stdout.flush()
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
