@@ -160,6 +160,7 @@ async def _find(scope: Scope, target: Target) -> Erasure:
 async def erase(scope: Scope, target: Target) -> Erasure:
     """Erase the target permanently. Tombstones are written first, so that after a kill no import restores it.
 
+    Rows go after what quotes them: after a kill in between, they can be erased again.
     Raises `UnknownObservation` if none of the named ids exists, and `MissingRight` without `erase`.
     """
     scope.caller.check("erase")
@@ -174,6 +175,7 @@ async def erase(scope: Scope, target: Target) -> Erasure:
     marks += await _marks_of_derived(scope, [*target.ids, *(row.id for row in going.observations)])
     if (tombstones := scope.environment.tombstones) is not None:
         await tombstones.bar(marks, scope.clock())
+    await scope.erase_quotes(going.observations, erased=going.ids)
     asked = dict.fromkeys([*target.ids, *(each for each in going.ids if each not in going.derived)])
     try:
         gone = await scope.store.purge(scope.view(), list(asked)) if asked else []
@@ -183,7 +185,7 @@ async def erase(scope: Scope, target: Target) -> Erasure:
         gone = []  # another process was faster
     if not target.everything:  # else an event could make a hook write, or fail with, the words of an erased user
         scope.changed("purge", gone)
-    await scope.erase_quotes(going.observations, erased=gone)
+    await scope.erase_quotes(going.observations)  # summaries that were made meanwhile
     return replace(_without_hidden(going), erased=tuple(gone))
 
 

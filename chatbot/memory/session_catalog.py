@@ -185,16 +185,12 @@ class SessionCatalog(Closable):
     @in_thread
     def take_back(self, session: SessionRef, at: datetime, title: str) -> None:
         """Delete a turn's words from its receipt, and the title that it gave or `title`; its cost stays. Durable."""
-        given = {title}
-
-        def kept(receipt: Record) -> Record:
-            if receipt.get("at") != format_time(at) or "kind" in receipt:
-                return receipt
-            given.add(str(receipt.get("title", "")))
-            return _withdrawn(receipt)
-
-        self.receipts(session).rewrite(kept, holding=[format_time(at)])
-        self._untitle([session], given)
+        receipts, began = self.receipts(session), format_time(at)
+        given = {str(each.get("title", "")) for each in receipts.all() if each.get("at") == began}
+        self._untitle([session], {title, *given})  # first: after a kill in between, the receipt still has the title
+        receipts.rewrite(
+            lambda each: each if each.get("at") != began or "kind" in each else _withdrawn(each), holding=[began]
+        )
 
     @in_thread
     def sessions_remembered_as(self, ids: Collection[str]) -> list[str]:
@@ -218,10 +214,11 @@ class SessionCatalog(Closable):
         those = [receipt for receipt in receipts if str(receipt.get("remembered")) in ids]
         said = {text for receipt in those for text in _queries(receipt)[-1:]}
         titles = {str(receipt["title"]) for receipt in those if receipt.get("title")}
-        for session in kept:
+        self._untitle(kept, titles)
+        # forks first: after a kill in between, the receipts of the turns still say what is to be erased
+        for session in sorted(kept, key=lambda each: each.id, reverse=True):
             with suppress(errors.MissingFolder):
                 self.receipts(session).rewrite(lambda receipt: _without_quotes(receipt, said, titles))
-        self._untitle(kept, titles)
 
     def place_of(self, session: SessionRef) -> Place:
         """Return the place of a session: its receipts, attachments and turns. Blocking."""

@@ -180,6 +180,7 @@ class FolderSessions(Sessions):
     def drop_former(self) -> None:
         """Fold the index, so that it keeps no former titles."""
         with files.locked(self._home) as home:
+            self.index.freshen(home)
             self.index.fold(home, durable=True)
 
     @property

@@ -3,7 +3,8 @@
 import asyncio
 import json
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from io import BytesIO
@@ -19,10 +20,11 @@ from chatbot.memory.scope import new_id, user_namespace
 from chatbot.memory.session_catalog import FAILURES
 from chatbot.memory.users_and_projects import erase_user
 from chatbot.stores.access import SENSITIVITIES
-from chatbot.stores.errors import InvalidValue, MissingFolder, StoreBusy
+from chatbot.stores.errors import InvalidValue, MissingFolder, StoreBusy, StoreError
 from chatbot.stores.home import Home
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.postgres.schema import TABLES
+from chatbot.stores.records import format_time
 from chatbot.stores.row_events import KINDS, Event, Kind
 from chatbot.transfer.backups import backup
 from chatbot.transfer.exports import export_memories, export_session, render_memories, render_note, render_session
@@ -146,6 +148,32 @@ async def test_a_deletion_that_fails_midway_leaves_no_failures_of_hooks_of_what_
     with pytest.raises(StoreBusy):
         await memory.delete_session(first.id, second.id)
     assert failures.all() == []
+
+
+@pytest.mark.parametrize("is_undone", [True, False])
+async def test_what_failed_at_any_step_is_erased_when_it_is_done_again(
+    *, is_undone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, rename = Clock()(), os.rename
+    for step in range(9):
+        async with opened(tmp_path / str(step)) as memory:
+            session = await memory.create_session(STORES, "chat", title=CANARY)
+            said = await session.memory.remember("said", type="exchange", user_text="" if is_undone else CANARY)
+            receipt = {"at": format_time(begun), "remembered": said.id, "title": CANARY}
+            await session.receipt_append(receipt | {"memory": {"query": [CANARY]}})
+            await memory.fork_session(session.id, title="its own" if is_undone else "")
+            steps = iter(range(step))
+
+            def failing(old: str, new: str, steps: Iterator[int] = steps, **at: int) -> None:
+                rename(old, new, **at)
+                if next(steps, None) is None:
+                    raise OSError("broken")
+
+            for each in (failing, rename):
+                monkeypatch.setattr(os, "rename", each)
+                with suppress(StoreError):
+                    await (session.take_back_turn(begun) if is_undone else memory.memory().purge(said.id))
+        assert files_with(tmp_path / str(step), CANARY) == [], step
 
 
 @pytest.mark.parametrize("keeps", [True, False])
