@@ -2,15 +2,9 @@
 
 It is applied before limits, counts and uses, and fails closed: a row that is not known to be allowed is not returned.
 
-    clearance   sees rows that are
-    full        private, shared, social
-    inner       shared, social
-    familiar    social
-    public      nothing
-
-Sensitivity narrows that further: `public` rows are returned, `private` and `secret` ones only to a caller who asks for
-them, `secret` at full clearance only, and `unknown` ones never. A caller in a project sees its rows and those of no
-project, a caller in no project (`""`) only the latter.
+A clearance sees the visibilities of docs/security.md. Sensitivity narrows that further: `public` rows are returned,
+`private` and `secret` ones only to a caller who asks for them, `secret` at full clearance only, and `unknown` ones
+never. A caller in a project sees its rows and those of no project, a caller in no project (`""`) only the latter.
 
 Rights (docs/security.md) limit what a caller may do with visible rows; `may` decides. A row belongs to the principal
 that wrote it: the owner, a token, or a user that an application named.

@@ -8,9 +8,7 @@ a memory that was hidden here stays hidden.
 The exchanges of a conversation are remembered before its session is created. A session that exists is therefore fully
 remembered even if an import was killed, and memories that were erased later do not come back.
 
-A file cannot widen access. Sessions get the stores that the caller names, and the caller's agent unless theirs exists
-here. Memories are redacted; their sensitivity is `public` unless the file or the caller sets a stricter one; their
-visibility is at most that of the caller's own rows, unless `trust` accepts the visibility in a bundle.
+A file cannot widen access: docs/sessions.md has the rules.
 """
 
 from __future__ import annotations

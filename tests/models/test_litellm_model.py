@@ -407,17 +407,12 @@ def test_of_a_body_that_is_given_as_the_message_only_its_own_message_is_said(for
     assert str(translate(Exception(f"AnthropicException - {body}"), "anthropic/x")) == "anthropic/x: Over\ufffdloaded"
 
 
-@pytest.mark.parametrize(
-    ("cause", "advice"),
-    [
+def test_a_call_that_this_machine_cannot_make_says_what_to_set_or_install() -> None:
+    for cause, advice in (
         (SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] self-signed"), "SSL_CERT_FILE names a file"),
         (ModuleNotFoundError("No module named 'google.auth'"), "No module named 'google.auth': install the package"),
-    ],
-)
-def test_a_call_that_this_machine_cannot_make_says_what_to_set_or_install(cause: Exception, advice: str) -> None:
-    error = Exception(f"litellm.APIConnectionError: {cause}\nTraceback (most recent call last):")
-    error.__context__ = cause
-    said = str(Provider("openai/x").with_advice(translate(error, "openai/x")))
-    assert advice in said
-    assert "Traceback" not in said
-    assert "online" not in said
+    ):
+        error = Exception(f"litellm.APIConnectionError: {cause}\nTraceback (most recent call last):")
+        error.__context__ = cause
+        said = str(Provider("openai/x").with_advice(translate(error, "openai/x")))
+        assert (advice in said, "Traceback" in said, "online" in said) == (True, False, False)

@@ -3,10 +3,7 @@
 A reply is not trusted. Only short texts, a subject, a category, a type, and a key with its value for the profile are
 read from it; nothing in it decides who may see a fact, or how sensitive it is. Facts that read like instructions, and
 facts that repeat recalled rows, are dropped with the reason.
-
-To compare facts, a model is shown at most six memories, by numbers of that call alone, and answers with numbers: no
-text of its answer is kept. If an answer is invalid, out of range, given twice, or about a memory that has nothing to
-do with the fact, the fact is simply added.
+docs/extraction.md says how they are compared with memories: no text of that answer is kept.
 """
 
 from __future__ import annotations
@@ -349,8 +346,7 @@ async def learn_from(
 ) -> tuple[FactList, Sequence[FactOutcome]]:
     """Extract the facts that the person stated in a turn, and remember them; return all, and outcomes of those kept.
 
-    The model sees the person's words, and before them the question of the bot that they answer, but no reply: small
-    models take the bot's courtesies for facts.
+    The model sees no reply: small models take the bot's courtesies for facts.
 
     Facts are as strict as the observation that keeps the exchange. Without one it was small talk, and no model is
     asked; if it is gone after the model has answered, the facts are dropped. Raises a `ModelError`, `BudgetExceeded`
