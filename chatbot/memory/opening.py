@@ -248,9 +248,11 @@ class SessionOpening(AsyncResource, Observable):
         sessions = await self.list_sessions(agent_id)
         matches = [record for record in sessions if fold(record.title) == wanted]
         matches = matches or [record for record in sessions if record.id.startswith(wanted)]
-        matches = matches or [each for each in sessions if cut_title and fold(each.title).startswith(wanted)]
+        begun = [each for each in sessions if wanted and fold(each.title).startswith(wanted)]
+        matches = matches or (begun if cut_title else [])
         if not wanted or not matches:
-            raise SessionNotFound(f"no session matches {text!r:.80}: see `chatbot sessions list --all`")
+            hint = f"did you mean {begun[0].title!r:.80}?" if begun else "see `chatbot sessions list --all`"
+            raise SessionNotFound(f"no session matches {text!r:.80}: {hint}")
         if len(matches) > 1:
             listed = ", ".join(f"{record.id} {record.title}".strip() for record in matches[:_SHOWN_MATCHES])
             raise AmbiguousSession(f"{text!r} matches {len(matches)} sessions: {listed}")

@@ -154,6 +154,7 @@ def test_the_empty_and_the_old_can_be_deleted() -> None:
 
 def test_archived_sessions_are_out_of_the_way_and_come_back() -> None:
     [old] = make("old")
+    fails(4, "no session matches 'OL': did you mean 'old'?", "archive", "OL")
     assert ok("archive", "old") == f"archived {old}\n"
     assert titles("list") == []
     assert titles("list", "--archived") == titles("list", "--all") == ["old"]
