@@ -100,7 +100,8 @@ class StandingQuestions(Profiles):
         """
         from chatbot.memory.recall import recollect
 
-        scope = replace(self.scope, caller=replace(self.caller, sensitivity="public"))  # as the questions are
+        fresh_at = self.scope.fresh_at()  # others are looked at once for all questions, which are public
+        scope = replace(self.scope, caller=replace(self.caller, sensitivity="public"), fresh_at=lambda: fresh_at)
         need = None if scope.meaning is None else _NEED
         asked = [each for each in scope.environment.options.questions() if each.pinned or not pinned]
         found = []

@@ -204,6 +204,9 @@ async def test_within_a_turn_or_a_search_others_are_looked_at_once_and_own_write
             trips.count = 0
             assert len(await memory.search("hive", count_use=False)) == 3
             assert trips.count == 1
+            trips.count = 0
+            assert len(await memory.standing()) > 1
+            assert trips.count == 1
 
 
 def test_who_leaves_a_database_waits_for_no_lock() -> None:
