@@ -138,7 +138,8 @@ async def preview(scope: Scope, target: Target) -> Erasure:
 
     Includes retracted facts and facts with outdated sources.
     """
-    return _without_hidden(await _find(replace(scope, erasing=True), target))
+    fresh_at = scope.fresh_at()  # others are looked at once
+    return _without_hidden(await _find(replace(scope, erasing=True, fresh_at=lambda: fresh_at), target))
 
 
 def _without_hidden(going: Erasure) -> Erasure:
