@@ -117,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(TerminalFormatter("chatbot: %(message)s"))
     try:
-        with reserved_output() if args.json else nullcontext():
+        with reserved_output() if args.json and args.command else nullcontext():
             code = int(_run_in_loop(args) or Exit.OK)
         sys.stdout.flush()
     except KeyboardInterrupt:

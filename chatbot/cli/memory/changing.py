@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -152,7 +153,7 @@ def _read_narrative(run: VerbRun, *, is_piped: bool = False) -> None:
 
 async def _edit(run: VerbRun, observation_id: str) -> dict[str, str]:
     """Return a memory's texts after editing in the user's editor: the first line of a note is its title."""
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not (sys.stdin.isatty() and os.isatty(1)):
         raise InvalidValue("no change given: name a field, such as --title")
     row = await run.memories.row(observation_id, sensitivities=SENSITIVITIES)
     if row.user_text:
