@@ -296,7 +296,6 @@ class StandingSettings(Section, frozen=True):
     name: str = ""
     question: str = ""
     pinned: bool = False
-    model: str = ""
     enabled: bool = True
 
     def __post_init__(self) -> None:

@@ -129,7 +129,7 @@ HARMLESS: Forms = {
         "model": is_model,
         **_all("enabled budget_usd max_output_tokens timeout_s reconcile supersede summaries"),
     },
-    "standing": {"model": is_model, **_all("name question pinned enabled")},
+    "standing": _all("name question pinned enabled"),
     "storage": {},
     "sessions": _all("ttl_days ttl_keeps_memory"),
     "maintenance": {

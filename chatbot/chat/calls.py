@@ -45,7 +45,7 @@ from chatbot.stores.span import observed, present_observer, span
 
 logger = logging.getLogger(__name__)
 
-Purpose = Literal["chat", "title", "answer", "extract", "reconcile", "summarize", "standing", "embed", "doctor"]
+Purpose = Literal["chat", "title", "answer", "extract", "reconcile", "summarize", "embed", "doctor"]
 
 _LONGEST_REPLY = 200_000
 """Characters after which `ask` breaks off a reply that does not end."""

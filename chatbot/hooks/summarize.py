@@ -27,11 +27,10 @@ from chatbot.errors import ChatbotError
 from chatbot.hooks.capture import can_remember
 from chatbot.hooks.extraction import structured
 from chatbot.hooks.hook import Hook, HookContext, per_session
-from chatbot.memory import Memory, SessionHandle, episode
+from chatbot.memory import SessionHandle, episode
 from chatbot.memory.memorability import content
 from chatbot.memory.people import OPEN, task_of
 from chatbot.memory.prompt_injection import injection_in, without_invisible
-from chatbot.memory.standing_questions import StandingAnswer
 from chatbot.memory.writing import TASK
 from chatbot.messages import Message, without_blocks
 from chatbot.stores.access import SENSITIVITIES
@@ -63,10 +62,6 @@ _SESSION = f"""\
 You sum up a conversation. Reply with JSON and nothing else:
 {{"request": "what was asked for", "outcome": "what came of it", "decisions": ["..."], "open_items": ["..."]}}
 One or two sentences each, in the language of the conversation. Say nothing that is not there; lists may be empty.
-{structured.DATA}"""
-_STANDING = f"""\
-You answer a question about a person in one sentence, in the language of what they said, oldest first; where two \
-differ, the later one holds. Say nothing that is not there.
 {structured.DATA}"""
 _TEXTS: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
 _TEXT = {"type": "string"}
@@ -283,23 +278,6 @@ def parse_summary(reply: str) -> SessionSummary | None:
     decisions, open_items = (_lines(given.get(name)) for name in ("decisions", "open_items"))
     is_usable = (request or outcome) and not injection_in([request, outcome, *decisions, *open_items])
     return SessionSummary(request, outcome, decisions, open_items) if is_usable else None
-
-
-async def sum_up(answer: StandingAnswer, memory: Memory, calls: Calls) -> list[str]:
-    """Ask a model for a sentence about a standing answer, and keep it; return notices of failures.
-
-    Purpose `standing`. Raises a `ModelError`, `BudgetExceeded` or `StoreError`.
-    """
-    if not calls.may_send(answer.rows):
-        return ["no summary was made: the answer is withheld from the model"]
-    rows = [with_bars(f"{row.created_at:%Y-%m-%d}", redact(answer.text_of(row))[0]) for row in reversed(answer.rows)]
-    text = fenced("memories", rows, secrets.token_hex(4))
-    messages = [Message("system", _STANDING), Message("user", f"{text}\n{answer.question}")]
-    sentence = _on_a_line(_first_lines(structured.without_fence(await calls.ask("standing", messages))))
-    if not sentence:
-        return ["no summary was made: the model's sentence was empty, or read like an instruction"]
-    await memory.sum_up(answer, sentence)
-    return []
 
 
 async def _messages(

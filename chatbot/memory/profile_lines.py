@@ -17,7 +17,7 @@ from msgspec.structs import asdict, replace
 from chatbot.memory.scope import Scope
 from chatbot.stores.access import NOT_SECRET, SENSITIVITIES, VISIBILITIES, Sensitivity, fold
 from chatbot.stores.errors import InvalidValue
-from chatbot.stores.observation import IMPORTED, KIND, LINE, PROFILE, Observation, Status, is_line
+from chatbot.stores.observation import LINE, PROFILE, Observation, Status, is_line
 from chatbot.stores.query import Filter
 from chatbot.stores.records import check_time, format_time, parse_time
 from chatbot.stores.row_events import HELD
@@ -30,8 +30,6 @@ ALSO = "also"
 TYPED = "key"
 """Entry of `held_value` with the key as it was typed."""
 _FINEST_FIRST = ("day", "week", "month", "in", "year")
-STANDING_ANSWER = "standing answer"
-"""The kind of a row that sums up the answer to a standing question."""
 _LINE_STATUSES: tuple[Status, ...] = ("active", "superseded")
 
 
@@ -78,11 +76,6 @@ def is_proposable(row: Observation) -> bool:
 def is_proposal(row: Observation) -> bool:
     """Return whether a row proposes a value, without being a line."""
     return is_proposable(row) and not is_line(row) and isinstance(held_value(row).get("value"), str)
-
-
-def is_answer(row: Observation) -> bool:
-    """Return whether the row is a model's answer to a standing question, not imported."""
-    return is_proposable(row) and row.metadata.get(KIND) == STANDING_ANSWER and IMPORTED not in row.metadata
 
 
 def valid_lines(
@@ -260,7 +253,7 @@ def _month(now: datetime, year: int, month: int) -> tuple[datetime, datetime]:
 
 
 async def forget_derived(scope: Scope, ids: Sequence[str]) -> None:
-    """Forget profile lines derived only from these forgotten rows, and summaries derived from any of them.
+    """Forget profile lines derived only from these forgotten rows.
 
     The right to forget a row covers what was derived from it.
     """
@@ -269,5 +262,5 @@ async def forget_derived(scope: Scope, ids: Sequence[str]) -> None:
     scope = replace(scope, caller=scope.caller.elevated("chat"))
     wanted = Filter(category=PROFILE, derived_from=tuple(ids), statuses=_LINE_STATUSES)
     rows = await scope.rows(wanted, view=scope.write_view(SENSITIVITIES))
-    if lines := [row.id for row in rows if is_answer(row) or (is_line(row) and set(row.derived_from) <= set(ids))]:
+    if lines := [row.id for row in rows if is_line(row) and set(row.derived_from) <= set(ids)]:
         await scope.change("delete", *lines)

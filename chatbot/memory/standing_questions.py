@@ -1,7 +1,6 @@
 """Standing questions: answers from memory to the questions in the configuration; see docs/profile.md.
 
-Answers are not stored, so they are current, pass the gate each time and contain nothing forgotten. A model's summary
-of an answer is a row derived from its rows: as sensitive as they are, erased with them, and never in a prompt.
+Answers are not stored, so they are current, pass the gate each time and contain nothing forgotten.
 """
 
 from __future__ import annotations
@@ -17,21 +16,17 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.memory.profile import Profiles
-from chatbot.memory.profile_lines import STANDING_ANSWER, ProfileLine, is_answer
+from chatbot.memory.profile_lines import ProfileLine
 from chatbot.memory.reading import Recall
 from chatbot.memory.scope import PUBLIC, Sensitivities
 from chatbot.memory.scoring import MANY, thresholds
-from chatbot.memory.writing import AddResult
-from chatbot.stores.access import fold
-from chatbot.stores.observation import KIND, LINE, PROFILE, SUMMARIES, TYPES, Observation, is_own
+from chatbot.stores.observation import SUMMARIES, TYPES, Observation, is_own
 from chatbot.stores.query import Filter
 from chatbot.stores.records import format_time
 
 if TYPE_CHECKING:
     from chatbot.memory.recall import RankedMemory
 
-_MADE_OF = "made_of"
-"""Metadata key of a summary: the versions of its source rows."""
 _MOST_ROWS = 8
 _NEED = 0.6
 """`Recall.need` of a standing question."""
@@ -43,17 +38,9 @@ class StandingAnswer(Struct, frozen=True):
 
     question: str
     pinned: bool
-    model: str
-    """Model that summarizes the answer; empty for none."""
     rows: Sequence[Observation]
-    sentence: str = ""
     closest: Mapping[str, str] = MappingProxyType({})
     """Sentences that answer the question, by ids of rows with long words."""
-
-    @property
-    def made_of(self) -> list[str]:
-        """Id and content hash of each row."""
-        return [f"{row.id} {row.hash}" for row in self.rows]
 
     def text_of(self, row: Observation) -> str:
         """Return what is shown of a row."""
@@ -65,7 +52,7 @@ class StandingAnswer(Struct, frozen=True):
             {"id": row.id, "said_at": format_time(row.last_said_at), "text": self.text_of(row), "source": row.source}
             for row in self.rows
         ]
-        return {"question": self.question, "pinned": self.pinned, "rows": rows, "sentence": self.sentence}
+        return {"question": self.question, "pinned": self.pinned, "rows": rows}
 
 
 class Profile(Struct, frozen=True):
@@ -117,38 +104,13 @@ class StandingQuestions(Profiles):
             )
             found.append((await recollect(scope, wanted, Filter(types=_TYPES), self._is_said)).hits)
         sure = zip(asked, self._sure(found, all_asked=not pinned), strict=True)
-        answers = [StandingAnswer(each.question, each.pinned, each.model, rows) for each, rows in sure]
+        answers = [StandingAnswer(each.question, each.pinned, rows) for each, rows in sure]
         unpinned = [row for each in answers if not each.pinned for row in each.rows]
         stated = await self._statement_ids(unpinned) if unpinned else ()
         answers = [replace(each, rows=_best(each, stated)) for each in answers]
-        if pinned:
+        if pinned or (meaning := scope.meaning) is None:
             return answers
-        if (meaning := scope.meaning) is not None:
-            answers = [
-                replace(each, closest=await meaning.closest_sentences({each.question: each.rows})) for each in answers
-            ]
-        made = await self._sentences(sensitivities) if any(each.model for each in answers) else {}
-        return [replace(each, sentence=made.get((each.question, *each.made_of), "")) for each in answers]
-
-    async def sum_up(self, answer: StandingAnswer, sentence: str) -> AddResult:
-        """Store a model's summary of an answer in place of the former one."""
-        anywhere = type(self)(replace(self.scope, session_id=None))  # it belongs to no session
-        where = f" in {fold(self.caller.project)}" if self.caller.project else ""
-        return await anywhere.upsert(
-            f"standing{where}: {answer.question}",
-            sentence,
-            category=PROFILE,
-            metadata={KIND: STANDING_ANSWER, LINE: answer.question, _MADE_OF: answer.made_of},
-            derived_from=[row.id for row in answer.rows],
-            source="extraction",
-        )
-
-    async def _sentences(self, sensitivities: Sensitivities) -> dict[tuple[str, ...], str]:
-        """Return the models' summaries by question and source rows."""
-        rows = await self.scope.rows(Filter(category=PROFILE), view=self.scope.view(sensitivities))
-        own = (row for row in rows if row.principal == self.caller.principal and is_answer(row))
-        made = [(row, row.metadata.get(_MADE_OF)) for row in own]
-        return {(str(row.metadata[LINE]), *map(str, of)): row.title for row, of in made if isinstance(of, list)}
+        return [replace(each, closest=await meaning.closest_sentences({each.question: each.rows})) for each in answers]
 
     async def _statement_ids(self, rows: Sequence[Observation]) -> set[str]:
         """Return the ids of the rows that are judged to state something, or of all without a judge."""

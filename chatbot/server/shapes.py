@@ -171,7 +171,7 @@ _derive(users_and_projects.ProjectContent, "ProjectContent", "memories sessions"
 _derive(
     profile_lines.ProfileLine, "Line", "id key value title valid_from valid_to said_at pinned by sources sensitivity"
 )
-_derive(standing_questions.StandingAnswer, "StandingAnswer", "question pinned rows sentence")
+_derive(standing_questions.StandingAnswer, "StandingAnswer", "question pinned rows")
 _derive(standing_questions.Profile, "Profile", "standing proposals", data="lines")
 _derive(reading.Hit, "Hit", "score", memory="observation")
 _derive(RefusedFile, "SyncAside", "file why")

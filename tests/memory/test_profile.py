@@ -357,7 +357,7 @@ async def test_a_value_whose_successor_holds_since_before_it_never_held(session:
 
 @pytest.fixture
 async def asked(tmp_path: Path, clock: Clock) -> AsyncIterator[MemorySystem]:
-    question = StandingSettings(question="Where do I live?", model="scripted")
+    question = StandingSettings(question="Where do I live?")
     settings = {"observations": {"cache": str(tmp_path / "cache")}}
     options = SystemOptions(questions=lambda: [question])
     async with MemorySystem(tmp_path / "asked", clock=clock, settings=settings, options=options) as memory:
@@ -405,41 +405,3 @@ async def test_standing_questions_are_answered_newest_first_in_own_words(asked: 
     for number in range(30):  # what others said takes no place
         await say(owner, clock, 5, f"I live, live and live at {number}.", "tool")
     assert imported in [row.id for row in (await answer(owner)).rows]
-
-
-async def test_a_sentence_about_an_answer_is_kept_for_its_project(asked: MemorySystem, clock: Clock) -> None:
-    none, house = (asked.cleared_for(project=name).memory("chat") for name in ("-", "house"))
-    await say(none, clock, 0, "I live in Gent.")
-    await say(house, clock, 1, "I live on the third floor.")
-    await none.remember("of nothing", category="profile", metadata={"kind": "standing answer", "line": "Why?"})
-    await none.sum_up(await answer(none), "You live in Gent.")
-    await house.sum_up(await answer(house), "You live high up in Gent.")
-    assert (await answer(none)).sentence == "You live in Gent."
-    assert (await answer(house)).sentence == "You live high up in Gent."
-
-
-@pytest.mark.parametrize("noted", [False, True])
-@pytest.mark.parametrize("deed", ["purge", "forget", "update"])
-async def test_a_sentence_about_an_answer_is_shown_while_that_is_the_same_and_goes_with_what_it_was_made_of(
-    asked: MemorySystem, clock: Clock, tmp_path: Path, deed: str, *, noted: bool
-) -> None:
-    owner = asked.memory("chat")
-    said = (await owner.remember("I live in Gent.")).id if noted else await say(owner, clock, 0, "I live in Gent.")
-    other = await say(owner, clock, 1, "I live on the third floor.")
-    found = await answer(owner)
-    kept = await owner.sum_up(found, "You live in a canary cage.")
-    assert (await answer(owner)).sentence == "You live in a canary cage."
-    assert kept.id not in [hit.id for hit in (await owner.recall("Where is my canary cage?")).hits]
-    if deed == "update":
-        changed: dict[str, Any] = {"title" if noted else "user_text": "I live in Ghent."}
-        await owner.update(said, **changed)
-    else:
-        await getattr(owner, deed)(said)
-    now = await answer(owner)
-    assert (now.sentence, other in [row.id for row in now.rows]) == ("", True)
-    assert (kept.id in [row.id for row in await owner.get([kept.id])]) is (deed == "update")
-    if deed == "purge":
-        held = [path for path in tmp_path.rglob("*") if path.is_file() and b"canary" in path.read_bytes()]
-        assert held == []
-    await owner.sum_up(now, "You live high up.")
-    assert (await answer(owner)).sentence == "You live high up."

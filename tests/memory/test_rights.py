@@ -12,7 +12,6 @@ from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller
 from chatbot.memory.session_catalog import SessionFilter
-from chatbot.memory.standing_questions import StandingAnswer
 from chatbot.memory.users_and_projects import erase_user, export_user, users_in
 from chatbot.memory.writing import Draft
 from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, OWNER, TOOL_RIGHTS, Right
@@ -107,11 +106,6 @@ MEMORIES: dict[str, tuple[str, str, Do]] = {
         "write",
         lambda p: p.memories.profile_learn([("home", "Lisbon")], p.row, p.record.created_at),
     ),
-    "sum_up": (
-        "write",
-        "write",
-        lambda p: p.memories.sum_up(StandingAnswer("Why?", pinned=False, model="", rows=()), "Because."),
-    ),
     "upsert": ("write", "write", lambda p: p.memories.upsert("gate", "The gate is green")),
     "add_task": ("write", "write", lambda p: p.memories.add_task("Paint the gate")),
     "update_task": ("write", "curate", lambda p: p.memories.update_task(p.task, status="completed")),
@@ -197,7 +191,7 @@ SYSTEM: dict[str, tuple[str, str, Do]] = {
 BESIDE: dict[str, set[Right]] = {
     "summarize_session": {"read"}, "mark": {"read"}, "users_in": {"read"}, "maintain": {"read"},
     "profile_set": {"read"}, "profile_accept": {"read", "write"}, "profile_reject": {"read"},
-    "profile_pin": {"read", "chat"}, "profile_forget": {"read", "chat"}, "profile_learn": {"read"}, "sum_up": {"read"},
+    "profile_pin": {"read", "chat"}, "profile_forget": {"read", "chat"}, "profile_learn": {"read"},
     "upsert": {"read"}, "fork_session": {"read"}, "preview_purge": {"read"}, "preview_delete": {"read"},
 }  # fmt: skip
 EVERY = MEMORIES | SESSIONS | SYSTEM

@@ -18,7 +18,6 @@ from chatbot.memory.memory import Memory
 from chatbot.memory.profile import PROPOSED
 from chatbot.memory.profile_lines import ProfileLine
 from chatbot.memory.scope import Caller, Environment, Scope
-from chatbot.memory.standing_questions import StandingAnswer
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, Clearance, Sensitivity, View, may_see
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreError
@@ -185,9 +184,6 @@ WRITES: dict[str, Operation] = {
     "profile_pin": lambda memories, each: memories.profile_pin(each),
     "profile_learn": lambda memories, each: memories.profile_learn([("home", "Lisbon")], each, NOW),
     "profile_forget": lambda memories, each: memories.profile_forget(each),
-    "sum_up": lambda memories, each: memories.sum_up(
-        StandingAnswer("zebra?", pinned=False, model="", rows=()), f"zebra {int(each[-1], 16)}"
-    ),
     "upsert": lambda memories, each: memories.upsert("k", f"zebra {int(each[-1], 16)} again"),
     "add_task": lambda memories, each: memories.add_task(f"zebra {int(each[-1], 16)}"),
     "store_fact": lambda memories, each: memories.store_fact("s", "p", "o", source=each),

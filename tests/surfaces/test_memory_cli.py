@@ -417,20 +417,6 @@ def test_a_pinned_question_brings_the_allergy_of_weeks_ago_to_plans_for_the_week
     assert (said in command.ok("prompt", "--dry-run", asked), said in ok("profile")) == (False, False)
 
 
-def test_the_model_of_a_standing_question_sums_its_answer_up_whenever_that_changes_on_the_bill() -> None:
-    question = '[[standing]]\nquestion = "Where do I live?"\nmodel = "scripted"\n'
-    leave_out = "".join(f'[[standing]]\nname = "{name}"\nenabled = false\n' for name in STANDING)
-    command.project(
-        CONFIG.replace("[agents.bare]", 'script = ["You live up there."]\n[agents.bare]') + question + leave_out
-    )
-    for said, calls in (("I live in Gent.", 1), ("Where do I live?", 1), ("I live in Oslo now.", 2)):
-        command.ok(said, "--new")
-        [answer] = from_json("profile")["standing"]
-        assert answer["sentence"] == "You live up there."
-        assert command.from_json("usage")["by_purpose"]["standing"]["calls"] == calls
-    assert "You live up there." in ok("profile")
-
-
 @pytest.mark.usefixtures("with_encoders")
 def test_words_work_where_ids_do_and_without_a_terminal_the_best_match_must_be_asked_for() -> None:
     tea, other = add("The tea is in the blue tin"), add("The tin opener is in the drawer")

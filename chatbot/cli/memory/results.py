@@ -224,7 +224,7 @@ def _say_profile(known: Profile) -> None:
         output.say(f"{row.title} (memory profile accept {row.id}, or reject)")
     answered = [answer for answer in known.standing if answer.rows]
     for answer in answered:
-        output.say(f"\n{answer.sentence}".rstrip())
+        output.say("")
         columns: output.Columns[Observation] = {
             "said": lambda row: f"{local(row.last_said_at):%Y-%m-%d}",
             "id": None,

@@ -9,8 +9,6 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any
 
-from msgspec.structs import replace
-
 from chatbot.chat.calls import Calls, Purpose
 from chatbot.chat.events import TURN_END, TurnEnd
 from chatbot.chat.ledger import Bill, Ledger, Limit
@@ -20,8 +18,7 @@ from chatbot.hooks.hook import Hook, HookContext
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
 from chatbot.models.model import Model
-from chatbot.stores.access import NOT_SECRET
-from chatbot.stores.base import AsyncResource, ObservationStore
+from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import StoreError
 from chatbot.stores.loops import to_its_end
 
@@ -69,7 +66,7 @@ def without_fence(text: str) -> str:
     return fenced[1].strip() if fenced else text
 
 
-_PURPOSES: tuple[Purpose, ...] = ("extract", "reconcile", "summarize", "standing")
+_PURPOSES: tuple[Purpose, ...] = ("extract", "reconcile", "summarize")
 
 
 def own_model_settings(chat: ModelSettings, settings: ExtractionSettings) -> ModelSettings | None:
@@ -115,18 +112,16 @@ def calls_for_extraction(
 
 
 class ExtractionModel(AsyncResource):
-    """The model of that name, or that of `[extraction]`: opened when first needed, unless it is the chat's."""
+    """The model of `[extraction]`: opened when first needed, unless it is the chat's."""
 
-    def __init__(self, context: HookContext, name: str = "") -> None:
+    def __init__(self, context: HookContext) -> None:
         self._context = context
-        self._name = context.config.aliases.get(name, name)
         self._own: Model | None = None
 
     def calls(self, session: SessionHandle) -> Calls:
         """Return the calls of one piece of work. Raises what opening a model raises."""
         context, config = self._context, self._context.config
-        chosen = replace(config.extraction, model=self._name) if self._name else config.extraction
-        other = own_model_settings(config.model, chosen)
+        other = own_model_settings(config.model, config.extraction)
         if other is not None and self._own is None:
             self._own = context.open_model(other)
         model = self._own or context.model
@@ -156,10 +151,7 @@ async def note_work(
 
 
 class Extraction(Hook):
-    """Calls models after the turn, if `[extraction]` is enabled or `[[standing]]` names one.
-
-    They extract facts from the exchange, and summarise each standing answer that has changed.
-    """
+    """Has a model extract facts from each exchange after the turn, if `[extraction]` is enabled."""
 
     topics = (TURN_END,)
     priority = 150
@@ -169,34 +161,13 @@ class Extraction(Hook):
     def __init__(self, context: HookContext) -> None:
         super().__init__(context)
         self._model = ExtractionModel(context)
-        names = {each.model for each in context.config.questions if each.model}
-        self._summarisers = {name: ExtractionModel(context, name) for name in names}
-        self._tried: set[tuple[str, ...]] = set()
-        """The answers so far, by their question and rows: a failure is tried again when the answer has changed."""
 
     async def handle(self, event: TurnEnd) -> None:
-        """Extract facts and remember them, and sum up the standing answers; receipts have the outcomes."""
-        if self.context.config.extraction.enabled and event.memory is not None:
-            await self._extract(event)
-        if self._summarisers:
-            await self._sum_up(event)
-
-    async def _sum_up(self, event: TurnEnd) -> None:
-        from chatbot.hooks.summarize import sum_up
-
-        session = event.session
-        if not session.supports(ObservationStore):
+        """Extract facts and remember them; the session's receipts have the outcomes."""
+        settings = self.context.config.extraction
+        if not settings.enabled or event.memory is None:
             return
-        for answer in await session.memory.standing(sensitivities=NOT_SECRET):
-            asked = (answer.question, *answer.made_of)
-            if not answer.model or answer.sentence or asked in self._tried:
-                continue
-            self._tried.add(asked)
-            calls = self._summarisers[answer.model].calls(session)
-            async with note_work(calls, "standing", after=event.turn, failed="no summary was made") as record:
-                record["notices"] += await sum_up(answer, session.memory, calls)
 
-    async def _extract(self, event: TurnEnd) -> None:
         from chatbot.hooks.extraction.facts import TurnText, learn_from
 
         calls = self._model.calls(event.session)
@@ -209,6 +180,5 @@ class Extraction(Hook):
             record["facts"] = [*(each.as_json() for each in learned), *dropped]
 
     async def aclose(self) -> None:
-        """Close the models that are not the chat's."""
-        for model in (self._model, *self._summarisers.values()):
-            await model.aclose()
+        """Close the model if it is not the chat's."""
+        await self._model.aclose()
