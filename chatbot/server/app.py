@@ -201,13 +201,12 @@ async def _answer_http_error(request: Request, error: Any) -> Response:
         headers["allow"] = ", ".join(methods)  # each route knows only its own method
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "http_error")
     message = str(error.detail).lower()
-    if error.status_code == 404 and request.url.path.startswith("/v1/"):
-        message = (
-            f"this server has no {request.url.path}: its OpenAI routes are {', '.join(OPENAI_PATHS)}; "
-            "GET /openapi.json lists all routes"
-        )
+    path = request.url.path
+    if error.status_code == 404 and (path.startswith("/v1/") or f"/v1{path}" in OPENAI_PATHS):
+        routes = ", ".join(OPENAI_PATHS)
+        message = f"this server has no {path}: its OpenAI routes are {routes}; GET /openapi.json lists all routes"
     problem = Problem(error.status_code, code, message, headers=headers)
-    is_page = shows_page(request.scope) and not request.url.path.startswith("/v1/")
+    is_page = shows_page(request.scope) and not path.startswith("/v1/")
     return problem_page(request, problem) if is_page else problem.response()
 
 
