@@ -83,7 +83,7 @@ class RowFilter(Struct, frozen=True, kw_only=True):
     row past its expiry counts as expired. Raises `InvalidValue` for an invalid filter.
     """
 
-    types: Annotated[Sequence[Type], _several(*TYPES)] = ()
+    types: Annotated[Type | Sequence[Type], _several(*TYPES)] = ()
     agent_id: _Name = None
     session_id: _Name = None
     project: _Name = None
@@ -96,7 +96,7 @@ class RowFilter(Struct, frozen=True, kw_only=True):
     derived_from: _Names = ()
     metadata: Table = field(default_factory=dict)
     """Keys that must exist with exactly these values, or conditions: see `chatbot.stores.query`."""
-    visibilities: Annotated[Sequence[Visibility], _several(*VISIBILITIES)] = ()
+    visibilities: Annotated[Visibility | Sequence[Visibility], _several(*VISIBILITIES)] = ()
     quiet_since: _Time = None
     """Nothing has happened to the row since then: see `Observation.quiet_since`."""
     fading: Annotated[Decay | None, _one(Decay)] = None

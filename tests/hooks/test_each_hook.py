@@ -139,7 +139,7 @@ async def test_a_clock_that_runs_backwards_harms_nothing(step: timedelta) -> Non
         assert len(await session.memory.get(kept)) == len(kept)
         assert [entry.content for entry in await session.transcript_read_all() if entry.role == "user"] == QUESTIONS
         assert len(await session.memory.session_summaries(session_id=session.id)) == 1
-        found = await session.memory.search("which vinegar for herring", types=["exchange"])
+        found = await session.memory.search("which vinegar for herring", types="exchange")
         assert found[0].observation.user_text == QUESTIONS[1]
         assert Failures(runtime.memory.backend).read() == []
 
