@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import datetime
 from typing import Any
 
@@ -113,39 +113,40 @@ class Chat:
         if inspect.iscoroutinefunction(check_type(emit, Callable, "emit")):
             raise InvalidValue("emit is an async function: nothing would await it; put the events into a queue")
         session = {} if self.session is None else {"session": self.session.id}
-        with self._stoppable(), observed(self._observer), span("turn", agent=self.rules.agent, **session) as work:
+        task = asyncio.current_task()
+        with observed(self._observer), span("turn", agent=self.rules.agent, **session) as work:
             try:
+                self._running[task] = None
                 files = await self._read(attachments, emit)
                 receipt = await self._run_turn(text, emit, files, max_output_tokens, client)
             except BaseException as error:
-                work.note(finish="cancelled" if isinstance(error, asyncio.CancelledError) else "error")
+                is_cancelled = isinstance(error, asyncio.CancelledError)
+                work.note(finish="cancelled" if is_cancelled else "error")
+                if is_cancelled and task and self._running[task] and not task.uncancel():
+                    raise ClosedResource(CLOSED) from None
                 raise
+            finally:
+                if (stopping := self._running.pop(task)) is not None:
+                    wake([stopping])
             work.note(finish=receipt.finish, turn=receipt.turn)
             if receipt.first_text_seconds is not None:
                 count("first_text", receipt.first_text_seconds)
             return receipt
 
-    @contextmanager
-    def _stoppable(self) -> Iterator[None]:
-        task = asyncio.current_task()
-        self._running[task] = None
-        try:
-            yield
-        except asyncio.CancelledError:
-            if task is None or self._running[task] is None or task.uncancel():
-                raise
-            raise ClosedResource(CLOSED) from None
-        finally:
-            if (stopping := self._running.pop(task)) is not None:
-                wake([stopping])
-
     async def stop(self) -> None:
         """Stop the turns that run, in any loop, and return once what was said so far is kept."""
-        for task in [task for task in self._running if task is not None]:
-            self._running[task] = new_waiter()
-            task.get_loop().call_soon_threadsafe(task.cancel)
-        if waiting := list(filter(None, self._running.values())):
-            await asyncio.wait(waiting, timeout=LONGEST_END_S)
+        ends = {task: new_waiter() for task in list(self._running) if task and task.get_loop().is_running()}
+        for task, end in ends.items():
+            task.get_loop().call_soon_threadsafe(self._stop_task, task, end)
+        if ends:
+            await asyncio.wait(ends.values(), timeout=LONGEST_END_S)
+
+    def _stop_task(self, task: asyncio.Task[Any], end: Waiter) -> None:
+        if task in self._running:
+            self._running[task] = end
+            task.cancel()
+        else:  # it ended meanwhile
+            wake([end])
 
     async def dry_run(self, text: str) -> tuple[PromptBundle, Receipt]:
         """Return the prompt that a turn with `text` would send, and how it was made; see `Turn.dry_run`."""
