@@ -241,7 +241,7 @@ def reply_within(limits: Iterable[Limit], *, prompt: int, reply: int, price: Pri
     shortest = min(_SHORTEST_REPLY, reply)
     for limit in limits:
         if limit.unit == "USD" and price is None:
-            remedy = "set it in [providers.NAME.prices], or limit tokens"
+            remedy = f"set it in [providers.{model.partition('/')[0]}.prices], or limit tokens"
             raise BudgetExceeded(f"{limit.setting} cannot be enforced: the price of {model} is unknown: {remedy}")
         reply = int(min(reply, limit.room(limit.left, prompt, price)))
         if reply < shortest:
