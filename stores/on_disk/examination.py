@@ -154,7 +154,7 @@ def _folders(home: Path) -> Iterator[Flaw]:
         if stat.S_ISDIR(status.st_mode) and len(path.relative_to(home).parts) > files.DEEPEST:
             yield _flaw("permissions", path, "is nested too deep to be examined: move it away", "ls -ld")
         if ".damaged-" in path.name or path.parent == home / ASIDE:
-            yield replace(_flaw("set aside", path, "is a copy from before a repair: once nothing in it is missed,", "rm -r"), state="note")
+            yield replace(_flaw("set aside", path, "was set aside by a repair: check it, then", "rm -r"), state="note")
     yield from _strays(home, found)
 
 
