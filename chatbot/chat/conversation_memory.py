@@ -235,19 +235,24 @@ class ConversationMemory:
 
     async def _in_window(self, since: datetime | None) -> Mapping[str, datetime]:
         """Return the rows that the window shows anyway, with their times: exchanges, captures of them and of tools."""
-        scope = self._memory.scope
-        if since is None or scope.session_id is None:
+        line = await self._line()
+        if since is None or not line:
             return {}
-        forked = await scope.ancestors() if scope.ancestors is not None else ()
-        entries = await self._session.transcript_read_last(_MOST_SHOWN) if forked and self._session else ()
+        entries = await self._session.transcript_read_last(_MOST_SHOWN) if len(line) > 1 and self._session else ()
         shown, copied = dict[str, datetime](), {entry.at for entry in entries}
-        for session_id, until in ((scope.session_id, None), *forked):
+        for session_id, until in line:
             page = await self._memory.list_observations(
                 session_id=session_id, after=since, before=until, limit=_MOST_SHOWN, sensitivities=SENSITIVITIES
             )
             rows = [row for row in page.rows if until is None or row.created_at in copied]
             shown |= {row.id: row.created_at for row in rows if row.type == EXCHANGE or row.source == AUTO}
         return shown
+
+    async def _line(self) -> Sequence[tuple[str, datetime | None]]:
+        """Return the session, if there is one, and those that it was forked from, each with the time of the fork."""
+        scope = self._memory.scope
+        forked = await scope.ancestors() if scope.ancestors is not None else ()
+        return () if scope.session_id is None else ((scope.session_id, None), *forked)
 
     async def _search(
         self, said: Sequence[str], judged: Judgement | None, in_window: Collection[str], limit: int
@@ -256,8 +261,10 @@ class ConversationMemory:
         need = None if judged is None else judged.scores.get("needs_memory")
         if need is not None and need < _NEEDLESS:
             return Recollection()
-        own = self._memory.scope.session_id
-        summaries = await self._memory.session_summaries(session_id=own, sensitivities=SENSITIVITIES) if own else ()
+        summaries = list[Observation]()  # a fork shows what those of its source tell, up to the fork
+        for own, until in await self._line():
+            found = await self._memory.session_summaries(session_id=own, sensitivities=SENSITIVITIES)
+            summaries += [row for row in found if until is None or row.updated_at <= until]
         return await self._memory.recall(
             said,
             limit=limit,
