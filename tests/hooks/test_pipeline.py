@@ -203,7 +203,7 @@ async def test_hooks_that_raise_and_hang_harm_no_turn_and_are_told_once_and_kept
             r'\[hooks\."own_hooks:Listener"\] has no setting .mots.: did you mean',
         ),
         ('[hooks."own_hooks:Missing"]', "cannot be loaded"),
-        ('[hooks."nowhere:Hook"]', "module 'nowhere' not found"),
+        ('[hooks."nowhere:Hook"]', "module 'nowhere' of the hook 'nowhere:Hook' not found"),
         ('[hooks."own_hooks:not_a_hook"]', "not a class that inherits Hook"),
         ('[hooks."own_hooks:Urgent"]', r"own_hooks:Urgent.\] priority = 'high'"),
         ('[hooks."own_hooks:Both"]', "has handle, which takes other arguments"),
