@@ -227,9 +227,8 @@ class MemorySystem(SessionOpening):
     async def expire_sessions(self, *, keep_memory: bool = True, at_once: bool = False) -> list[str]:
         """Erase all expired sessions that can be erased. Return the ids that the caller may know of.
 
-        Their memories stay, unless `keep_memory` is false: then all of them are erased, visible or not. Sessions that
-        expired long before any was used again are kept for a week, with a warning, unless `at_once`: the clock may be
-        wrong.
+        Their memories stay, unless `keep_memory` is false: then all of them are erased, visible or not. Without any use
+        for 60 days after their expiry they stay for a week, with a warning, unless `at_once`: the clock may be wrong.
         """
         expired, erased = await self._catalog.find(self._expiry_check()), list[SessionRecord]()
         if expired and not at_once:
@@ -242,9 +241,8 @@ class MemorySystem(SessionOpening):
     async def _without_doubtful(self, expired: Sequence[SessionRecord]) -> list[SessionRecord]:
         """Return the sessions that a clock which jumped ahead cannot have made expire."""
         now, ttl = self._clock(), self._environment.ttl
-        uses = sorted(
-            {use for each in await self._catalog.find(lambda _: True) for use in (each.created_at, each.used_at)}
-        )
+        records = await self._catalog.find(lambda _: True)
+        uses = sorted(at for each in records for at in (each.created_at, each.used_at))
 
         def is_certain(record: SessionRecord) -> bool:
             until = record.expiry(ttl) or now
