@@ -13,7 +13,10 @@ from chatbot.stores.home import without_password
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database_connection import CREATE, explain
 
-VERSION = 1
+VERSION = 2
+"""2: lines of the log stay in their places, where servers of version 1 erase others than they should."""
+_VIEWS = "CREATE OR REPLACE FUNCTION"
+"""Where the views begin in the SQL."""
 TABLES = ("session", "message", "key_value", "head", "line", "document", "lease", "event", "piece")
 """Every table that has rows of identities."""
 _BOUNDS = """
@@ -24,7 +27,10 @@ SET LOCAL client_connection_check_interval = '2s'
 
 
 def create(url: str, *, role: str = "") -> bool:
-    """Create all tables or none, also concurrently; return False if they exist. `role` may use them."""
+    """Create all tables or none, also concurrently; return False if they exist. `role` may use them.
+
+    Tables of an earlier release are brought up to date.
+    """
     where = without_password(url)
     try:
         try:
@@ -45,19 +51,24 @@ def text() -> str:
 def check_version(connection: psycopg.Connection[Any], where: str) -> None:
     """Raise a `StoreError` unless the tables are of the version that this release works with, and can hold any text."""
     _check_encoding(connection, where)
+    if (row := _version(connection, where)) == (1,):
+        raise StoreFailed(f"{where}: the tables are of an earlier release: stop its servers, then run `{CREATE}`")
+    if row != (VERSION,):
+        raise LaterFormat(
+            f"{where}: the tables are of another release (version {row and row[0]}, this one knows {VERSION}): "
+            "use that release, or another database"
+        )
+
+
+def _version(connection: psycopg.Connection[Any], where: str) -> tuple[int] | None:
     try:
-        row = connection.execute(statements.WITHOUT_IDENTITY["version"]).fetchone()
+        return connection.execute(statements.WITHOUT_IDENTITY["version"]).fetchone()
     except (errors.UndefinedTable, errors.InvalidSchemaName) as error:
         raise StoreFailed(f"{where} has no tables of chatbot yet: run `{CREATE}`") from error
     except errors.UndefinedColumn as error:
         raise BrokenStore(
             f"{where}: the schema `chatbot` there belongs to another program: use another database"
         ) from error
-    if row != (VERSION,):
-        raise LaterFormat(
-            f"{where}: the tables are of another release (version {row and row[0]}, this one knows {VERSION}): "
-            "use that release, or another database"
-        )
 
 
 def _check_encoding(connection: psycopg.Connection[Any], where: str) -> None:
@@ -77,6 +88,9 @@ def _create(url: str, role: str, where: str) -> bool:
         if is_new:
             connection.execute(sql.SQL(text()))
             connection.execute("INSERT INTO chatbot.version (number) VALUES (%s)", (VERSION,))
+        elif _version(connection, where) == (1,):
+            connection.execute("UPDATE chatbot.version SET number = %s", (VERSION,))
+            connection.execute(sql.SQL("".join(text().partition(_VIEWS)[1:])))
         check_version(connection, where)
         _grant(connection, role)
         return is_new

@@ -124,12 +124,12 @@ $$;
 CREATE INDEX session_by_use ON chatbot.session (identity, used_at DESC, id DESC) WHERE is_published;
 CREATE INDEX session_drafts ON chatbot.session (identity, begun_at) WHERE NOT is_published;
 
-CREATE FUNCTION chatbot.as_json(record text) RETURNS jsonb LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
+CREATE OR REPLACE FUNCTION chatbot.as_json(record text) RETURNS jsonb LANGUAGE sql IMMUTABLE STRICT PARALLEL SAFE AS $$
     SELECT replace(record, '\u0000', '\ufffd')::jsonb
 $$;
 COMMENT ON FUNCTION chatbot.as_json IS 'A record as jsonb, which keeps no NUL.';
 
-CREATE VIEW chatbot.sessions WITH (security_invoker = true) AS
+CREATE OR REPLACE VIEW chatbot.sessions WITH (security_invoker = true) AS
 SELECT
     identity, id, r ->> 'title' AS title, r ->> 'agent_id' AS agent, r ->> 'namespace' AS namespace,
     r ->> 'principal' AS principal, (r ->> 'created_at')::timestamptz AS created_at, used_at,
@@ -138,18 +138,18 @@ SELECT
 FROM (SELECT identity, id, used_at, chatbot.as_json(record) AS r FROM chatbot.session WHERE is_published) AS s;
 COMMENT ON VIEW chatbot.sessions IS 'Conversations, with their titles and times.';
 
-CREATE VIEW chatbot.messages WITH (security_invoker = true) AS
+CREATE OR REPLACE VIEW chatbot.messages WITH (security_invoker = true) AS
 SELECT identity, session, n, role, content, at FROM chatbot.message;
 COMMENT ON VIEW chatbot.messages IS 'What was said, in the order of session and n.';
 
-CREATE VIEW chatbot.memory_events WITH (security_invoker = true) AS
+CREATE OR REPLACE VIEW chatbot.memory_events WITH (security_invoker = true) AS
 SELECT
     identity, start, e ->> 'event' AS kind, (e ->> 'at')::timestamptz AS at, e -> 'row' ->> 'id' AS id,
     e -> 'row' ->> 'type' AS type, e -> 'row' ->> 'title' AS title, e -> 'row' ->> 'narrative' AS narrative, e AS event
 FROM (SELECT identity, start, chatbot.as_json(line) AS e FROM chatbot.event) AS j;
 COMMENT ON VIEW chatbot.memory_events IS 'Every change of memory, oldest first by start.';
 
-CREATE VIEW chatbot.cost_by_day WITH (security_invoker = true) AS
+CREATE OR REPLACE VIEW chatbot.cost_by_day WITH (security_invoker = true) AS
 SELECT
     identity, (r ->> 'at')::timestamptz::date AS day, r ->> 'model' AS model, r ->> 'purpose' AS purpose,
     count(*) AS calls, sum((r ->> 'input_tokens')::bigint) AS input_tokens,
@@ -162,7 +162,7 @@ COMMENT ON VIEW chatbot.cost_by_day IS 'What model calls have cost, by day (UTC)
 
 -- What is remembered now, for people's own tools: the rows of memory, each with its changes folded in.
 
-CREATE VIEW chatbot.memories WITH (security_invoker = true) AS
+CREATE OR REPLACE VIEW chatbot.memories WITH (security_invoker = true) AS
 WITH said AS MATERIALIZED (
     SELECT identity, start, chatbot.as_json(line) AS e FROM chatbot.event
 ),

@@ -1,5 +1,6 @@
 """PostgreSQL keeps identities apart by construction, and says in words what is wrong with a database."""
 
+import os
 import re
 import time
 from collections.abc import Iterator
@@ -160,10 +161,11 @@ def test_any_text_is_kept(text: str) -> None:
 def fresh(request: pytest.FixtureRequest) -> Iterator[str]:
     """The URL of an empty database, for its owner; a parameter is its encoding."""
     with psycopg.connect(owner_url(), autocommit=True) as connection:
-        made = "CREATE DATABASE fresh TEMPLATE template0 STRATEGY FILE_COPY"
+        name = f"fresh_{os.getpid()}"  # each worker has its own
+        made = f"CREATE DATABASE {name} TEMPLATE template0 STRATEGY FILE_COPY"
         connection.execute(made + getattr(request, "param", ""))
-        yield owner_url().replace("/postgres?", "/fresh?")
-        connection.execute("DROP DATABASE fresh WITH (FORCE)")
+        yield owner_url().replace("/postgres?", f"/{name}?")
+        connection.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 def test_several_at_once_create_the_tables_once(fresh: str) -> None:
@@ -188,6 +190,13 @@ def test_tables_of_another_version_are_refused_in_words(fresh: str) -> None:
     schema.create(fresh, role=ROLE)
     _use(fresh)
     with psycopg.connect(fresh, autocommit=True) as connection:
+        connection.execute("UPDATE chatbot.version SET number = 1")
+        connection.execute("DROP VIEW chatbot.messages")
+        with pytest.raises(StoreFailed, match="of an earlier release: stop its servers, then run `chatbot storage cr"):
+            _use(fresh)
+        assert not schema.create(fresh, role=ROLE)
+        _use(fresh)
+        assert not connection.execute("SELECT n FROM chatbot.messages").fetchall()
         connection.execute("UPDATE chatbot.version SET number = 9999")
         for refused in (_use, schema.create):
             with pytest.raises(LaterFormat, match=r"of another release \(version 9999, this one knows \d+\)"):
