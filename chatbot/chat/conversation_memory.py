@@ -359,10 +359,7 @@ class ConversationMemory:
                 await self.remember(each.at, text, memorability=memorability)
 
     def last_changes(self, recalled: PromptMemory, row: str | None, reply: str) -> tuple[list[Event], tuple[str, ...]]:
-        """Return the changes at the end of a turn: uses of the rows shown and, last, the reply to add to `row`.
-
-        Also return the kinds of secrets removed from the reply.
-        """
+        """Return a turn's last changes, uses of rows and the reply to `row`, and kinds of secrets in the reply."""
         scope, events, removed = self._memory.scope, list[Event](), tuple[str, ...]()
         if used := recalled.block.injected:
             events.append(Event(kind="use", at=scope.clock(), ids=used))

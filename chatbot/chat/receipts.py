@@ -115,10 +115,7 @@ class Receipt(Struct, repr_omit_defaults=True):
         self.memory = memory
 
     def note_tool(self, result: ToolResult, reads_like: str | None) -> None:
-        """Record a tool call, with its arguments and the user's answer where the user was asked.
-
-        `reads_like` names the kind of instruction that the tool's answer reads like, if any.
-        """
+        """Record a tool call, its arguments, the user's answer if asked, and the order that its answer `reads_like`."""
         record: dict[str, Any] = {"name": result.call.name, "error": result.is_error}
         if result.asked is not None:
             arguments = redact(result.call.arguments)[0]

@@ -25,7 +25,7 @@ from chatbot.cli.output import ask_line, ask_yes_or_no, say, say_json, say_resul
 from chatbot.config import Config, ModelSettings, ProviderSettings
 from chatbot.config_layers import FILE_NAME, FILE_VARIABLE, Settings
 from chatbot.errors import ConfigError, ModelError
-from chatbot.identity import DEFAULT_PERSONA, Identity, Persona, check_name, persona_folder, personas
+from chatbot.identity import DEFAULT_PERSONA, Identity, check_name, persona_folder, personas
 from chatbot.identity import FILE_NAME as IDENTITY_NAME
 from chatbot.models import open_model
 from chatbot.models.call import unknown_provider
@@ -118,7 +118,13 @@ async def run_personas(args: argparse.Namespace) -> None:
     """List, show or choose a persona."""
     known = personas()
     if args.action == "list":
-        _list(known, as_json=args.json)
+        if args.json:
+            say_json([structs.asdict(each) for each in known.values()])
+            return
+        own = persona_folder()
+        origins = {each.name: "you" if Path(each.file).is_relative_to(own) else "chatbot" for each in known.values()}
+        say_table(("persona", "from", "about"), [[name, origins[name], known[name].summary] for name in known])
+        say(f"files of your own: {own}/NAME.md")
         return
     if args.name not in known:
         raise ConfigError(f"no persona is called {args.name!r}{did_you_mean(args.name, known)}")
@@ -131,21 +137,6 @@ async def run_personas(args: argparse.Namespace) -> None:
     file = set_persona(setup.identity, persona.text)
     value = {"identity": setup.identity.name, "persona": persona.name, "file": str(file)}
     say_result(args, value, f"{setup.identity.name} is now {persona.name}: {file}")
-
-
-def _list(known: dict[str, Persona], *, as_json: bool) -> None:
-    if as_json:
-        say_json([structs.asdict(each) for each in known.values()])
-        return
-    own = persona_folder()
-    say_table(
-        ("persona", "from", "about"),
-        [
-            [each.name, "you" if Path(each.file).is_relative_to(own) else "chatbot", each.summary]
-            for each in known.values()
-        ],
-    )
-    say(f"files of your own: {own}/NAME.md")
 
 
 def set_persona(identity: Identity, text: str) -> Path:
