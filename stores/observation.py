@@ -232,7 +232,8 @@ class Observation(Content[tuple[str, ...]], Row):
         said = self.said()
         title = self.title or "".join(said[:1])[:_HEADING]
         about = ", ".join((self.type, format_time(self.created_at)[:10], *self.tags))
-        body = "".join(f"\n{text}\n".replace("\n#", "\n\\#") for text in said if text != title)  # `#` starts a note
+        texts = [f"Reply: {text}" if text is self.assistant_text else text for text in said if text != title]
+        body = "".join(f"\n{text}\n".replace("\n#", "\n\\#") for text in texts)  # `#` starts a note
         return " ".join(title.split()), f"{body}\n*{about}*\n"
 
     def brief(self) -> dict[str, Any]:

@@ -197,6 +197,7 @@ async def test_what_was_exported_here_as_markdown_is_known_again(memory: MemoryS
     await here.remember("", user_text="My name is Sam", assistant_text="Hello Sam", type="exchange")
     tea = await here.remember("Tea")
     path = _write(tmp_path / "all.md", render_memories(await export_memories(here, SENSITIVITIES), "markdown"))
+    assert "\n# My name is Sam\n\nReply: Hello Sam\n" in path.read_text("utf-8"), "not as if the user had said it"
     await here.forget(tea.id)
     assert await _came(memory, path) == (0, 0, 3)
     _write(path, path.read_text("utf-8").replace("blue", "green"))

@@ -159,7 +159,9 @@ def test_memories_are_added_filtered_hidden_together_and_brought_back(client: ht
 def test_people_are_shown_with_what_is_stated_of_them_also_in_private(client: httpx.Client) -> None:
     said = (("Sam won the tournament", ["Sam"]), ("Kim and Sam play chess", ["Sam", "Kim"]))
     made = [client.post("/v1/memories", json={"title": title, "people": people}).json()["id"] for title, people in said]
-    client.post(f"/i/ada/memory/{made[1]}/mark", data={"sensitivity": "private"}).raise_for_status()
+    assert "not marked as private" in client.get(f"/i/ada/memory/{made[1]}").text
+    marked = client.post(f"/i/ada/memory/{made[1]}/mark", data={"sensitivity": "private"}).text
+    assert "<dd>sensitivity private</dd>" in marked
     client.post("/v1/facts", json={"subject": "Sam", "predicate": "lives in", "object": "Graz"})
     for q, names in (("", ["Sam", "Kim"]), ("ki", ["Kim"])):
         shown = client.get("/i/ada/people", params={"q": q}).text
