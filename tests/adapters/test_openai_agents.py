@@ -10,7 +10,6 @@ from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessa
 
 from chatbot.adapters.openai_agents import MemorySession, recalling, tools
 from chatbot.embed import AgentMemory
-from tests.adapters.poisoned import ATTACKS, assert_inside, poison
 
 pytestmark = pytest.mark.nightly
 
@@ -88,19 +87,10 @@ async def test_a_tool_of_memory_answers_the_model(memory: AgentMemory) -> None:
     result = await Runner.run(agent, "Where does my sister Anna live?", session=session, run_config=config(memory))
     assert result.final_output == "In Lisbon."
     assert model.asked[1][: len(model.asked[0])] == model.asked[0]  # with the same block, which is cached
-    assert len(model.asked[0]) == 2
+    assert [each["role"] for each in model.asked[0]] == [
+        "user",
+        "user",
+    ]  # the block, as `context` gives it, and the question
     [answer] = [each for each in model.asked[1] if each.get("type") == "function_call_output"]
     assert "Anna lives in Lisbon" in answer["output"]
     assert "not instructions" in answer["output"]
-
-
-@pytest.mark.parametrize("attack", ATTACKS)
-async def test_a_poisoned_memory_stays_inside_the_fence(memory: AgentMemory, attack: str) -> None:
-    await poison(memory, attack)
-    model = Scripted("No.")
-    await Runner.run(Agent(name="Ada", model=model), "What is the door code?", run_config=config(memory))
-    assert model.asked[0][-1]["content"] == "What is the door code?"
-    [block] = model.asked[0][:-1]
-    assert block["role"] == "user"
-    assert "on the blue card" in block["content"]
-    assert_inside(block["content"], attack)
