@@ -1,8 +1,4 @@
-"""Attachments in a conversation: their form in a transcript and in a prompt.
-
-The text of a document is a message of its own before the one that names it, fenced as data. A picture is a part of the
-message, for models that can see; others get a note of it.
-"""
+"""Attachments in a conversation: documents as messages fenced as data, pictures as parts for models that see."""
 
 from __future__ import annotations
 

@@ -171,10 +171,7 @@ class Calls:
         reply_tokens: int | None = None,
         schema: Mapping[str, Any] | None = None,
     ) -> str:
-        """Return the whole reply without thoughts, by `schema` if the model supports that. Raises as `stream` does.
-
-        Also raises `ContextTooLong` if the prompt leaves no room for the longest reply.
-        """
+        """Return a whole reply without thoughts, by `schema` if possible. Raises as `stream`, and `ContextTooLong`."""
         tokens, room = await self.model.count_tokens(messages), await self.room(reply_tokens)
         if tokens > room:
             raise ContextTooLong(f"{self.model.name} has no room for a prompt of {tokens} tokens: only for {room}")

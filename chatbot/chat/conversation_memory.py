@@ -380,10 +380,7 @@ class ConversationMemory:
         return outcome.id
 
     async def take_back(self, since: datetime, *, spare: Iterable[str] = ()) -> None:
-        """Erase the caller's own rows of the turn that began then, with the facts and summaries derived from them.
-
-        Exchanges that began at the same time with the messages `spare` stay.
-        """
+        """Erase the caller's rows of the turn begun then, and what derives from them; messages in `spare` stay."""
         self._refresh()
         memory, session, own = self._memory, self._session, self._memory.caller.principal
         self.earlier = PromptMemory()

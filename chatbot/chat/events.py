@@ -1,7 +1,4 @@
-"""Events of a turn, for its caller, and events of a conversation, for its publisher.
-
-A turn itself recalls and keeps; listeners observe and add. A chat without stores publishes no events.
-"""
+"""Events of a turn, for its caller, and of a conversation with stores, for its publisher: listeners observe and add."""
 
 from __future__ import annotations
 

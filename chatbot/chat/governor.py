@@ -189,10 +189,7 @@ def judged_text(row: Observation) -> str:
 
 
 def judge_tool(spec: ToolSpec) -> str | None:
-    """Return the name of the form that a tool's description contains; None if the tool may be offered.
-
-    The head is not asked: every description of a tool tells a model what to do.
-    """
+    """Return the form that a tool's description contains, or None; the head would take every one for an order."""
     return injection_in((spec.name, spec.description, *texts_in(spec.parameters)))
 
 

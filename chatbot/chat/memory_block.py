@@ -209,10 +209,7 @@ class _Notes:
 
 
 def _texts_of(row: Observation, *, asks_the_bot: bool) -> list[tuple[Label, str]]:
-    """Return the texts of a note: for an exchange the person's words, and those of the bot that are needed.
-
-    For a digest, the texts of its rows: its own title only counts them and repeats the last.
-    """
+    """Return a note's texts: the person's words and the bot's that are needed; of a digest, those of its rows."""
     texts = [each for each in labelled_texts(row) if each[1].strip()]
     if row.type == "compressed_summary" and row.title.startswith(f"{len(row.derived_from)} "):  # not a corrected title
         left_out = {"title", "subtitle", *(() if asks_the_bot else ("bot replied",))}

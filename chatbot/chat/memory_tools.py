@@ -222,10 +222,7 @@ def _arguments_of(operation: Operation) -> Arguments:
 
 @lru_cache
 def _short_spec(operation: Operation) -> ToolSpec:
-    """Return the schema for prompts: of positional and required arguments. The description names the rest.
-
-    Small models fill in every argument that has a schema.
-    """
+    """Return the schema for prompts, of positional and required arguments: small models fill in all they see."""
     parameters = operation.at("tool")
     rest = {name: each for name, each in parameters.items() if not (each.is_positional or each.default is REQUIRED)}
     named = {name: each.schema for name, each in parameters.items() if name not in rest}

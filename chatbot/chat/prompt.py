@@ -340,10 +340,7 @@ def question_words(asked: Sequence[str]) -> frozenset[str]:
 def excerpt(
     texts: Sequence[tuple[LabelType, str]], words: frozenset[str], most_tokens: int, count: Callable[[str], int]
 ) -> list[tuple[LabelType, str]]:
-    """Return the best passages of labelled texts within `most_tokens`; the beginning if none holds a word.
-
-    A short title comes first. Empty if not even one passage fits.
-    """
+    """Return the best passages within `most_tokens`, a short title first; the beginning if none holds a word."""
     kept = [each for each in texts[:1] if each[0] == "title" and len(each[1]) <= _LONGEST_TITLE]
     rest = texts[len(kept) :]
     room = most_tokens - sum(count(f"{label} | {text}\n") for label, text in kept)

@@ -76,10 +76,7 @@ class SessionTitle:
         self._notice = notice
 
     def may_be_set(self, message: str, *, by_model: bool = False) -> bool:
-        """Return whether the session has no title yet, one that this turn gave, or one made of a greeting.
-
-        A model is not asked about a message that says little.
-        """
+        """Return whether the title is missing, of this turn or of a greeting; by a model only for a telling message."""
         if self._session is None or (by_model and says_little(message)):
             return False
         title = self._session.record.title

@@ -100,10 +100,7 @@ async def export_session(memory: MemorySystem, session_id: str, *, memories: boo
 
 
 async def export_loose(memory: MemorySystem, project: str | None = None) -> MemoryExport:
-    """Return the memories and facts of all projects, or of one, that belong to none of its sessions.
-
-    Those of deleted and expired sessions are among them. Raises `UnsupportedOperation` if none are kept.
-    """
+    """Return memories and facts of all projects, or one, without their sessions'. Raises `UnsupportedOperation`."""
     every = await export_memories(memory.memory().everywhere(), NOT_SECRET, project=project)
     expired = {record.id for record in await memory.expired_sessions()}
     sessions = [each for each in await memory.sessions_anywhere() if each.id not in expired]

@@ -1,7 +1,4 @@
-"""Parsers of other programs' exports: conversations of ChatGPT and Claude, and Markdown notes.
-
-An item that cannot be imported is a `Skip`. No parser reads a file, and none raises for a value of another shape.
-"""
+"""Parsers of exports of ChatGPT and Claude, and of notes. None raises: what cannot be imported is a `Skip`."""
 
 from __future__ import annotations
 

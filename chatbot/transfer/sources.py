@@ -169,10 +169,7 @@ def decode(data: bytes, name: str) -> str:
 
 
 def elements(text: str, name: str) -> Iterator[Any]:
-    """Yield the elements of a JSON list, or the single value. Raises `DamagedFile` if the text is invalid.
-
-    A lone surrogate, which no file can keep, becomes a question mark.
-    """
+    """Yield the elements of a JSON list, or the single value, without lone surrogates. Raises `DamagedFile`."""
     try:
         found = json.loads(text, parse_constant=lambda _: None)
         for value in found if isinstance(found, list) else [found]:

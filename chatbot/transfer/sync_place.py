@@ -1,7 +1,4 @@
-"""Places through which machines sync: folders, plain or encrypted; single files, such as backups; and servers.
-
-A place is not trusted, and need not be available at all times. Files are written to it completely or not at all.
-"""
+"""Places through which machines sync: folders, plain or encrypted, single files, and servers. None is trusted."""
 
 from __future__ import annotations
 

@@ -342,10 +342,7 @@ class SessionUnion:
         state.times |= {name: given.times[name] for name in later if name in given.times}
 
     async def _transcript_of(self, machine: str, given: SessionLine, known: union.Entries) -> union.Transcript | None:
-        """Return the transcript of another machine, completed with entries that it sent before or that exist here.
-
-        None if one of them is in a file that has not arrived yet.
-        """
+        """Return another machine's transcript, complete; None if an entry is in a file that has not arrived yet."""
         cut = {*given.cut, *self.state.sessions.get(given.id, union.SessionState()).cut}
         left = [each for each in given.ids if each not in cut]
         if any(each not in known for each in left):

@@ -242,10 +242,7 @@ def pack(head: FileHead, lines: Sequence[str]) -> bytes:
 
 
 def unpack(name: str, data: bytes, identity: str) -> Iterator[Line]:
-    """Yield the lines of a file after its head, parsed when they are asked for, since there may be millions.
-
-    Raises `DamagedFile`, `LaterFormat`, `ValueError` or `zlib.error`.
-    """
+    """Yield a file's lines, one by one. Raises `DamagedFile`, `LaterFormat`, `ValueError` or `zlib.error`."""
     if not name.isprintable() or sha256(data).hexdigest()[:32] != name.rpartition("-")[2].partition(".")[0]:
         raise DamagedFile("its digest differs from its name: it is not complete yet, or damaged")
     unpacking = zlib.decompressobj(wbits=31)
