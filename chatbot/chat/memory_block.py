@@ -6,10 +6,8 @@
     - 4 Jan 2026: Sencha. (the answer to "Which one?")
     </memory-context nonce="0f9c…">
 
-First come lines of the profile and open tasks. A note is a day and what the person said then, oldest first: where two
-differ, the later one is valid; what a clock that was ahead dated in the future is undated, and before them. The bot's
-words are included only if the question is about them, its question only if an answer means nothing without it. A note
-is one line, cut to its best passages if it is long, and quoted with its source if it may be an order to a model.
+First come lines of the profile and open tasks. docs/recall.md says which words a note has. A note is one line, cut to
+its best passages if it is long, and quoted with its source if it may be an order to a model.
 """
 
 from __future__ import annotations

@@ -12,8 +12,6 @@ exported; from a session, no `secret` ones. Only a bundle, which is JSON lines, 
     {"kind": "observation", …}                a row in its current state, oldest first
     {"kind": "fact", …}
     {"kind": "end", "sha256", "left"}         of the lines of the part, and how many parts follow
-
-After editing by hand, remove `sha256`, and `left` of the last part.
 """
 
 from __future__ import annotations

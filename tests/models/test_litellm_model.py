@@ -227,13 +227,6 @@ def test_a_server_on_this_machine_needs_no_setting(
     assert Provider(name).address() == address.format(port=7000)
 
 
-async def test_a_model_answers_under_the_name_that_a_found_server_is_listed_by(openai_url: str) -> None:
-    port = openai_url.rpartition(":")[2].partition("/")[0]
-    model = LiteLLMModel(ModelSettings(name=f"local-{port}/says", retries=0))
-    assert model.server == f"http://127.0.0.1:{port}/v1"
-    assert text_of(await reply_of(model)) == REPLY
-
-
 async def test_a_key_is_in_no_message_traceback_or_log(openai_url: str, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     with pytest.raises(KeyRefused) as caught:
