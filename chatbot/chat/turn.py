@@ -122,10 +122,7 @@ class Turn:
         return split_links(self._transcript.asked)[0] or self._text
 
     async def run(self) -> Receipt:
-        """Run the turn. Raises `ModelError` or `BudgetExceeded`; the session then holds an `error` entry.
-
-        Related writes are completed together, even if the turn is stopped meanwhile.
-        """
+        """Run the turn. Raises `ModelError` or `BudgetExceeded`; the session then holds an `error` entry."""
         try:
             await to_its_end(self._begin())
             if self._session is not None:

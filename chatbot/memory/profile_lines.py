@@ -253,10 +253,7 @@ def _month(now: datetime, year: int, month: int) -> tuple[datetime, datetime]:
 
 
 async def forget_derived(scope: Scope, ids: Sequence[str]) -> None:
-    """Forget profile lines derived only from these forgotten rows.
-
-    The right to forget a row covers what was derived from it.
-    """
+    """Forget profile lines derived only from these forgotten rows: the right to forget a row covers them."""
     if not ids:
         return
     scope = replace(scope, caller=scope.caller.elevated("chat"))

@@ -86,10 +86,7 @@ async def search(
     limit: int,
     progress: Progress | None = None,
 ) -> list[SessionHit]:
-    """Return the best of `sessions`, best first; none for a text without content words.
-
-    Memories in `scope` are searched too. `progress` is called while many changed sessions are read.
-    """
+    """Return the best of `sessions`, best first, by entries and memories in `scope`; none without content words."""
     asked = list(dict.fromkeys(terms(query)))
     if not asked or not sessions:
         return []
