@@ -182,7 +182,7 @@ async def _answer_invalid_request(request: Request, error: Any) -> JSONResponse:
 
 def _why(error: dict[str, Any]) -> str:
     if error["type"] == "extra_forbidden":
-        return "unknown field"
+        return "unknown field: /openapi.json lists those of each route"
     if error["type"] == "model_attributes_type" or (error["type"], error["loc"]) == ("missing", ("body",)):
         return "a JSON object is required"
     if error["type"] == "string_pattern_mismatch":

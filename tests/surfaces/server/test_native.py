@@ -118,7 +118,7 @@ def test_an_unknown_or_miswritten_parameter_is_refused(refusing: Served, query: 
         ("{bad", "the body is not valid JSON: expecting property name enclosed in double quotes, at character 1"),
         ("[]", "a JSON object is required"),
         ("", "a JSON object is required"),
-        ('{"titel": "x"}', "titel: unknown field"),
+        ('{"titel": "x"}', "titel: unknown field: /openapi.json lists those of each route"),
         ('{"title": "x", "sensitivity": "unknown"}', "sensitivity: input should be 'public', 'private' or 'secret'"),
         ('{"title": "x", "visibility": "<script>"}', "visibility: input should be 'private', 'shared' or 'social'"),
         (
