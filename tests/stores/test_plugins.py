@@ -62,7 +62,7 @@ def test_a_class_beside_the_configuration_is_found_and_gets_its_settings(beside:
 @pytest.mark.parametrize(
     ("name", "error", "words"),
     [
-        ("no_such_module:Store", UnknownStore, "module 'no_such_module' not found"),
+        ("no_such_module:Store", UnknownStore, "module 'no_such_module' .*not found: save it in "),
         ("{own}:Missing", BrokenStore, "Missing"),
         ("{own}:Unfinished", BrokenStore, "lacks forget_session: write `async def forget_session.self, session.`. Del"),
         ("{own}:Plain", BrokenStore, "kv_set, which is not async: write `async def kv_set.self, session, entry.`. Ke"),
