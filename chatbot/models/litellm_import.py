@@ -15,6 +15,7 @@ import os
 import sys
 import threading
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from importlib.abc import MetaPathFinder
@@ -129,7 +130,8 @@ class LiteLLMClient(AsyncResource):
     """
 
     provider: Provider
-    _ending: str | None = None
+    _endings: Mapping[str, asyncio.AbstractEventLoop] = {}
+    """The loops in which it is used, by the ending of their keys."""
 
     async def check(self) -> None:
         """Raise an error if the provider is unknown or its key is missing."""
@@ -144,22 +146,26 @@ class LiteLLMClient(AsyncResource):
     async def _litellm(self) -> ModuleType:
         module = await litellm()
         vars(module).pop("module_level_aclient", None)  # the client of the first loop: a new one is made
-        if self._ending is None:
-            self._ending = module.in_memory_llm_clients_cache.update_cache_key_with_event_loop("")
-            _users[self._ending] += 1
+        ending = module.in_memory_llm_clients_cache.update_cache_key_with_event_loop("")
+        if ending not in self._endings:
+            await self._leave(each for each, loop in self._endings.items() if loop.is_closed())
+            self._endings = {**self._endings, ending: asyncio.get_running_loop()}
+            _users[ending] += 1
         return module
 
     async def aclose(self) -> None:
-        """Close the connections of this loop if nothing else uses them."""
-        if self._ending is None:
+        """Close its connections, except those that something else in their loop uses."""
+        await self._leave(self._endings)
+
+    async def _leave(self, endings: Iterable[str]) -> None:
+        left = {*endings}
+        self._endings = {each: loop for each, loop in self._endings.items() if each not in left}
+        _users.subtract(left)
+        if not (unused := tuple(each for each in left if not _users[each])):
             return
-        ending, self._ending = self._ending, None
-        _users[ending] -= 1
-        if not _users[ending]:
-            del _users[ending]
-            clients = (await litellm()).in_memory_llm_clients_cache.cache_dict
-            for name in [name for name in clients if str(name).endswith(ending)]:
-                await close_quietly(clients.pop(name))
+        clients = (await litellm()).in_memory_llm_clients_cache.cache_dict
+        for name in [name for name in clients if str(name).endswith(unused)]:
+            await close_quietly(clients.pop(name))
 
 
 async def close_quietly(client: Any) -> None:

@@ -6,6 +6,7 @@ import sys
 import traceback
 from contextlib import aclosing
 from ssl import SSLCertVerificationError
+from types import SimpleNamespace
 from typing import Any
 
 import aiohttp
@@ -392,6 +393,23 @@ async def test_a_later_model_in_a_loop_gets_no_client_that_was_closed() -> None:
         async with LiteLLMModel(ModelSettings(name="anthropic/x")) as model:
             clients.append((await model._litellm()).module_level_aclient)
     assert clients[0] is not clients[1]
+
+
+def test_clients_are_closed_with_the_last_model_that_uses_their_loop_or_after_its_end() -> None:
+    first, second = (LiteLLMModel(ModelSettings(name="anthropic/x")) for _ in range(2))
+    closed: list[int] = []
+
+    async def use(number: int) -> None:
+        _, litellm = await first._litellm(), await second._litellm()
+        client = SimpleNamespace(close=lambda: closed.append(number))
+        litellm.in_memory_llm_clients_cache.set_cache("client", client)
+        await second.aclose()
+
+    for number, so_far in enumerate(([], [0], [0, 1])):
+        asyncio.run(use(number))
+        assert closed == so_far
+    asyncio.run(first.aclose())
+    assert closed == [0, 1, 2]
 
 
 @pytest.mark.parametrize("form", ["b'{}'", "{}"])
