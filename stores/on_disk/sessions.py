@@ -65,8 +65,9 @@ class FolderSessions(Sessions):
         """Move the draft folder to its place and add it to the index."""
         draft = self._begun[record.id]
         is_old = time.time() - record.used_at.timestamp() > _OLD_AFTER_S
-        if is_old:
-            _backdate(draft, record.used_at)
+        if is_old:  # a rebuilt index uses the times of the files
+            for path in draft.iterdir():
+                os.utime(path, (record.used_at.timestamp(),) * 2)
         files.sync_folder(draft)
         with files.locked(self._home) as home:
             self.index.freshen(home)
@@ -262,12 +263,6 @@ class FolderSessions(Sessions):
 def render(record: SessionRecord) -> bytes:
     """Return a record as its `session.json`."""
     return msgspec.json.format(msgspec.json.encode(record.as_json()), indent=2) + b"\n"
-
-
-def _backdate(draft: Path, moment: datetime) -> None:
-    """Set the times of an imported session's files to its own: a rebuilt index uses them."""
-    for path in draft.iterdir():
-        os.utime(path, (moment.timestamp(), moment.timestamp()))
 
 
 def _open_safely(path: str, flags: int) -> int:
