@@ -5,8 +5,7 @@ persona and tools · the summary of what the window left out · the window · th
 The window is cut at user entries, so a reply is never shown without its question nor a tool's answer without its call.
 The last turn's memory block stays for one more turn, so that the model knows what a follow-up question is about.
 
-Long texts are cut to the passages, of a few sentences each, that answer the question best, with marks for the rest. A
-passage is rated by the words of the question in it, rare ones higher, and a little by those of its neighbours.
+Long texts are cut to the passages, of a few sentences each, that answer the question best, with marks for the rest.
 """
 
 from __future__ import annotations
