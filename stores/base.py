@@ -210,6 +210,14 @@ class TranscriptStore(SessionStore):
         entries = await self.transcript_read_all(session)
         return sum(not roles or entry.role in roles for entry in entries)
 
+    async def transcript_counts(
+        self, sessions: Sequence[SessionRef], roles: Collection[str] = ()
+    ) -> list[int | BaseException]:
+        """Return `transcript_count` of each session, or why it cannot be read."""
+        from asyncio import gather  # late: `--help` does not need it
+
+        return await gather(*(self.transcript_count(each, roles) for each in sessions), return_exceptions=True)
+
     async def transcript_stamps(self, sessions: Sequence[SessionRef]) -> list[str]:
         """Return for each session a value that changes with its transcript; empty if the store has none."""
         return [""] * len(sessions)

@@ -22,7 +22,7 @@ from chatbot.memory.inputs import list_of
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller, Environment, Observable, Scope, SystemOptions, new_id, utc_now
 from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter
-from chatbot.memory.session_search import SessionHit, search
+from chatbot.memory.session_search import SessionHit, of_each, search
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import OWNER, fold
 from chatbot.stores.backend import Backend
@@ -33,7 +33,7 @@ from chatbot.stores.home import Home, parse_home
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.plugins import STORES, load, open_backend, open_store
 from chatbot.stores.query import Progress, check_limit
-from chatbot.stores.records import KEYED, SessionRecord, SessionRef, check_path, check_text, check_type, is_id
+from chatbot.stores.records import KEYED, SessionRecord, SessionRef, check_path, check_text, check_type, chunks, is_id
 from chatbot.stores.session_terms import SessionTerms
 from chatbot.stores.span import span
 
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _SHOWN_MATCHES = 5
+_AT_ONCE = 100
+"""Sessions whose messages are counted together."""
 
 
 class SessionOpening(AsyncResource, Observable):
@@ -198,12 +200,11 @@ class SessionOpening(AsyncResource, Observable):
         if not wanted.looks_inside:
             return records
         chosen: list[SessionRecord] = []
-        for record in records:
+        for some in chunks(records, _AT_ONCE):
             if wanted.limit is not None and len(chosen) >= wanted.limit:
                 break
-            if await self._has_wanted_messages(record, wanted):
-                chosen.append(record)
-        return chosen
+            chosen += await self._with_wanted_messages(some, wanted)
+        return chosen[: wanted.limit]
 
     async def search_sessions(
         self,
@@ -302,16 +303,23 @@ class SessionOpening(AsyncResource, Observable):
             return not isinstance(error, SessionNotFound)  # a damaged session is there
         return True
 
-    async def _has_wanted_messages(self, record: SessionRecord, wanted: SessionFilter) -> bool:
-        """Return whether the number of messages matches; False for an unreadable session."""
-        try:
-            session = self._handle(record, self._stores_of(record))
-            messages = await session.transcript_count(MESSAGES)
-            is_empty = not messages and not await session.transcript_count()
-        except (SessionError, StoreError) as error:
-            logger.warning("session %s was skipped: %s", record.id, error)
-            return False
-        return messages >= wanted.min_messages and wanted.is_empty in {None, is_empty}
+    async def _with_wanted_messages(
+        self, records: Sequence[SessionRecord], wanted: SessionFilter
+    ) -> list[SessionRecord]:
+        """Return those whose number of messages matches, without unreadable ones."""
+        sessions = [each for record in records if (each := self._try_handle(record))]
+        found = await of_each(sessions, lambda store, those: store.transcript_counts(those, MESSAGES))
+        entries = found
+        if wanted.is_empty is not None:
+            entries = await of_each(sessions, lambda store, those: store.transcript_counts(those))
+        chosen = []
+        for record in (each.record for each in sessions):
+            messages, all_of_it = found.get(record.id), entries.get(record.id)
+            if not (isinstance(messages, int) and isinstance(all_of_it, int)):
+                logger.warning("session %s was skipped: %s", record.id, messages or "it has no transcript")
+            elif messages >= wanted.min_messages and wanted.is_empty in {None, not all_of_it}:
+                chosen.append(record)
+        return chosen
 
     def _try_handle(self, record: SessionRecord) -> SessionHandle | None:
         try:

@@ -116,7 +116,7 @@ async def _candidates(
     indexed = await asyncio.to_thread(index.find, asked)
     counts: dict[str, tuple[int, ...]] = {}
     changed: list[tuple[SessionHandle, str]] = []
-    stamps = await _of_each(sessions, lambda store, those: store.transcript_stamps(those))
+    stamps = await of_each(sessions, lambda store, those: store.transcript_stamps(those))
     for session in sessions:
         stamp = "" if isinstance(found := stamps.get(session.id, "-"), BaseException) else found
         if stamp and session.id in indexed and indexed[session.id][0] == stamp_version(stamp):
@@ -152,8 +152,9 @@ def _keep_terms(
     return answers
 
 
-async def _of_each(
-    sessions: Sequence[SessionHandle], read: Callable[[TranscriptStore, list[SessionRef]], Awaitable[Sequence[T]]]
+async def of_each(
+    sessions: Sequence[SessionHandle],
+    read: Callable[[TranscriptStore, list[SessionRef]], Awaitable[Sequence[T | BaseException]]],
 ) -> dict[str, T | BaseException]:
     """Return what `read` returns for each session, or why it failed; nothing for those without a transcript."""
     those_of: defaultdict[TranscriptStore, list[SessionRef]] = defaultdict(list)
@@ -174,7 +175,7 @@ async def _entries(
 ) -> dict[str, Sequence[TranscriptEntry]]:
     """Return all entries, except of sessions that are being deleted or damaged. Damage is added to `unreadable`."""
     found: dict[str, Sequence[TranscriptEntry]] = {each.id: () for each in sessions}
-    for session, entries in (await _of_each(sessions, lambda store, those: store.transcripts_read_all(those))).items():
+    for session, entries in (await of_each(sessions, lambda store, those: store.transcripts_read_all(those))).items():
         if not isinstance(entries, BaseException):
             found[session] = entries
             continue

@@ -108,8 +108,15 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         return _entries(await self._rows(session, statements.LAST_MESSAGES, limit=min(n, statements.BEYOND_ALL)))
 
     async def transcript_count(self, session: SessionRef, roles: Collection[str] = ()) -> int:
-        rows = await self._rows(session, statements.COUNT_MESSAGES, roles=list(roles))
-        return int(rows[0][0])
+        rows = await asyncio.to_thread(self._rows_of, [session], statements.COUNT_MESSAGES, roles=list(roles))
+        return int(rows[0][1]) if rows else 0
+
+    async def transcript_counts(
+        self, sessions: Sequence[SessionRef], roles: Collection[str] = ()
+    ) -> list[int | BaseException]:
+        rows = await asyncio.to_thread(self._rows_of, sessions, statements.COUNT_MESSAGES, roles=list(roles))
+        counts = dict(rows)
+        return [counts.get(each.id, 0) for each in sessions]
 
     async def transcript_stamps(self, sessions: Sequence[SessionRef]) -> list[str]:
         rows = await asyncio.to_thread(self._rows_of, sessions, statements.STATES_OF_HEADS, name=_MESSAGES)

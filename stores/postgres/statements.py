@@ -195,9 +195,9 @@ SELECT session, role, content, at FROM chatbot.message
 WHERE identity = %(identity)s AND session = ANY(%(sessions)s) ORDER BY session, n
 """
 COUNT_MESSAGES = """
-SELECT count(*) FROM chatbot.message
-WHERE identity = %(identity)s AND session = %(session)s
-    AND (%(roles)s::text[] = '{}' OR role = ANY(%(roles)s::text[]))
+SELECT session, count(*) FROM chatbot.message
+WHERE identity = %(identity)s AND session = ANY(%(sessions)s)
+    AND (%(roles)s::text[] = '{}' OR role = ANY(%(roles)s::text[])) GROUP BY session
 """
 DROP_MESSAGES = """
 DELETE FROM chatbot.message

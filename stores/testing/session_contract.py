@@ -248,6 +248,8 @@ class TranscriptStoreContract(StoreContract):
         assert len({*stamps}) == len(stamps)
         assert await store.transcript_count(session) == 3
         assert await store.transcript_count(session, ["user"]) == 2
+        assert await store.transcript_counts([session], ["user"]) == [2]
+        assert await store.transcripts_read_all([session]) == [await store.transcript_read_all(session)]
         with suppress(UnsupportedOperation):
             assert await store.transcript_clear(session) == 3
             assert await store.transcript_read_all(session) == []

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from chatbot.chat.ledger import sum_of
 from chatbot.hooks.bus import Bus
-from chatbot.memory import MemorySystem
+from chatbot.memory import MemorySystem, SessionFilter
 from chatbot.memory import handle as session_handle
 from chatbot.messages import TextDelta
 from chatbot.models.scripted import ScriptedModel
@@ -180,6 +180,9 @@ async def test_searching_many_sessions_takes_few_round_trips(trips: Trips, tmp_p
             trips.count = 0
             assert len(await memory.search_sessions("hive", limit=20)) == 20
             assert 0 < trips.count <= 10
+        trips.count = 0
+        assert not await memory.choose_sessions(SessionFilter(min_messages=2, is_empty=False))
+        assert 0 < trips.count <= 3
 
 
 def test_a_session_that_has_not_changed_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
