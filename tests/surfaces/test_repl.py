@@ -373,7 +373,7 @@ EVERY_COMMAND = {
     '/memory "': "cannot be read",
     "/sessions show ffff": "no session",
     "/tasks add Call the plumber": "completes one",
-    "/people": "no people found",
+    "/people": "no people found: they are named in memories",
     "/facts Ada": "lives-in",
     "/why": "query: The heating",
     "/context": "of a window of",

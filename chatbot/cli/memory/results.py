@@ -23,7 +23,10 @@ from chatbot.stores.query import Stats, Version
 from chatbot.stores.records import format_time
 from chatbot.stores.text.dates import local
 
-_NOTHING = {"list_projects": "No projects yet: begin a session in one with --project NAME"}
+_NOTHING = {
+    "list_people": "no people found: they are named in memories that you, or a model with tools, add",
+    "list_projects": "No projects yet: begin a session in one with --project NAME",
+}
 _BECAME = {
     "added": "added {}",
     "exact_dup": "already exists: {} (new tags, people and files are added; `edit` changes the rest)",
