@@ -420,7 +420,7 @@ def test_of_a_body_that_is_given_as_the_message_only_its_own_message_is_said(for
 
 def test_a_call_that_this_machine_cannot_make_says_what_to_set_or_install() -> None:
     for cause, advice in (
-        (SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] self-signed"), "SSL_CERT_FILE names a file"),
+        (SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] self-signed"), "set SSL_CERT_FILE to a file"),
         (ModuleNotFoundError("No module named 'google.auth'"), "No module named 'google.auth': install the package"),
     ):
         error = Exception(f"litellm.APIConnectionError: {cause}\nTraceback (most recent call last):")
