@@ -301,7 +301,7 @@ class Provider:
 
     def _advice_on_connection(self, where: str, message: str) -> str:
         if "CERTIFICATE_VERIFY_FAILED" in message:
-            return f"{where}, or a proxy on the way, is not trusted: set SSL_CERT_FILE to a file of trusted certificates"
+            return f"{where} or a proxy on the way is not trusted: set SSL_CERT_FILE to a file of trusted certificates"
         if not self._source.api_base and self.kind not in addresses.OLLAMA:
             return f"{where} cannot be reached: is this machine online?"
         start = f" try `{_STARTED_BY[self.name]}`;" if self.name in _STARTED_BY else ""
