@@ -15,16 +15,18 @@ from msgspec.structs import replace
 
 from chatbot.errors import ConfigError, SessionError, without_folders
 from chatbot.memory import MemorySystem
-from chatbot.memory.erasure import mark_of_deleted
+from chatbot.memory.erasure import mark_of_deleted, marks_of_session
 from chatbot.memory.handle import CHOICES
 from chatbot.memory.session_catalog import RECEIPTS, SessionCatalog
 from chatbot.memory.turn_order import TurnOrder
+from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Document, Examination, Flaw, Lines, Sessions, suffix_of
 from chatbot.stores.base import KeyValueStore, TranscriptStore
-from chatbot.stores.errors import MissingFolder, StoreAway, StoreBusy, StoreError
+from chatbot.stores.errors import DamagedFile, MissingFolder, StoreAway, StoreBusy, StoreError
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log
+from chatbot.stores.observation import STATUSES
 from chatbot.stores.observations import log_union
 from chatbot.stores.observations.store import LoggedObservations
 from chatbot.stores.plugins import GREATEST, STORES, open_backend, open_store
@@ -144,10 +146,14 @@ class SessionUnion:
         return session_id in erased
 
     async def delete(self, session_id: str) -> bool:
-        """Delete a session that was deleted elsewhere; return whether there was one."""
+        """Delete a session that was deleted elsewhere, for imports too if with its memories; return if it was there."""
         self.state.sessions.pop(session_id, None)
         with suppress(MissingFolder):
-            ref = await asyncio.to_thread(self._sessions.ref, session_id)
+            ref, memories = await asyncio.to_thread(self._sessions.ref, session_id), self.memory.memory().everywhere()
+            if not await memories.every(session_id=session_id, sensitivities=SENSITIVITIES, statuses=STATUSES):
+                with suppress(DamagedFile):
+                    record = await asyncio.to_thread(self._sessions.get, session_id)
+                    await self.memory.tombstones.bar([*marks_of_session(session_id, record.origin)], self.now())
             await self.storage.store.forget_session(ref)
             await asyncio.to_thread(self._sessions.delete, session_id)
             return True

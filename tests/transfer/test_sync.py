@@ -31,6 +31,9 @@ from chatbot.stores.errors import StoreError, StoreFailed, UnsafePath
 from chatbot.stores.on_disk.session_index import SessionIndex
 from chatbot.transfer import sync_storage
 from chatbot.transfer.backups import backup, copy_storage, restore
+from chatbot.transfer.exports import export_session, render_session
+from chatbot.transfer.importer import Importer
+from chatbot.transfer.sources import open_source
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import KEY, NAME, FolderPlace, ServerAnswer, open_sealed
 from chatbot.transfer.union import STATE, portable
@@ -401,7 +404,10 @@ async def test_what_was_purged_is_gone_on_both_and_no_older_copy_brings_it_back(
 
 async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(pair: Pair) -> None:
     here, there, place = pair
-    deleted, kept = await _session(here, "hello"), await _session(here, "one", "two")
+    deleted, kept, gone = [await _session(here, *said) for said in (["hello"], ["one", "two"], ["bye"])]
+    bundle = place.parent / "gone.jsonl"
+    async with here.opened() as memory:
+        bundle.write_text(render_session(await export_session(memory, gone), "jsonl"))
     source = await _remembered(here, "Ada has a garden")
     async with here.opened() as memory:
         memories = memory.memory("chat", session_id=deleted)  # a fact names its source and its session
@@ -414,6 +420,7 @@ async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(pair: Pa
     await here.sync(second)
     await _both(pair)
     async with there.opened() as memory:
+        await memory.delete_session(gone)
         await memory.delete_session(deleted, keep_memory=True)
         session = await memory.load_session(kept, any_agent=True)
         await session.transcript_drop_last(1)
@@ -424,6 +431,8 @@ async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(pair: Pa
     await _both(pair)
     assert not [each for each in ("hello", "after all", "two", "bees") if each in _texts(place)]
     for machine in (here, there):
+        async with machine.opened() as memory:
+            await Importer(memory, agent="chat", agents={"chat": STORES}).run(open_source(bundle))
         assert await machine.said() == {kept: ["one"]}
         assert (await machine.rows()).keys() == {source}
         async with machine.opened() as memory:
