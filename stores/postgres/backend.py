@@ -215,6 +215,8 @@ def examine(backend: PostgresBackend, options: Examination) -> Iterator[Flaw]:
         yield Flaw(
             "storage", "bad", f"{backend.database.shown}: its role lacks rights to {', '.join(closed)}: {remedy}"
         )
+    elif refusal := backend.refusal():
+        yield Flaw("storage", "bad", str(refusal))
     yield Flaw("clock", "ok", f"differs from that of the database by less than {abs(skew) + 0.1:.1f} s")
     yield from _examine_sessions(backend, ids)
     for name, (subject, check) in options.subjects.items():

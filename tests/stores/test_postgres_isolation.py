@@ -218,6 +218,10 @@ def test_an_examination_names_the_tables_to_which_the_role_lacks_rights(fresh: s
     schema.create(fresh, role=ROLE)
     assert not [flaw for flaw in backend.examine(Examination()) if flaw.state == "bad"]
     backend.close()
+    read_only = f"{backend._address.url}&options=-c%20default_transaction_read_only%3Don"
+    with closing(PostgresBackend(Address(read_only, "ada"))) as reading:
+        [told] = [flaw.message for flaw in reading.examine(Examination()) if flaw.state == "bad"]
+    assert "is read-only: name the primary server" in told
 
 
 def test_a_clock_that_goes_wrong_later_is_refused_until_mended(postgres: str, monkeypatch: pytest.MonkeyPatch) -> None:
