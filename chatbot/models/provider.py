@@ -22,7 +22,16 @@ from msgspec import convert
 from platformdirs import user_data_path
 
 from chatbot.config import PriceSettings, ProviderSettings, from_variable
-from chatbot.errors import ConfigError, KeyRefused, ModelError, ModelTimeout, ProviderFailed, RateLimited, UnknownModel
+from chatbot.errors import (
+    ConfigError,
+    ContextTooLong,
+    KeyRefused,
+    ModelError,
+    ModelTimeout,
+    ProviderFailed,
+    RateLimited,
+    UnknownModel,
+)
 from chatbot.models import addresses
 from chatbot.models.call import NO_CREDIT, unknown_provider
 from chatbot.models.model import Disclosure
@@ -289,6 +298,8 @@ class Provider:
                 return ""  # the error says so
             pull = f"`ollama pull {self.model.partition('/')[2]}`, or " if self.kind in addresses.OLLAMA else ""
             return f"{where} has no such model: try {pull}one of `chatbot models list --find`"
+        if isinstance(error, ContextTooLong):
+            return f"{where} takes less: set context_window in [model], and prompts are cut to fit"
         if error.status == 0:
             return self._advice_on_connection(where, str(error))
         if isinstance(error, RateLimited):

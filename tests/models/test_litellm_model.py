@@ -153,7 +153,7 @@ async def test_the_request_carries_messages_tools_and_settings(openai_url: str) 
         ("forbids", KeyRefused, "may not use this model", "does not allow this with the key from api_key in"),
         ("is-unknown", UnknownModel, "does not exist", "has no such model: try one of `chatbot models list --find`"),
         ("refuses", RequestRefused, "Invalid value", ""),
-        ("is-too-small", ContextTooLong, "maximum context length is 4096 tokens", ""),
+        ("is-too-small", ContextTooLong, "maximum context length is 4096 tokens", "set context_window in [model]"),
         ("slows-down", RateLimited, "Rate limit reached", "asks to slow down: try again later, or choose another"),
         ("has-no-credit", RequestRefused, "Insufficient balance", "has no credit left: top it up, or choose another"),
         ("has-no-quota", RateLimited, "exceeded your current", "has no credit left: top it up, or choose another"),
