@@ -439,11 +439,8 @@ def make_folder(path: Path) -> None:
 
 def sync_folder(path: Path) -> None:
     """Return once the names in the folder are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with translated(path), closing(Folder(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))) as folder:
+        folder.sync()
 
 
 def path_inside(root: Path, name: str) -> Path:

@@ -15,7 +15,15 @@ from chatbot.errors import AmbiguousSession, SessionExpired, SessionNotFound, Wr
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
 from chatbot.memory.scope import Caller, SystemOptions
 from chatbot.runtime import Runtime
-from chatbot.stores import DamagedFile, InvalidValue, StoreError, UnsafePath, UnsupportedOperation, json_lines
+from chatbot.stores import (
+    DamagedFile,
+    InvalidValue,
+    StoreError,
+    StoreFailed,
+    UnsafePath,
+    UnsupportedOperation,
+    json_lines,
+)
 from chatbot.stores.records import SessionRecord, TranscriptEntry
 from chatbot.transfer.exports import export_session
 from tests.clock import Clock
@@ -391,6 +399,17 @@ async def test_what_is_in_the_way_of_a_new_session_is_named(memory: MemorySystem
     (memory_home / ".drafts").unlink()
     second = await memory.create_session(STORES, "chat")
     assert [record.id for record in await memory.list_sessions()] == [second.id, first.id]
+
+
+async def test_a_folder_that_the_disk_does_not_sync_is_named(
+    memory: MemorySystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await memory.create_session(STORES, "chat")
+    for step in range(3):
+        steps = iter(range(step))
+        monkeypatch.setattr(os, "fsync", lambda _, steps=steps: os.read(-1, 1) if next(steps, None) is None else None)
+        with pytest.raises(StoreFailed, match=r"memory.*: Bad file descriptor"):
+            await memory.create_session(STORES, "chat")
 
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
