@@ -51,7 +51,7 @@ class SessionIndex:
         self._home = home
         self._sessions = sessions
         self._is_damaged = False
-        """True if the folders were read because of damage: the next change rebuilds the index."""
+        """True if the folders were read because of damage, or a rebuild failed: the next change rebuilds the index."""
         self._warned: set[str] = set()
         self.has_changed = False
         """True if `fold_if_small` may have something to do."""
@@ -101,7 +101,7 @@ class SessionIndex:
     def note_put(self, folder: Folder, record: SessionRecord, *, is_use: bool = True) -> None:
         """Record that a session was made or changed. Needs the lock on `home`."""
         op = "put" if is_use else "set"
-        self._write(folder, {"op": op, "session": record.as_json(), "folders": self._folders_state()})
+        self._write(folder, {"op": op, "session": record.as_json(), "folders": self._state_to_note()})
 
     def note_used(self, folder: Folder, record: SessionRecord) -> None:
         """Record that a session was used; a stale index stays stale. Needs the lock on `home`."""
@@ -109,7 +109,7 @@ class SessionIndex:
 
     def note_deleted(self, folder: Folder, session_id: str) -> None:
         """Record that a session's folder is gone. Needs the lock on `home`."""
-        self._write(folder, {"op": "drop", "id": session_id, "folders": self._folders_state()})
+        self._write(folder, {"op": "drop", "id": session_id, "folders": self._state_to_note()})
 
     def fold_if_small(self) -> None:
         """Bring `sessions.json` up to date for people who read it, if that is cheap; called on closing."""
@@ -167,6 +167,10 @@ class SessionIndex:
         status = self._sessions.stat()
         return f"{status.st_mtime_ns}-{status.st_nlink}"
 
+    def _state_to_note(self) -> str | None:
+        """Return the state of the folders; None while the index may lack a session, so that it stays stale."""
+        return None if self._is_damaged else self._folders_state()
+
     def _is_fresh(self, folder: Folder) -> bool:
         return _recorded_state(folder) == self._folders_state()
 
@@ -189,6 +193,7 @@ class SessionIndex:
             self._replace(folder, (record.as_json() for record in records), state, durable=durable)
             self._is_damaged = False
         except OSError as error:
+            self._is_damaged = True
             self._fail(folder, error, durable=durable)
 
     def _fail(self, folder: Folder, error: OSError, *, durable: bool) -> None:

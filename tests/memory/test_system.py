@@ -24,6 +24,7 @@ from chatbot.stores import (
     UnsupportedOperation,
     json_lines,
 )
+from chatbot.stores.on_disk.session_index import SessionIndex
 from chatbot.stores.records import SessionRecord, TranscriptEntry
 from chatbot.transfer.exports import export_session
 from tests.clock import Clock
@@ -410,6 +411,22 @@ async def test_a_folder_that_the_disk_does_not_sync_is_named(
         monkeypatch.setattr(os, "fsync", lambda _, steps=steps: os.read(-1, 1) if next(steps, None) is None else None)
         with pytest.raises(StoreFailed, match=r"memory.*: Bad file descriptor"):
             await memory.create_session(STORES, "chat")
+
+
+async def test_a_session_that_the_index_missed_is_listed_also_if_no_rebuild_succeeds(
+    memory_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("full")
+
+    made = []
+    async with MemorySystem(memory_home) as memory:
+        for name in ("_write", "_replace"):
+            with monkeypatch.context() as broken:
+                broken.setattr(SessionIndex, name, refuse if name == "_replace" else lambda *_: None)
+                made.append((await memory.create_session(STORES, "chat")).id)
+    async with MemorySystem(memory_home) as memory:
+        assert sorted(record.id for record in await memory.list_sessions()) == made
 
 
 START = datetime(2026, 1, 1, tzinfo=UTC)
