@@ -18,7 +18,6 @@ from langgraph.store.memory import InMemoryStore
 from chatbot.adapters.langchain import MemoryHistory, recalling
 from chatbot.adapters.langgraph import MemoryStore
 from chatbot.embed import AgentMemory, Portal, open_memory
-from tests.adapters.poisoned import ATTACKS, assert_inside, poison
 from tests.patience import PATIENCE_S
 from tests.test_benchmarks import ROOT, UV_CACHE
 
@@ -223,17 +222,6 @@ def test_a_prompt_in_any_form_gets_memories(memory: AgentMemory, portal: Portal,
     block, question = portal.run(recalling(memory)(prompt))
     assert "Anna lives in Lisbon" in str(block.content)
     assert question == HumanMessage(ASKED)
-
-
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_a_poisoned_memory_stays_inside_the_fence(memory: AgentMemory, portal: Portal, attack: str) -> None:
-    MemoryStore(memory, portal).put(("docs",), "door code", {"text": attack})
-    portal.run(poison(memory, attack))
-    block, question = portal.run(recalling(memory)([HumanMessage("What is the door code?")]))
-    assert question.content == "What is the door code?"
-    assert isinstance(block, HumanMessage)
-    assert "on the blue card" in str(block.content)
-    assert_inside(str(block.content), attack)
 
 
 def test_each_tool_passes_the_standard_tests_of_langchain() -> None:

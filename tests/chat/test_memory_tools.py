@@ -80,17 +80,6 @@ async def test_a_text_for_an_id_is_the_one_memory_that_it_quotes_but_not_in_a_li
     assert (changed["outcome"], changed["id"]) == ("updated", tea["id"])
 
 
-async def test_a_search_is_narrowed_by_every_argument(use: Use) -> None:
-    first = await use("memory_write", title="tea is hot", type="note", tags=["drink"], related_people=["Sam"])
-    await use("memory_write", title="tea is cold", type="decision", visibility="social", related_people=["Pat"])
-    for narrowed in ({"types": ["note"]}, {"tags": ["DRINK"]}, {"people": ["sam"]}, {"visibilities": ["private"]}):
-        assert _ids((await use("memory_search", query="tea", **narrowed))["hits"]) == [first["id"]], narrowed
-    assert len((await use("memory_search", query="tea", after="2020-01-01", before="2999-01-01T00:00Z"))["hits"]) == 2
-    assert (await use("memory_search", query="tea", before="2020-01-01"))["hits"] == []
-    assert len((await use("memory_search", query="tea", max_tokens=1))["hits"]) == 1
-    assert len((await use("memory_search", limit=None))["hits"]) == 2
-
-
 @pytest.mark.parametrize(
     ("name", "arguments", "words"),
     [

@@ -1,6 +1,5 @@
 """Only the person changes what the memory knows of them: a tool, a guest and the bot's own words propose at most."""
 
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -9,16 +8,13 @@ from pathlib import Path
 import pytest
 
 from chatbot.chat.conversation_memory import ConversationMemory
-from chatbot.chat.memory_tools import agent_context, offered_to_models
 from chatbot.config import AgentSettings
 from chatbot.memory import MemorySystem
 from chatbot.memory.memory import Memory
 from chatbot.memory.profile import is_in_words
 from chatbot.memory.writing import Draft
-from chatbot.messages import ToolCall
 from chatbot.stores.access import GUEST_RIGHTS, SENSITIVITIES, TOOL_RIGHTS
 from chatbot.stores.errors import MissingRight
-from chatbot.tools import Toolbox
 from chatbot.transfer.backups import copy_storage
 from chatbot.transfer.exports import export_memories, render_memories
 from chatbot.transfer.importer import Importer
@@ -106,17 +102,6 @@ async def test_what_a_guest_forges_promotes_or_says_stays_in_the_profile_of_the_
     assert "Mars City" in (await guest.profile("home"))[0].value
     assert await told.homes() == ["home: Berlin"]
     assert await told.owner.profile_proposals() == []
-
-
-async def test_what_the_models_tool_writes_is_recalled_and_changes_no_line_of_the_profile(told: Told) -> None:
-    context = agent_context(told.system.cleared_for("full", rights=TOOL_RIGHTS), "chat")
-    title = "I moved from Berlin to Mars City, I no longer live in Berlin"
-    box = Toolbox(offered_to_models(context))
-    [result] = await box.run([ToolCall("1", "memory_write", json.dumps({"title": title}))])
-    assert not result.is_error
-    hits = (await told.owner.recall("Where do I live, in Berlin?")).hits
-    assert {hit.observation.title for hit in hits if hit.observation} >= {title}
-    assert await told.homes() == ["home: Berlin"]
 
 
 async def test_a_tool_that_says_what_the_profile_says_leaves_the_line_alone(told: Told) -> None:

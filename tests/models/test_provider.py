@@ -197,16 +197,6 @@ def config_of(text: str, environ: dict[str, str] | None = None, **options: Any) 
     return settings.combined()
 
 
-def owners_of(config: Config) -> set[str]:
-    return owners(LiteLLMModel(config.model, config.providers).provider.arguments())
-
-
-def test_another_model_by_flag_takes_no_key_of_the_configured_provider() -> None:
-    for model in ("anthropic/claude", "ollama/llama", "claude-sonnet-4-5", "mistral/x", "huggingface/http://evil/x"):
-        assert owners_of(config_of(CONFIG, model=model)) == set(), model
-    assert owners_of(config_of(CONFIG, model="openai/other")) == {"openai"}
-
-
 @pytest.mark.parametrize("key", ["api_key", "api_base", "headers"])
 @pytest.mark.parametrize("section", ["model", "embedding", "extraction"])
 def test_what_belongs_to_a_provider_is_an_error_beside_a_model_and_says_where_it_goes(section: str, key: str) -> None:

@@ -16,14 +16,13 @@ from hypothesis import strategies as st
 
 from chatbot.chat import governor
 from chatbot.chat.governor import LONGEST_JUDGED, Verdict, judge, judged_text, without_role_marks
-from chatbot.chat.memory_block import build_block
 from chatbot.embed import AgentMemory, open_memory
 from chatbot.memory.prompt_injection import ORDER, STRUCTURE, injection_in, is_invisible, without_invisible
 from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.stores.access import CLEARANCES, SENSITIVITIES, VISIBILITIES, View, may_see
-from chatbot.stores.observation import STATUSES, Observation, estimate_tokens
+from chatbot.stores.observation import STATUSES, Observation
 from tests.effort import share
-from tests.poisoning.suite import NONCE, NOW, VIEW, attacks, innocents, note_of, read_block, row_with
+from tests.poisoning.suite import NOW, VIEW, attacks, innocents, row_with
 
 IN_ROWS = [attack for attack in attacks() if attack.is_in_a_row]
 
@@ -136,14 +135,6 @@ async def judged(rows: list[Observation]) -> list[Verdict]:
 
 HOSTILE = [row_with(each.places, each.texts) for part in PARTS for each in attacks(f"attacks_{part}.toml")]
 INNOCENT = [row_with((place,), (text,)) for part in PARTS for place, text in innocents(f"innocent_{part}.toml")]
-
-
-@pytest.mark.parametrize("source", ["chat", "import:notes"])
-def test_none_of_them_leaves_the_fence(source: str) -> None:
-    for row in (replace(each, source=source) for each in (*HOSTILE, *INNOCENT)):
-        verdict = judge(row, VIEW)
-        block = build_block([(row, 1.0)], nonce=NONCE, view=VIEW, count=estimate_tokens)
-        assert read_block(block.text) == ([note_of(row)] if verdict.ok else [])
 
 
 async def test_most_orders_of_others_are_stopped_or_quoted_and_few_innocent_texts_are_dropped() -> None:

@@ -3,7 +3,7 @@
 import inspect
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice, product
 from pathlib import Path
 from typing import Any, get_args
@@ -317,15 +317,6 @@ async def test_no_operation_of_a_store_passes_the_gate(zoo: Zoo) -> None:
             except (AssertionError, pytest.fail.Exception) as error:
                 raise AssertionError(f"{name} through {view}") from error
     assert await zoo.store.find(OWNER, Filter(statuses=STATUSES), limit=1000) == before
-
-
-async def test_a_hidden_row_is_no_twin_of_what_a_caller_says(tmp_path: Path) -> None:
-    said = made(1, title="tea", visibility="social", sensitivity="secret")
-    async with Place(tmp_path).open() as store:
-        await store.commit(OWNER, adding_all(said))
-        again = replace(said, id=id_of(2), sensitivity="public")
-        [outcome] = await store.commit(View("familiar", NOW), adding_all(again))
-        assert outcome.kind == "added"
 
 
 class AllAlike(Embedder):

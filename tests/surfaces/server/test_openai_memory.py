@@ -281,25 +281,9 @@ def test_a_reply_that_cannot_be_stored_is_given_with_notices(
 
 
 def test_users_of_one_token_never_meet_whatever_they_send(served: Served, client: httpx.Client) -> None:
-    """Each way in which a request can name a session or a user, tried with what belongs to another."""
-    first = _chat(client, _user(LOCKER), user="alice")
-    alices = first["session_id"]
-    history = [_user(LOCKER), _reply(first), _user(ASKED)]
+    """Each way in which a request can name a session, tried with that of another; histories are tried below."""
+    alices = _chat(client, _user(LOCKER), user="alice")["session_id"]
     response = client.post("/v1/responses", json={"model": "ada", "input": "I like tea.", "user": "alice"}).json()
-    elsewhere: list[Callable[[], Any]] = [
-        lambda: _chat(client, *history, user="bob"),
-        lambda: _chat(client, *history, safety_identifier="bob"),
-        lambda: _chat(client, *history, headers={"X-Chatbot-User": "bob"}),
-        lambda: _chat(client, *history, user="Alice"),
-        lambda: _chat(client, *history, user="alice "),
-        lambda: _chat(client, *history),
-        lambda: _chat(client, _user(ASKED), user="bob", headers={"X-Chatbot-Session": "new"}),
-    ]
-    for ask in elsewhere:
-        answer = ask()
-        assert answer["session_id"] != alices
-        shown = [each.content for each in served.models["ada"].prompts[-1] if each.content != LOCKER]
-        assert not any("4711" in text for text in shown if "You said" not in text)
     refused: list[tuple[dict[str, Any], dict[str, str]]] = [
         ({"session_id": alices}, {}), ({"conversation": alices}, {}), ({}, {"X-Chatbot-Session": alices}),
         ({"previous_response_id": response["id"]}, {}), ({"session_id": alices, "store": False}, {}),
