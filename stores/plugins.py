@@ -14,7 +14,7 @@ from contextlib import contextmanager, redirect_stdout
 from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_type_hints
 
 from msgspec import Struct, ValidationError, convert
 
@@ -253,8 +253,8 @@ def open_place(place: Place | Home | None) -> Place:
     return FilePlace(place) if isinstance(place, Path) else place
 
 
-def create_tables(address: Address, *, role: str = "") -> bool:
-    """Create the tables of a database, for `role` too; return False if they exist. Raises a `StoreError`."""
+def create_tables(address: Address, *, role: str = "") -> Literal["created", "updated", "unchanged"]:
+    """Create or update the tables of a database, for `role` too; return what was done. Raises a `StoreError`."""
     with _driver():
         from chatbot.stores.postgres import schema
     return schema.create(address.url, role=role)

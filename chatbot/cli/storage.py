@@ -43,10 +43,11 @@ async def run(args: argparse.Namespace) -> Exit:
     """Create the tables, or copy an identity."""
     if args.action == "copy":
         return await _copy(args)
-    is_new = await asyncio.to_thread(create_tables, _address(args), role=args.role)
-    lines = ["created the tables" if is_new else "the tables already exist"]
+    done = await asyncio.to_thread(create_tables, _address(args), role=args.role)
+    lines = ["the tables already exist" if done == "unchanged" else f"{done} the tables"]
     lines += [f"{args.role} may use them"] if args.role else []
-    output.say_result(args, {"created": is_new, "role": args.role or None}, "\n".join(lines))
+    value = {"created": done == "created", "updated": done == "updated", "role": args.role or None}
+    output.say_result(args, value, "\n".join(lines))
     return Exit.OK
 
 

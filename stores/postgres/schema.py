@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import Any
+from typing import Any, Literal
 
 import psycopg
 from psycopg import errors, sql
@@ -20,17 +20,19 @@ _VIEWS = "CREATE OR REPLACE FUNCTION"
 TABLES = ("session", "message", "key_value", "head", "line", "document", "lease", "event", "piece")
 """Every table that has rows of identities."""
 _BOUNDS = """
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED;
 SET LOCAL lock_timeout = '30s';
 SET LOCAL client_connection_check_interval = '2s'
 """
 """Bounds the wait for locks, and ends a statement soon after its process was killed."""
+_ALONE = "LOCK TABLE chatbot.version IN SHARE ROW EXCLUSIVE MODE"
+"""Waits for others who update or grant; everyone may read meanwhile."""
+
+Done = Literal["created", "updated", "unchanged"]
 
 
-def create(url: str, *, role: str = "") -> bool:
-    """Create all tables or none, also concurrently; return False if they exist. `role` may use them.
-
-    Tables of an earlier release are brought up to date.
-    """
+def create(url: str, *, role: str = "") -> Done:
+    """Create all tables or none, or update those of an earlier release; also concurrently. `role` may use them."""
     where = without_password(url)
     try:
         try:
@@ -80,20 +82,24 @@ def _check_encoding(connection: psycopg.Connection[Any], where: str) -> None:
         )
 
 
-def _create(url: str, role: str, where: str) -> bool:
+def _create(url: str, role: str, where: str) -> Done:
     with psycopg.connect(url.partition("#")[0], connect_timeout=10) as connection:
         connection.execute(_BOUNDS)
         _check_encoding(connection, where)
-        is_new = connection.execute("SELECT to_regclass('chatbot.version')").fetchone() == (None,)
-        if is_new:
+        done: Done = "unchanged"
+        if connection.execute("SELECT to_regclass('chatbot.version')").fetchone() == (None,):
+            done = "created"
             connection.execute(sql.SQL(text()))
             connection.execute("INSERT INTO chatbot.version (number) VALUES (%s)", (VERSION,))
-        elif _version(connection, where) == (1,):
-            connection.execute("UPDATE chatbot.version SET number = %s", (VERSION,))
-            connection.execute(sql.SQL("".join(text().partition(_VIEWS)[1:])))
+        elif role or _version(connection, where) == (1,):
+            connection.execute(_ALONE)
+            if _version(connection, where) == (1,):
+                done = "updated"
+                connection.execute("UPDATE chatbot.version SET number = %s", (VERSION,))
+                connection.execute(sql.SQL("".join(text().partition(_VIEWS)[1:])))
         check_version(connection, where)
         _grant(connection, role)
-        return is_new
+        return done
 
 
 def _grant(connection: psycopg.Connection[Any], role: str) -> None:

@@ -89,7 +89,6 @@ CREATE TABLE chatbot.event (
     line text NOT NULL,
     PRIMARY KEY (identity, start)
 ) PARTITION BY HASH (identity);
-COMMENT ON TABLE chatbot.event IS 'Events of memory, as in observations.jsonl; start grows from line to line.';
 
 CREATE TABLE chatbot.piece (
     identity text NOT NULL,
@@ -147,6 +146,7 @@ SELECT
     identity, start, e ->> 'event' AS kind, (e ->> 'at')::timestamptz AS at, e -> 'row' ->> 'id' AS id,
     e -> 'row' ->> 'type' AS type, e -> 'row' ->> 'title' AS title, e -> 'row' ->> 'narrative' AS narrative, e AS event
 FROM (SELECT identity, start, chatbot.as_json(line) AS e FROM chatbot.event) AS j;
+COMMENT ON TABLE chatbot.event IS 'Events of memory, as in observations.jsonl; start grows from line to line.';
 COMMENT ON VIEW chatbot.memory_events IS 'Every change of memory, oldest first by start.';
 
 CREATE OR REPLACE VIEW chatbot.cost_by_day WITH (security_invoker = true) AS

@@ -194,7 +194,7 @@ def test_a_creation_that_is_killed_leaves_nothing_of_it_and_is_repeated(server: 
             time.sleep(0.05)
         os.kill(worker.pid, signal.SIGKILL)
         worker.communicate(timeout=PATIENCE_S)
-        assert schema.create(server.url)
+        assert schema.create(server.url) == "created"
         assert owner.execute("SELECT to_regclass('chatbot.half')").fetchall() == [(None,)]
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import partial
 from pathlib import Path
 from typing import Self
 
@@ -169,9 +170,12 @@ def fresh(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def test_several_at_once_create_the_tables_once(fresh: str) -> None:
-    with ThreadPoolExecutor(4) as threads:
-        assert sorted(threads.map(schema.create, [fresh] * 4)) == [False, False, False, True]
-    assert not schema.create(fresh)
+    create = partial(schema.create, role=ROLE)
+    with ThreadPoolExecutor(4) as threads, psycopg.connect(fresh, autocommit=True) as connection:
+        connection.execute(f"ALTER DATABASE {connection.info.dbname} SET default_transaction_isolation = serializable")
+        assert sorted(threads.map(create, [fresh] * 4)) == ["created", *["unchanged"] * 3]
+        connection.execute("UPDATE chatbot.version SET number = 1")
+        assert sorted(threads.map(create, [fresh] * 4)) == [*["unchanged"] * 3, "updated"]
     with pytest.raises(InvalidSettings, match='role "nobody" does not exist'):
         schema.create(fresh, role="nobody")
 
@@ -194,7 +198,7 @@ def test_tables_of_another_version_are_refused_in_words(fresh: str) -> None:
         connection.execute("DROP VIEW chatbot.messages")
         with pytest.raises(StoreFailed, match="of an earlier release: stop its servers, then run `chatbot storage cr"):
             _use(fresh)
-        assert not schema.create(fresh, role=ROLE)
+        assert schema.create(fresh, role=ROLE) == "updated"
         _use(fresh)
         assert not connection.execute("SELECT n FROM chatbot.messages").fetchall()
         connection.execute("UPDATE chatbot.version SET number = 9999")
