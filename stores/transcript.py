@@ -335,8 +335,11 @@ class TranscriptFile:
 
 
 def transcript_stamp(folder: Path) -> str:
-    """Return a stamp that changes with the transcript; empty while a change could go unnoticed."""
-    stamps = [stamp(folder / name) for name in (NAME, ARCHIVE_NAME)]
+    """Return a stamp that changes with the transcript; empty while a change could go unnoticed, or it is unreadable."""
+    try:
+        stamps = [stamp(folder / name) for name in (NAME, ARCHIVE_NAME)]
+    except OSError:
+        return ""
     if not all(each is None or each.is_settled() for each in stamps):
         return ""
     return " ".join("-" if each is None else f"{each.inode}.{each.size}.{each.mtime_ns}" for each in stamps)
