@@ -22,7 +22,7 @@ from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Document, Examination, Flaw, Lines, Sessions, suffix_of
 from chatbot.stores.base import KeyValueStore, TranscriptStore
-from chatbot.stores.errors import DamagedFile, MissingFolder, StoreAway, StoreBusy, StoreError
+from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreAway, StoreBusy, StoreError
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.log import Log
@@ -151,9 +151,10 @@ class SessionUnion:
         with suppress(MissingFolder):
             ref, memories = await asyncio.to_thread(self._sessions.ref, session_id), self.memory.memory().everywhere()
             if not await memories.every(session_id=session_id, sensitivities=SENSITIVITIES, statuses=STATUSES):
-                with suppress(DamagedFile):
-                    record = await asyncio.to_thread(self._sessions.get, session_id)
-                    await self.memory.tombstones.bar([*marks_of_session(session_id, record.origin)], self.now())
+                origin = ""
+                with suppress(DamagedFile, LaterFormat):
+                    origin = (await asyncio.to_thread(self._sessions.get, session_id)).origin
+                await self.memory.tombstones.bar([*marks_of_session(session_id, origin)], self.now())
             await self.storage.store.forget_session(ref)
             await asyncio.to_thread(self._sessions.delete, session_id)
             return True
