@@ -127,7 +127,7 @@ async def test_closing_stops_the_turns_that_run_and_keeps_their_replies_so_far(l
 
     running = asyncio.create_task(turn() if loop == "its own" else asyncio.to_thread(asyncio.run, turn()))
     assert await asyncio.to_thread(begun.wait, PATIENCE_S)
-    await asyncio.wait_for(runtime.aclose(), PATIENCE_S)
+    await asyncio.wait_for(asyncio.gather(runtime.aclose(), runtime.aclose()), PATIENCE_S)
     await running
     async with Runtime() as again:
         entries = await (await again.resume(session.id)).transcript_read_last(9)

@@ -87,8 +87,8 @@ class Chat:
         self._calls: list[Call] = []
         """The calls so far, if there is no session whose receipts have them."""
         self._observer = observer
-        self._running: dict[asyncio.Task[Any] | None, Waiter | None] = {}
-        """The tasks that run turns; for each that is being stopped, what waits for its end."""
+        self._running: dict[asyncio.Task[Any] | None, list[Waiter]] = {}
+        """The tasks that run turns; for each that is being stopped, those who wait for its end."""
 
     def __repr__(self) -> str:
         return f"Chat({self.session!r}, model={self.model.name!r})"
@@ -116,7 +116,7 @@ class Chat:
         task = asyncio.current_task()
         with observed(self._observer), span("turn", agent=self.rules.agent, **session) as work:
             try:
-                self._running[task] = None
+                self._running[task] = []
                 files = await self._read(attachments, emit)
                 receipt = await self._run_turn(text, emit, files, max_output_tokens, client)
             except BaseException as error:
@@ -126,8 +126,7 @@ class Chat:
                     raise ClosedResource(CLOSED) from None
                 raise
             finally:
-                if (stopping := self._running.pop(task)) is not None:
-                    wake([stopping])
+                wake(self._running.pop(task))
             work.note(finish=receipt.finish, turn=receipt.turn)
             if receipt.first_text_seconds is not None:
                 count("first_text", receipt.first_text_seconds)
@@ -142,11 +141,12 @@ class Chat:
             await asyncio.wait(ends.values(), timeout=LONGEST_END_S)
 
     def _stop_task(self, task: asyncio.Task[Any], end: Waiter) -> None:
-        if task in self._running:
-            self._running[task] = end
-            task.cancel()
-        else:  # it ended meanwhile
+        if (ends := self._running.get(task)) is None:  # it ended meanwhile
             wake([end])
+            return
+        if not ends:
+            task.cancel()
+        ends.append(end)
 
     async def dry_run(self, text: str) -> tuple[PromptBundle, Receipt]:
         """Return the prompt that a turn with `text` would send, and how it was made; see `Turn.dry_run`."""
