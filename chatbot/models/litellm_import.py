@@ -148,9 +148,9 @@ class LiteLLMClient(AsyncResource):
         vars(module).pop("module_level_aclient", None)  # the client of the first loop: a new one is made
         ending = module.in_memory_llm_clients_cache.update_cache_key_with_event_loop("")
         if ending not in self._endings:
-            await self._leave(each for each, loop in self._endings.items() if loop.is_closed())
             self._endings = {**self._endings, ending: asyncio.get_running_loop()}
-            _users[ending] += 1
+            _users[ending] += 1  # before others get their turn, who would count it again
+            await self._leave(each for each, loop in self._endings.items() if loop.is_closed())
         return module
 
     async def aclose(self) -> None:

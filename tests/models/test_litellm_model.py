@@ -400,9 +400,12 @@ def test_clients_are_closed_with_the_last_model_that_uses_their_loop_or_after_it
     closed: list[int] = []
 
     async def use(number: int) -> None:
-        _, litellm = await first._litellm(), await second._litellm()
-        client = SimpleNamespace(close=lambda: closed.append(number))
-        litellm.in_memory_llm_clients_cache.set_cache("client", client)
+        async def close() -> None:
+            await asyncio.sleep(0)
+            closed.append(number)
+
+        litellm, *_ = await asyncio.gather(first._litellm(), first._litellm(), second._litellm())
+        litellm.in_memory_llm_clients_cache.set_cache("client", SimpleNamespace(close=close))
         await second.aclose()
 
     for number, so_far in enumerate(([], [0], [0, 1])):
