@@ -246,7 +246,8 @@ class MemorySystem(SessionOpening):
 
         def is_certain(record: SessionRecord) -> bool:
             until = record.expiry(ttl) or now
-            used_again = min([now, *uses[bisect(uses, until) :][:1]])
+            later = bisect(uses, until)
+            used_again = min([now, *uses[later : later + 1]])
             return used_again - until < _LONG_UNUSED or now - used_again >= _DOUBT
 
         certain = list(filter(is_certain, expired))
