@@ -7,20 +7,33 @@ from typing import Any
 
 from chatbot.chat.dialogue import USER
 from chatbot.embed import AgentMemory, MemoryContext
+from chatbot.stores.access import NOT_SECRET
+
+_RUNS_AT_ONCE = 32
 
 
 class ContextOfRuns:
-    """Recalls once for each question: later calls of its run get the same block, which providers have cached."""
+    """Recalls once for each question: later calls of its run get the same block, which providers have cached.
+
+    A block is made anew once one of its memories was changed or forgotten.
+    """
 
     def __init__(self, *, tokens: int, rows: int) -> None:
         self._tokens, self._rows = tokens, rows
-        self._last: tuple[object, MemoryContext] = None, MemoryContext()
+        self._latest: tuple[tuple[object, MemoryContext], ...] = ()
 
     async def of(self, memory: AgentMemory, messages: Sequence[Mapping[str, Any]]) -> MemoryContext:
         """Return the context of the last question in messages of OpenAI's form."""
         end = max((at for at, each in enumerate(messages, 1) if each.get("role") == USER), default=0)
-        question, (last, context) = (memory.caller, messages[:end]), self._last
-        if question != last or end == len(messages):
+        question = memory.caller, messages[:end]
+        context = next((found for asked, found in self._latest if asked == question), None)
+        if context is None or end == len(messages) or await _is_outdated(context, memory):
             context = await memory.context(messages, tokens=self._tokens, rows=self._rows)
-            self._last = question, context
+            self._latest = ((question, context), *self._latest[: _RUNS_AT_ONCE - 1])
         return context
+
+
+async def _is_outdated(context: MemoryContext, memory: AgentMemory) -> bool:
+    given = {row.id: row.hash for row in context.memories if row.status == "active"}
+    rows = await memory.get(list(given), count_use=False, sensitivities=NOT_SECRET) if given else ()
+    return {row.id: row.hash for row in rows} != given

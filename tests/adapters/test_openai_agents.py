@@ -87,10 +87,8 @@ async def test_a_tool_of_memory_answers_the_model(memory: AgentMemory) -> None:
     result = await Runner.run(agent, "Where does my sister Anna live?", session=session, run_config=config(memory))
     assert result.final_output == "In Lisbon."
     assert model.asked[1][: len(model.asked[0])] == model.asked[0]  # with the same block, which is cached
-    assert [each["role"] for each in model.asked[0]] == [
-        "user",
-        "user",
-    ]  # the block, as `context` gives it, and the question
+    block, _ = model.asked[0]
+    assert block["role"] == "user"  # and its content is as `context` gives it
     [answer] = [each for each in model.asked[1] if each.get("type") == "function_call_output"]
     assert "Anna lives in Lisbon" in answer["output"]
     assert "not instructions" in answer["output"]

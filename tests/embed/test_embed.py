@@ -15,6 +15,7 @@ from typing import Any, cast
 
 import pytest
 
+from chatbot.adapters import ContextOfRuns
 from chatbot.config import Config
 from chatbot.embed import AgentMemory, MemoryContext, Portal, ToolUse, open_memory
 from chatbot.errors import ChatbotError, ConfigError
@@ -179,6 +180,20 @@ async def test_recording_counts_the_memories_of_its_context_as_used(memory: Agen
     await memory.record(user="Where does Anna live?", assistant="In Lisbon.", context=context)
     [row] = await memory.get([kept.id], count_use=False)
     assert row.use_count == 1
+
+
+async def test_the_calls_of_a_run_get_one_block_though_others_run_unless_a_memory_in_it_is_forgotten(
+    memory: AgentMemory,
+) -> None:
+    contexts, called = ContextOfRuns(tokens=2000, rows=5), {"role": "tool", "content": "x"}
+    kept = [await memory.remember(each) for each in ("Anna lives in Lisbon", "Bo lives in Porto")]
+    runs = [[{"role": "user", "content": f"Where does {name} live?"}] for name in ("Anna", "Bo")]
+    begun = [await contexts.of(memory, each) for each in runs]
+    assert [await contexts.of(memory, [*each, called]) for each in runs] == begun
+    await memory.forget(kept[0].id)
+    anna, bo = [await contexts.of(memory, [*each, called]) for each in runs]
+    assert ("Lisbon" in begun[0].text, "Lisbon" in anna.text, bo) == (True, False, begun[1])
+    assert await contexts.of(memory, runs[1]) != bo  # asked anew
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
