@@ -428,7 +428,7 @@ async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(pair: Pa
         await memory.memory("chat").purge_fact(fact.id)
     await there.sync(second)
     await _say(here, deleted, "said there after all")
-    (here.home / "sessions" / gone / "session.json").write_text('{"version": 999}')  # of a later release
+    Path(str(here.home), "sessions", gone, "session.json").write_text('{"version": 999}')  # of a later release
     await _both(pair)
     assert not [each for each in ("hello", "after all", "two", "bees") if each in _texts(place)]
     for machine in (here, there):
