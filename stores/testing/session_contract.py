@@ -248,8 +248,11 @@ class TranscriptStoreContract(StoreContract):
         assert len({*stamps}) == len(stamps)
         assert await store.transcript_count(session) == 3
         assert await store.transcript_count(session, ["user"]) == 2
-        assert await store.transcript_counts([session], ["user"]) == [2]
-        assert await store.transcripts_read_all([session]) == [await store.transcript_read_all(session)]
+        other = _placed(OTHER, session.folder.parent)
+        for some in ([session, other], [other, session]):
+            counts = [await store.transcript_count(each, ["user"]) for each in some]
+            assert await store.transcript_counts(some, ["user"]) == counts
+            assert await store.transcripts_read_all(some) == [await store.transcript_read_all(each) for each in some]
         with suppress(UnsupportedOperation):
             assert await store.transcript_clear(session) == 3
             assert await store.transcript_read_all(session) == []
