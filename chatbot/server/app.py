@@ -8,7 +8,6 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import lru_cache
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal
 
 from fastapi import APIRouter, Depends, FastAPI, Request
@@ -174,10 +173,20 @@ async def _answer_invalid_request(request: Request, error: Any) -> JSONResponse:
     if first["type"] == "json_invalid":
         why = f"the body is not valid JSON: {first['ctx']['error'].lower()}, at character {first['loc'][-1]}"
         return invalid(why).for_path(request.url.path).response()
-    parts = (part for part in first["loc"] if part not in {"body", "query", "path", "", "[]"})
-    place = ".".join(str(part) for part, _ in groupby(parts))  # of a union, the name of the variant repeats a field
     code = UNSUPPORTED if first["type"] == UNSUPPORTED else "invalid_value"
-    return invalid(_why(first), place or None, code).for_path(request.url.path).response()
+    return invalid(_why(first), _place_of(first, error.body) or None, code).for_path(request.url.path).response()
+
+
+def _place_of(error: dict[str, Any], given: Any) -> str:
+    """Return the place of an error in the request, of which its location also names variants of types."""
+    where, *parts = error["loc"]
+    place = []
+    for at, part in enumerate(parts, 1):
+        is_there = part in given if isinstance(given, dict) else isinstance(given, list) and part in range(len(given))
+        given = given[part] if is_there else given
+        if is_there or where != "body" or (error["type"] == "missing" and at == len(parts)):
+            place.append(str(part))
+    return ".".join(place)
 
 
 def _why(error: dict[str, Any]) -> str:

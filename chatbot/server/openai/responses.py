@@ -80,8 +80,8 @@ class ResponseRequest(wire.ReplyFields):
         try:
             return wire.ReplyRequest.model_validate(fields)
         except ValidationError as error:
-            wrong = [{**each, "loc": _where(each["loc"], messages)} for each in error.errors()]
-            raise RequestValidationError(wrong) from None
+            wrong = [{**each, "loc": ("body", *_where(each["loc"], messages))} for each in error.errors()]
+            raise RequestValidationError(wrong, body=self.model_dump()) from None
 
 
 def _messages(instructions: str | None, given: str | list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -95,7 +95,7 @@ def _messages(instructions: str | None, given: str | list[dict[str, Any]]) -> li
                 if not messages or messages[-1]["role"] != "assistant":
                     messages.append({"role": "assistant", "item": at})
                 calls = messages[-1].setdefault("tool_calls", [])
-                calls.append({"id": item.get("call_id"), "function": item})
+                calls.append({"id": item.get("call_id"), "function": item, "item": at})
             case "function_call_output":
                 content, call_id = _translated(item.get("output")), item.get("call_id")
                 messages.append({"role": "tool", "content": content, "tool_call_id": call_id, "item": at})
@@ -124,12 +124,16 @@ def _translated(given: Any) -> Any:
 def _where(loc: tuple[int | str, ...], messages: list[dict[str, Any]]) -> tuple[Any, ...]:
     """Map the location of an error in the completion request to one in this request."""
     match loc:
+        case ("messages", int(at), "tool_calls", int(number), *rest):
+            return "input", messages[at]["tool_calls"][number]["item"], *rest
         case ("messages", int(at), *rest):
-            return "input", messages[at].get("item", at), *(each for each in rest if each != "file")
+            return "input", messages[at].get("item", at), *rest
         case ("messages", *rest):
             return "input", *rest
         case ("response_format", *rest):
             return "text", "format", *rest
+        case ("verbosity" | "reasoning_effort" as name,):
+            return "reasoning" if name == "reasoning_effort" else "text", name.removeprefix("reasoning_")
     return loc
 
 

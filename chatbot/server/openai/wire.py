@@ -143,8 +143,8 @@ class FilePart(Lenient):
 
 Part = Annotated[TextPart | ImagePart | FilePart, Field(discriminator="type")]
 Content = Annotated[
-    Annotated[str, Tag("")] | Annotated[list[Part], Tag("[]")],
-    Discriminator(lambda value: "[]" if isinstance(value, list) else ""),
+    Annotated[str, Tag("text")] | Annotated[list[Part], Tag("parts")],
+    Discriminator(lambda value: "parts" if isinstance(value, list) else "text"),
     only_types("text", "image_url", "file", of="parts"),
 ]
 """Text, or a list of parts; an error names the part that is wrong."""

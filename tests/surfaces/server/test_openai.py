@@ -123,6 +123,7 @@ def test_the_identity_is_an_extension_stronger_than_the_model(served: Served, cl
         ({"tool_choice": "required"}, 400, "invalid_value"),
         ({"tools": [WEATHER], "tool_choice": "sometimes"}, 400, "invalid_value"),
         ({"tools": [WEATHER], "tool_choice": TWO}, 400, "invalid_value"),
+        ({"tools": [WEATHER], "tool_choice": {"type": "function", "function": {}}}, 400, "invalid_value"),
         ({"tools": [{"type": "web_search"}]}, 400, "unsupported_value"),
         ({"web_search_options": {}}, 400, "unsupported_value"),
         ({"messages": [{"role": "user", "content": " "}], "session_id": "new"}, 400, "invalid_value"),
@@ -132,6 +133,11 @@ def test_the_identity_is_an_extension_stronger_than_the_model(served: Served, cl
         ({"input": [{"type": "computer_call"}]}, 400, "unsupported_value"),
         ({"input": [{"role": "user", "content": [{"type": "input_file"}]}]}, 400, "invalid_value"),
         ({"input": "hi", "tools": [{"type": "web_search"}]}, 400, "unsupported_value"),
+        ({"input": "hi", "tools": [{"type": "function", "name": "a b"}]}, 400, "invalid_value"),
+        ({"input": "hi", "text": {"format": {"type": "json_schema", "name": "a b"}}}, 400, "invalid_value"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": 3}]}]}, 400, "invalid_value"),
+        ({"input": "hi", "reasoning": {"effort": 3}}, 400, "invalid_value"),
+        ({"input": "hi", "tool_choice": "required"}, 400, "invalid_value"),
         ({"input": "hi", "background": True}, 400, "unsupported_value"),
         ({"input": "hi", "prompt": {"id": "x"}}, 400, "unsupported_value"),
         ({"input": "hi", "conversation": "0196d5e4-0000-7000-8000-000000000000"}, 404, "session_not_found"),
@@ -146,8 +152,9 @@ def test_the_impossible_is_an_error(refusing: openai.OpenAI, body: dict[str, obj
         refusing.post(path, cast_to=object, body={"model": "ada", **asked, **body})
     assert (raised.value.status_code, raised.value.code) == (status, code)
     assert raised.value.type
-    *there, _ = (raised.value.param or "").split(".")
-    reduce(lambda found, part: found[int(part) if part.isdigit() else part], there, cast("Any", asked | body))
+    place = raised.value.param.split(".") if raised.value.param else []
+    there = place[:-1] if "field required" in raised.value.message else place
+    reduce(lambda found, part: found[int(part) if isinstance(found, list) else part], there, cast("Any", asked | body))
     assert "{" not in raised.value.message.partition("{'error'")[0]
 
 
