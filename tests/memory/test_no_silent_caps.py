@@ -146,7 +146,7 @@ def test_every_operation_that_returns_a_list_without_a_limit_is_counted_here() -
         if str(inspect.signature(operation).return_annotation).startswith("list[") and not name.startswith("_")
     }
     as_many_as_given = {"get", "remember_all", "purge", "search_batch", "nearest", "history"}
-    as_many_as_given |= {"profile_learn", "standing", "transcript_stamps", "transcripts_read_all"}
+    as_many_as_given |= {"profile_learn", "standing", "transcript_counts", "transcript_stamps", "transcripts_read_all"}
     assert inspect.signature(Memory.search).parameters["limit"].default == DEFAULT_LIMIT
     counted = {*COUNTED, *PROFILE_READS, "every", "timeline", "query_facts"}
     of_files = {"examine"}  # of a store: a flaw for each file, which says how many lines are damaged

@@ -59,7 +59,8 @@ BODIES: dict[Route, Json] = {
     ("POST", "/i/{identity}/tasks/{task_id}"): {"status": "completed"},
 }
 """Forms that routes of the page need."""
-UNUSABLE = {("POST", "/login"): 401, ("POST", "/v1/embeddings"): 409, ("DELETE", "/v1/users"): 404}
+UNUSABLE = {("POST", "/login"): 401, ("POST", "/v1/embeddings"): 409}
+UNUSABLE |= {("GET", "/v1/users/export"): 404, ("DELETE", "/v1/users"): 404}
 """Routes that refuse here for other reasons: a form without a token, a memory without an encoder or without users."""
 IN_A_SESSION = {"/v1/chat/completions", "/v1/responses"}
 """Routes that may be about a session which their body names."""
