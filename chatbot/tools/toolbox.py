@@ -137,7 +137,7 @@ class Toolbox:
         return self._tools[call.name].unwrapped(call) if call.name in self._tools else call
 
     async def run(self, calls: Sequence[ToolCall], ended: list[ToolResult] | None = None) -> list[ToolResult]:
-        """Run all calls concurrently, results in their order; `ended` gets each as it comes, if the turn is stopped."""
+        """Run all calls at once, results in their order; `ended` gets each as it comes, so that a stop loses none."""
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._run_one(call, [] if ended is None else ended)) for call in calls]
         return [task.result() for task in tasks]
