@@ -450,6 +450,8 @@ class _Format(Struct, frozen=True):
 class _File(_Format, frozen=True):
     consolidation: RunPosition = RunPosition()
     compression: RunPosition = RunPosition()
+    doubted_at: datetime | None = None
+    """When expiries of sessions were doubted first."""
 
 
 class Upkeep:
@@ -476,6 +478,15 @@ class Upkeep:
             return await self._run_leased(scope, options)
         finally:
             await asyncio.to_thread(lease.release)
+
+    async def doubt(self, expiry: datetime, now: datetime) -> datetime:
+        """Return when expiries up to this one were doubted first: now, if they were not, or the clock was set back."""
+        known = await asyncio.to_thread(self._read)
+        if known.doubted_at is None or not expiry < known.doubted_at <= now:
+            written = msgspec.json.encode(replace(known, doubted_at=now))
+            await asyncio.to_thread(self._document.change, lambda _: written)
+            return now
+        return known.doubted_at
 
     def _read(self, level: int = logging.WARNING) -> _File:
         """Return the content of the file; one that is damaged is as none, and logged. Raises `LaterFormat`."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from bisect import bisect
+from bisect import bisect, insort
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from copy import copy
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -34,7 +34,7 @@ from chatbot.stores.span import count, observed
 if TYPE_CHECKING:
     from chatbot.config import MaintenanceSettings
     from chatbot.embedder import EmbeddingResult
-    from chatbot.memory.maintenance import MaintenanceReport, Part
+    from chatbot.memory.maintenance import MaintenanceReport, Part, Upkeep
 
 logger = logging.getLogger(__name__)
 
@@ -244,18 +244,21 @@ class MemorySystem(SessionOpening):
         records = await self._catalog.find(lambda _: True)
         uses = sorted(at for each in records for at in (each.created_at, each.used_at))
 
-        def is_certain(record: SessionRecord) -> bool:
-            until = record.expiry(ttl) or now
+        def is_doubtful(until: datetime) -> bool:
             later = bisect(uses, until)
             used_again = min([now, *uses[later : later + 1]])
-            return used_again - until < _LONG_UNUSED or now - used_again >= _DOUBT
+            return used_again - until >= _LONG_UNUSED and now - used_again < _DOUBT
 
-        certain = list(filter(is_certain, expired))
-        if (doubtful := len(expired) - len(certain)) and doubtful != self._warned_of:
-            kept = "%s expired more than %d days before the next use, and will be deleted a week after it: if today is "
-            kept += "not %s, correct the clock; `chatbot sessions prune` deletes at once"
-            logger.warning(kept, how_many(doubtful, "session"), _LONG_UNUSED.days, now.date())
-        self._warned_of = doubtful
+        ends = {record.id: record.expiry(ttl) or now for record in expired}
+        if doubtful := list(filter(is_doubtful, ends.values())):  # of a session only the last use is known
+            with suppress(StoreError):
+                insort(uses, await self._open_upkeep().doubt(max(doubtful), now))
+        certain = [record for record in expired if not is_doubtful(ends[record.id])]
+        if (kept := len(expired) - len(certain)) and kept != self._warned_of:
+            told = "%s expired more than %d days before the next use, and will be deleted a week after it: if today is "
+            told += "not %s, correct the clock; `chatbot sessions prune` deletes at once"
+            logger.warning(told, how_many(kept, "session"), _LONG_UNUSED.days, now.date())
+        self._warned_of = kept
         return certain
 
     async def _expire(self, records: Sequence[SessionRecord], *, keep_memory: bool) -> list[SessionRecord]:
@@ -334,16 +337,21 @@ class MemorySystem(SessionOpening):
         `part` limits it to one part. The rows are those of the first of `stores` that keeps observations. Does nothing,
         and reports that, if another process is running maintenance, or did less than `unless_within` ago.
         """
-        from chatbot.memory.maintenance import MaintenanceOptions, Upkeep
+        from chatbot.memory.maintenance import MaintenanceOptions
 
         self.caller.check("curate")
-        self._upkeep = self._upkeep or Upkeep(self.backend)
         options = MaintenanceOptions(policy, part=part, dry_run=dry_run, unless_within=unless_within, whole=whole)
-        report = await self._upkeep.run(self._scope(stores), options)
+        report = await self._open_upkeep().run(self._scope(stores), options)
         if not report.dry_run:
             for kind, rows in report.counts().items():
                 count("maintained", rows, change=kind)
         return report
+
+    def _open_upkeep(self) -> Upkeep:
+        from chatbot.memory.maintenance import Upkeep
+
+        self._upkeep = self._upkeep or Upkeep(self.backend)
+        return self._upkeep
 
     def unobserved(self) -> Memory | None:
         """Return the owner's memory in all namespaces, without spans, for metrics; None before first use."""

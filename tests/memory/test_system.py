@@ -284,6 +284,19 @@ async def test_a_clock_that_jumps_ahead_deletes_no_session_for_a_week(
         assert len(await memory.expire_sessions(at_once=True)) == 2
 
 
+async def test_a_doubtful_expiry_ends_after_a_week_also_if_no_session_is_begun_in_it(memory_home: Path) -> None:
+    clock = Clock()
+    async with MemorySystem(memory_home, clock=clock) as memory:
+        old, used = [await memory.create_session(STORES, "chat") for _ in range(2)]
+        clock.move(days=200)
+        await used.transcript_append("user", "hello")
+    for day in range(8):
+        async with MemorySystem(memory_home, ttl=timedelta(days=30), clock=clock) as memory:
+            assert await memory.expire_sessions() == ([old.id] if day == 7 else [])
+            await (await memory.load_session(used.id, "chat")).transcript_append("user", "hello again")
+        clock.move(days=1)
+
+
 async def test_an_unerasable_session_keeps_no_other(memory_home: Path, caplog: pytest.LogCaptureFixture) -> None:
     clock = Clock()
     module = f"gone_{memory_home.parent.name}"
