@@ -56,6 +56,7 @@ async def test_a_fork_is_told_nothing_that_it_shows_and_what_it_left_behind(memo
     for said in ("My sister Ellen keeps two alpacas in Lisbon.", "The alpacas of Ellen are called Castor and Pollux."):
         clock.move(minutes=1)
         await chat.turn(said)
+    await first.memory.summarize_session("The animals of Ellen", "They have a paddock.")
     clock.move(minutes=1)
     model = ScriptedModel(["Two alpacas."])
     fork = await memory.fork_session(first.id, at=2)
@@ -65,6 +66,8 @@ async def test_a_fork_is_told_nothing_that_it_shows_and_what_it_left_behind(memo
     assert sent(model).count("keeps two alpacas in Lisbon") == 1
     assert sent(model).count("Castor and Pollux") == 1
     assert len(receipt.memory["injected"]) == 1
+    await chat_of(model, await memory.fork_session(first.id), clock=clock).turn("What about the paddock of Ellen?")
+    assert "have a paddock" not in sent(model)  # the summary of what it shows
 
 
 async def test_a_correction_is_told_in_place_of_what_was_said(memory: MemorySystem, clock: Clock) -> None:
