@@ -118,7 +118,7 @@ def _notes(path: Path) -> Items:
     for failed in unread:
         yield Skip(_as_text(Path(failed.filename).relative_to(path)), f"cannot be read: {failed.strerror}")
     if others:
-        yield _skipped(path, others, is_all=not notes)
+        yield _skipped(path, others, is_all=not (notes or unread))
 
 
 def _skipped(path: Path, others: Sequence[Path], *, is_all: bool) -> Skip:

@@ -280,3 +280,5 @@ def test_a_folder_that_cannot_be_read_is_told_of(tmp_path: Path, monkeypatch: py
     assert isinstance(good, MemoryItem)
     assert isinstance(skipped, Skip)
     assert skipped.why == "cannot be read: File name too long"
+    (tmp_path / "good.md").rename(tmp_path / "good.txt")  # notes may be in what cannot be read
+    assert [type(each) for each in open_source(tmp_path).items] == [Skip, Skip]
