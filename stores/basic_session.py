@@ -18,7 +18,7 @@ from pathlib import Path
 from chatbot.stores.base import Cap, KeyValueStore, TranscriptStore
 from chatbot.stores.errors import MISFITS, DamagedFile, too_long
 from chatbot.stores.files import Folder, locked, opened
-from chatbot.stores.loops import GroupCommit
+from chatbot.stores.loops import GroupCommit, in_thread
 from chatbot.stores.records import LONGEST_CONTENT, KeyValue, SessionRef, TranscriptEntry, format_time, parse_time
 from chatbot.stores.transcript import TranscriptFile, transcript_stamp
 
@@ -68,8 +68,8 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
     async def transcript_count(self, session: SessionRef, roles: Collection[str] = ()) -> int:
         return await asyncio.to_thread(self._files(session).transcript.count, roles)
 
-    async def transcript_stamps(self, sessions: Sequence[SessionRef]) -> list[str]:
-        """Return the stamps of both files of each, which take less time than a switch to a thread."""
+    @in_thread
+    def transcript_stamps(self, sessions: Sequence[SessionRef]) -> list[str]:
         return [transcript_stamp(each.folder) for each in sessions]
 
     async def transcript_drop_last(

@@ -229,13 +229,15 @@ async def test_what_the_cap_moves_out_goes_to_the_archive_in_order_and_what_a_pe
     assert said == ["caf\ufffd", *map(str, range(34))]
 
 
-async def test_a_folder_that_cannot_be_read_costs_no_other_session_its_stamp(
-    store: BasicSessionStore, session: SessionRef, tmp_path: Path
+async def test_stamps_are_read_in_a_thread_and_an_unreadable_folder_costs_no_other_session_its_own(
+    store: BasicSessionStore, session: SessionRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
     stamps = await store.transcript_stamps([SessionRef(session.id, loop), session])
     assert stamps == ["", *await store.transcript_stamps([session])]
+    monkeypatch.setattr("chatbot.stores.basic_session.transcript_stamp", lambda _: threading.current_thread().name)
+    assert await store.transcript_stamps([session]) != [threading.current_thread().name]
 
 
 async def test_an_entry_that_was_cut_off_is_kept_aside_reported_and_followed_by_the_next(
