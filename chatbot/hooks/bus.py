@@ -289,7 +289,7 @@ class Hooks(Bus, AsyncResource):
         await self._context.memory.expire_sessions(keep_memory=keep_memory)
 
 
-MOST_RETRIEVED = 50
+MOST_ROWS = 50
 """Maximum hits or drafts of one request."""
 MOST_TOKENS = 8_000
 """Maximum tokens of all hits of one request."""
@@ -326,10 +326,10 @@ async def answer_request(request: Retrieve | Update) -> Answer:
         async with asyncio.timeout(TIMEOUT_S):
             memory = request.session.for_tools().memory
             if isinstance(request, Retrieve):
-                limit = min(max(request.limit, 1), MOST_RETRIEVED)
+                limit = min(max(request.limit, 1), MOST_ROWS)
                 return Answer(hits=tuple(await memory.search(request.query, limit=limit, max_tokens=MOST_TOKENS)))
-            if len(request.drafts) > MOST_RETRIEVED:
-                return Answer(error=f"a request may have at most {MOST_RETRIEVED} drafts: it has {len(request.drafts)}")
+            if len(request.drafts) > MOST_ROWS:
+                return Answer(error=f"a request may have at most {MOST_ROWS} drafts: it has {len(request.drafts)}")
             return Answer(kept=tuple(await memory.remember_all(request.drafts, keep_going=True)))
     except (ChatbotError, StoreError) as error:  # first: a StoreBusy is a TimeoutError, too
         return Answer(error=str(error))

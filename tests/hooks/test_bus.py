@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from chatbot.chat.events import Step
-from chatbot.hooks.bus import MOST_RETRIEVED, Answer, Bus, Retrieve, Subscription, Update
+from chatbot.hooks.bus import MOST_ROWS, Answer, Bus, Retrieve, Subscription, Update
 from chatbot.hooks.hook import Failures
 from chatbot.memory import Draft, SessionHandle
 from chatbot.models import ScriptedModel
@@ -218,10 +218,10 @@ async def test_a_request_sees_no_more_than_its_session(runtime: Runtime) -> None
 
 async def test_a_request_is_bounded_and_its_refusal_is_told(runtime: Runtime) -> None:
     session = await of_clearance(runtime, "full")
-    many = tuple(Draft(f"green tea {n}") for n in range(MOST_RETRIEVED + 1))
+    many = tuple(Draft(f"green tea {n}") for n in range(MOST_ROWS + 1))
     assert "at most 50" in (await ask(runtime, Update(session=session, drafts=many))).error
-    await ask(runtime, Update(session=session, drafts=many[:MOST_RETRIEVED]))
-    assert len((await ask(runtime, Retrieve(session=session, query="tea", limit=10_000))).hits) == MOST_RETRIEVED
+    await ask(runtime, Update(session=session, drafts=many[:MOST_ROWS]))
+    assert len((await ask(runtime, Retrieve(session=session, query="tea", limit=10_000))).hits) == MOST_ROWS
     bare = await runtime.memory.create_session(["basic_session"], "chat")
     assert "no observation store" in (await ask(runtime, Retrieve(session=bare, query="tea"))).error
 
