@@ -244,8 +244,11 @@ class ConversationMemory:
             page = await self._memory.list_observations(
                 session_id=session_id, after=since, before=until, limit=_MOST_SHOWN, sensitivities=SENSITIVITIES
             )
-            rows = [row for row in page.rows if until is None or row.created_at in copied]
-            shown |= {row.id: row.created_at for row in rows if row.type == EXCHANGE or row.source == AUTO}
+            last = max((at for at in copied if until is None or at <= until), default=since)
+            for row in page.rows:
+                is_shown = row.created_at in copied if row.type == EXCHANGE else row.created_at <= last
+                if (row.type == EXCHANGE or row.source == AUTO) and (until is None or is_shown):
+                    shown[row.id] = row.created_at
         return shown
 
     async def _line(self) -> Sequence[tuple[str, datetime | None]]:

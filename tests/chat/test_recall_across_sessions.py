@@ -53,9 +53,13 @@ async def test_a_follow_up_still_sees_what_was_recalled_a_turn_ago_once(memory: 
 async def test_a_fork_is_told_nothing_that_it_shows_and_what_it_left_behind(memory: MemorySystem, clock: Clock) -> None:
     first = await memory.create_session(STORES, "chat")
     chat = chat_of(ScriptedModel(["Noted."] * 2), first, clock=clock)
-    for said in ("My sister Ellen keeps two alpacas in Lisbon.", "The alpacas of Ellen are called Castor and Pollux."):
+    await chat.turn("My sister Ellen keeps two alpacas in Lisbon.")
+    for step in (
+        first.memory.remember("Counted the heads in the paddock", source="auto"),
+        chat.turn("The alpacas of Ellen are called Castor and Pollux."),
+    ):
         clock.move(minutes=1)
-        await chat.turn(said)
+        await step
     await first.memory.summarize_session("The animals of Ellen", "They have a paddock.")
     clock.move(minutes=1)
     model = ScriptedModel(["Two alpacas."])
@@ -68,6 +72,7 @@ async def test_a_fork_is_told_nothing_that_it_shows_and_what_it_left_behind(memo
     assert len(receipt.memory["injected"]) == 1
     await chat_of(model, await memory.fork_session(first.id), clock=clock).turn("What about the paddock of Ellen?")
     assert "have a paddock" not in sent(model)  # the summary of what it shows
+    assert "Counted the heads" not in sent(model)
 
 
 async def test_a_correction_is_told_in_place_of_what_was_said(memory: MemorySystem, clock: Clock) -> None:
