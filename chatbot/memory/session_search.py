@@ -20,7 +20,7 @@ from chatbot.memory.handle import SessionHandle
 from chatbot.memory.scope import Scope
 from chatbot.memory.session_catalog import MESSAGES
 from chatbot.stores.base import TranscriptStore
-from chatbot.stores.errors import MissingFolder, StoreError
+from chatbot.stores.errors import BrokenStore, MissingFolder, StoreError
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Filter, Progress
 from chatbot.stores.records import SessionRecord, SessionRef, TranscriptEntry, format_time
@@ -164,7 +164,9 @@ async def of_each(
     for store, those in those_of.items():
         ids = [each.id for each in those]
         try:
-            found |= zip(ids, await read(store, those), strict=True)
+            if len(answers := await read(store, those)) != len(those):
+                raise BrokenStore(f"the store {type(store).__name__} answered for {len(answers)} of {len(those)}")
+            found |= zip(ids, answers, strict=True)
         except StoreError as error:
             found |= dict.fromkeys(ids, error)
     return found

@@ -4,7 +4,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
 from chatbot.memory.session_search import snippet
 from chatbot.stores.access import Clearance
+from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.errors import InvalidValue, StoreError
+from chatbot.stores.records import SessionRef
 from chatbot.stores.session_terms import NAME, SessionTerms, stamp_version
 from chatbot.stores.text.analysis import terms
 from tests.disk import ENDLESS, Put
@@ -125,6 +127,19 @@ async def test_a_session_that_cannot_be_read_hides_no_other(memory: MemorySystem
     assert set(await _found(memory, "giraffe")) == {"good", "bad giraffe"}  # the one by its title alone
     with pytest.raises(StoreError):  # that nothing can be read is not that nothing was said
         await memory.search_sessions("giraffe", wanted=SessionFilter(title="bad"))
+
+
+class Short(BasicSessionStore):
+    """A plug-in that forgets to answer."""
+
+    async def transcript_stamps(self, sessions: Sequence[SessionRef]) -> list[str]:
+        return []
+
+
+async def test_a_store_without_stamps_for_its_transcripts_is_searched_all_the_same(memory: MemorySystem) -> None:
+    session = await memory.create_session([f"{__name__}:Short"], "chat", title="zoo")
+    await session.transcript_append("user", "a giraffe")
+    assert await _found(memory, "giraffe") == ["zoo"]
 
 
 @pytest.mark.parametrize("kind", ENDLESS)
