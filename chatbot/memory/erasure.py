@@ -186,7 +186,7 @@ async def erase(scope: Scope, target: Target) -> Erasure:
         gone = []  # another process was faster
     if not target.everything:  # else an event could make a hook write, or fail with, the words of an erased user
         scope.changed("purge", gone)
-    await scope.erase_quotes(going.observations)  # summaries that were made meanwhile
+    await scope.erase_quotes(going.observations, erased=gone)  # what turns have written meanwhile
     return replace(_without_hidden(going), erased=tuple(gone))
 
 

@@ -23,6 +23,7 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import InvalidValue, MissingFolder, StoreBusy, StoreError
 from chatbot.stores.home import Home
 from chatbot.stores.observation import STATUSES
+from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.stores.postgres.schema import TABLES
 from chatbot.stores.records import format_time
 from chatbot.stores.row_events import KINDS, Event, Kind
@@ -158,6 +159,25 @@ async def test_what_failed_at_any_step_is_erased_when_it_is_done_again(
                 with suppress(StoreError):
                     await (session.take_back_turn(begun) if is_undone else memory.memory().purge(said.id))
         assert files_with(tmp_path / str(step), CANARY) == [], step
+
+
+async def test_what_a_turn_writes_while_its_row_is_purged_is_erased_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as memory:
+        session = await memory.create_session(STORES, "chat")
+        said, purge = (
+            await session.memory.remember("said", type="exchange", user_text=CANARY),
+            ObservationFileStore.purge,
+        )
+
+        async def purge_late(self: ObservationFileStore, *given: Any) -> list[str]:
+            await session.receipt_append({"remembered": said.id, "memory": {"query": [CANARY]}})
+            return await purge(self, *given)
+
+        monkeypatch.setattr(ObservationFileStore, "purge", purge_late)
+        assert await memory.memory().purge(said.id) == [said.id]
+    assert files_with(tmp_path, CANARY) == []
 
 
 @pytest.mark.parametrize("keeps", [True, False])
