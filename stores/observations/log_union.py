@@ -26,7 +26,16 @@ from chatbot.stores.json_lines import encode, record_of
 from chatbot.stores.log import COUNTING, ID_IN_LINE, LineChange, Writing
 from chatbot.stores.observation import GUARDED, Observation
 from chatbot.stores.records import EPOCH, canonical, chunks, format_time
-from chatbot.stores.row_events import KINDS, MAINTENANCE, Event, apply, check_fields, implied_events, parse_event
+from chatbot.stores.row_events import (
+    KINDS,
+    MAINTENANCE,
+    STATUS_AFTER,
+    Event,
+    apply,
+    check_fields,
+    implied_events,
+    parse_event,
+)
 
 STEP = timedelta(microseconds=1)
 _AT_ONCE = 500
@@ -389,8 +398,9 @@ def _restorations(journal: Journal, united: Mapping[str, list[Event]]) -> Iterat
 
     restored = dict[str, datetime]()
     for row_id, parts in united.items():
-        ends = [at for at, part in enumerate(parts) if part.kind in {"delete", "supersede", "restore"}]
-        if ends and parts[ends[-1]].kind != "restore" and any(part.kind == "mention" for part in parts[ends[-1] :]):
+        since = max((at for at, part in enumerate(parts) if part.kind in STATUS_AFTER), default=0)
+        said_again = any(part.kind == "mention" for part in parts[since:])
+        if said_again and parts[since].kind in {"delete", "supersede"}:
             restored[row_id] = parts[-1].at
         circle = dict[str, Observation]()
         row = _row_of(parts)

@@ -329,21 +329,24 @@ async def test_what_one_side_superseded_or_forgot_is_so_on_both_unless_the_other
     pair: Pair,
 ) -> None:
     here, there, _ = pair
-    said = ("Ada keeps bees", "Bo keeps goats", "Cy keeps hens", "Cy keeps ducks", "Di bakes")
-    old, idle, one, other, again = [await _remembered(here, text) for text in said]
+    said = ("Ada keeps bees", "Bo keeps goats", "Cy keeps hens", "Cy keeps ducks", "Di bakes", "Ed sings")
+    old, idle, one, other, again, archived = [await _remembered(here, text) for text in said]
     await _both(pair)
     new = await _remembered(here, "Ada keeps wasps", supersedes=old)
     async with there.opened() as memory:  # whose clock is behind
         await memory.memory("chat").forget(idle)
-        await memory.memory("chat").forget(again)
+        await memory.memory("chat").forget(again, archived)
         await memory.memory("chat").supersede(one, other)
     async with here.opened() as memory:
         await memory.memory("chat").supersede(other, one)
         await memory.memory("chat").remember("Di bakes")
+        await memory.memory("chat").remember("Ed sings")
+        await memory.memory("chat").archive(archived)
     await _both(pair)
     rows = await there.rows()
     assert (rows[old].status, rows[old].superseded_by, rows[idle].status) == ("superseded", new, "deleted")
-    assert [rows[each].status for each in (one, other, again)] == ["active", "superseded", "active"]
+    states = ["active", "superseded", "active", "archived"]
+    assert [rows[each].status for each in (one, other, again, archived)] == states
     async with here.opened() as memory:
         await memory.memory("chat").forget(again)
     await _both(pair)
