@@ -25,6 +25,7 @@ from chatbot.chat.governor import TOO_LONG, Label, Verdict, fenced, in_one_line,
 from chatbot.chat.prompt import excerpt, question_words
 from chatbot.chat.titles import says_little
 from chatbot.memory.episode import EXCHANGE
+from chatbot.memory.meaning import split_questions
 from chatbot.memory.profile_lines import ProfileLine
 from chatbot.messages import FENCE
 from chatbot.stores.access import View
@@ -160,7 +161,7 @@ class _Notes:
         """Add a row as a note, or record why it is dropped."""
         level, size = self.order_levels.get(row.id, 0), min(self.room, NOTE_TOKENS)
         texts = _texts_of(row, asks_the_bot=self.asks_the_bot)
-        texts = [(label, self.closest.get(row.id, text) if label == "person said" else text) for label, text in texts]
+        texts = [(label, self._said(row, text) if label == "person said" else text) for label, text in texts]
         verdict = judge(row, self.view, texts, order_level=level)
         note = _note(row, verdict, self.view.now)
         is_chosen = row.id in self.closest or any(is_list(text) for _, text in texts)
@@ -176,6 +177,13 @@ class _Notes:
         self.quoted += [row.id] if verdict.quoted else []
         self.room -= self.count(f"{note}\n")
         self.shown[row.id] = note
+
+    def _said(self, row: Observation, text: str) -> str:
+        """Return what is shown of a person's words: not questions beside more, which a model would answer."""
+        chosen = self.closest.get(row.id, text)
+        stated, _ = split_questions(chosen)
+        is_whole = self.asks_the_bot or is_list(chosen) or 2 * len(stated) < len(chosen)
+        return chosen if is_whole else stated
 
     def take_titles(self, rows: Sequence[Observation]) -> dict[str, str]:
         """Take the titles of the rows that the governor passes, as far as they fit; return them by id."""

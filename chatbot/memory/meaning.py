@@ -204,7 +204,7 @@ class Meaning(AsyncResource):
             made = await self._make_each(read, lambda some: self._bill_call(self._embed(some), len(some)))
             cosines = ((each, [(text, sum(map(mul, each, other))) for text, other in made.items()]) for each in asked)
             close = best_cosines(cosines, len(made))
-        return [close.get(each, 0.0) for each in read]
+        return [0.0 if is_question(each) else close.get(each, 0.0) for each in read]
 
     async def _compare(self, question: str, texts: Sequence[str]) -> dict[str, float]:
         """Return how close each text is to a question, word by word, without those that cannot be compared so now."""

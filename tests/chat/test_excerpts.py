@@ -86,6 +86,26 @@ def test_sentences_that_were_chosen_are_not_cut_again() -> None:
     assert block.text.count("oil") == 65
 
 
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("My wife can't have milk. What shall I cook?", "My wife can't have milk."),
+        ("Sam 的妻子对牛奶过敏,他们住在格拉茨。晚饭做什么?", "Sam 的妻子对牛奶过敏,他们住在格拉茨。"),
+        ("I lost them. Where are the keys of the shed usually kept?", None),  # means little without it
+        ("Where are the keys of the shed?", None),
+        ("- oil\n- salt\n- flour\n- eggs\nWhat is missing?", None),
+    ],
+)
+def test_a_question_beside_a_longer_statement_is_shown_only_for_what_the_bot_said(said: str, shown: str | None) -> None:
+    row = row_with(("user_text",), (said,), type="exchange")
+    for asks_the_bot, expected in ((False, shown or said), (True, said)):
+        block = build_block(
+            [(row, 1.0)], nonce=NONCE, view=VIEW, count=estimate_tokens, asked=[QUESTION], asks_the_bot=asks_the_bot
+        )
+        [note] = read_block(block.text)
+        assert note.text == " ".join(expected.split())
+
+
 @pytest.mark.parametrize(("characters", "why"), [(6_000, BUDGET), (2 * LONGEST_JUDGED, TOO_LONG)])
 def test_without_a_question_a_long_row_is_left_out(characters: int, why: str) -> None:
     row = row_with(("narrative",), (long_text(NEEDLE, 0.5, characters),))

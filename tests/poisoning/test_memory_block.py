@@ -64,7 +64,8 @@ def test_no_attack_leaves_the_index_of_titles() -> None:
 def test_an_innocent_text_is_injected_with_its_words() -> None:
     for place, text in innocents():
         row = row_with((place,), (text,), type="note")
-        (read,) = read_block(block_of(row).text, NONCE)
+        block = build_block([(row, 1.0)], nonce=NONCE, view=VIEW, count=estimate_tokens, asks_the_bot=True)
+        (read,) = read_block(block.text, NONCE)  # with the questions beside statements
         assert read == note_of(row)
         assert " ".join(text.split()) in " ".join(read.text.split())
 
