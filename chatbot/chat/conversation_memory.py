@@ -36,7 +36,7 @@ from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.observation import OF_SESSION, STATUSES, Observation, Type
 from chatbot.stores.query import Version
-from chatbot.stores.records import KEYED, TranscriptEntry, check_type, format_time, parse_time
+from chatbot.stores.records import KEYED, TranscriptEntry, format_time, parse_time
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import observed, span
 from chatbot.stores.text.redaction import redact, redact_all
@@ -78,10 +78,13 @@ class PromptMemory(Struct, frozen=True):
     """Rows that the conversation in the prompt shows anyway, by id, with the times at which they were said."""
 
     def __post_init__(self) -> None:
-        for name, kind in (("block", MemoryBlock), ("rows", tuple), ("record", dict)):
-            check_type(getattr(self, name), kind, f"{name} of PromptMemory")
-        for row in self.rows:
-            check_type(row, Observation, "a row of PromptMemory")
+        kinds = (("block", self.block, MemoryBlock), ("rows", self.rows, tuple), ("record", self.record, dict))
+        for name, value, kind in kinds:
+            if not isinstance(value, kind):
+                raise InvalidValue(f"{name} of PromptMemory cannot be {type(value).__name__}")
+        rows: Sequence[object] = self.rows
+        if wrong := [row for row in rows if not isinstance(row, Observation)]:
+            raise InvalidValue(f"rows of PromptMemory cannot contain {type(wrong[0]).__name__}")
 
     @property
     def text(self) -> str:

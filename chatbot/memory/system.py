@@ -339,9 +339,10 @@ class MemorySystem(SessionOpening):
         """
         from chatbot.memory.maintenance import MaintenanceOptions
 
+        upkeep = self._open_upkeep()
         self.caller.check("curate")
         options = MaintenanceOptions(policy, part=part, dry_run=dry_run, unless_within=unless_within, whole=whole)
-        report = await self._open_upkeep().run(self._scope(stores), options)
+        report = await upkeep.run(self._scope(stores), options)
         if not report.dry_run:
             for kind, rows in report.counts().items():
                 count("maintained", rows, change=kind)

@@ -240,7 +240,7 @@ async def test_the_steps_of_a_turn_keep_their_place_among_the_hooks(tables: str,
     ("words", "told"),
     [
         ("be brief", "submit with str: only a PromptMemory is used"),
-        ("5", "InvalidValue: block of PromptMemory is 5: it must be MemoryBlock"),
+        ("5", "InvalidValue: block of PromptMemory cannot be int"),
     ],
 )
 async def test_an_answer_to_a_prompt_that_is_no_memory_block_is_reported(words: str, told: str) -> None:
