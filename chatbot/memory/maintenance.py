@@ -11,7 +11,7 @@ import asyncio
 import logging
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from typing import Any, Literal, get_args
@@ -460,7 +460,6 @@ class Upkeep:
     def __init__(self, place: Place) -> None:
         self._document = place.document(NAME)
         self._place = place
-        self._known = _File()
         self._erased_at: datetime | None = None
         """When this process erased rows last."""
 
@@ -472,10 +471,10 @@ class Upkeep:
         try:
             if not await to_its_end(asyncio.to_thread(lease.take)):
                 return options.skipped("under way")
-            self._known = await asyncio.to_thread(self._read)  # by the holder of the lease only, who writes it
-            if not _is_due(self._known, scope, options):  # another process may just have run
+            known = await asyncio.to_thread(self._read)
+            if not _is_due(known, scope, options):  # another process may just have run
                 return options.skipped("not due")
-            return await self._run_leased(scope, options)
+            return await self._run_leased(known, scope, options)
         finally:
             await asyncio.to_thread(lease.release)
 
@@ -483,27 +482,24 @@ class Upkeep:
         """Return when expiries up to this one were doubted first: now, if they were not, or the clock was set back."""
         known = await asyncio.to_thread(self._read)
         if known.doubted_at is None or not expiry < known.doubted_at <= now:
-            written = msgspec.json.encode(replace(known, doubted_at=now))
-            await asyncio.to_thread(self._document.change, lambda _: written)
+            await asyncio.to_thread(self._change, doubted_at=now)
             return now
         return known.doubted_at
 
-    def _read(self, level: int = logging.WARNING) -> _File:
-        """Return the content of the file; one that is damaged is as none, and logged. Raises `LaterFormat`."""
-        found, form = _File(), _Format()
-        try:
-            data = self._document.read() or b"{}"
-            form = msgspec.json.decode(data, type=_Format)
-            found = msgspec.json.decode(data, type=_File)
-        except (OSError, ValueError, RecursionError) as error:
-            logger.log(level, "%s cannot be read, so maintenance begins again at the oldest row: %s", NAME, error)
-        if form.v > _Format().v:
-            raise LaterFormat(f"{NAME} was written by a later release: upgrade chatbot to maintain this memory")
-        return found
+    def _change(self, *, durable: bool = True, **fields: Any) -> None:
+        """Set fields in the file as it is now: `run` and `doubt` may write at the same time."""
 
-    async def _run_leased(self, scope: Scope, options: MaintenanceOptions) -> MaintenanceReport:
+        def changed(data: bytes | None) -> bytes:
+            return msgspec.json.encode(replace(_parsed(lambda: data, logging.DEBUG), **fields))
+
+        self._document.change(changed, durable=durable)
+
+    def _read(self, level: int = logging.WARNING) -> _File:
+        return _parsed(self._document.read, level)
+
+    async def _run_leased(self, known: _File, scope: Scope, options: MaintenanceOptions) -> MaintenanceReport:
         policy = policy_of_part(options.policy or MaintenanceSettings(), options.part)
-        after = None if options.whole else _last_run(self._known, options.part).last_row
+        after = None if options.whole else _last_run(known, options.part).last_row
         run = Run(scope, policy, dry_run=options.dry_run, whole=options.whole, erased_at=self._erased_at)
         while True:
             before, last = len(run.changes), await run.do_round(after)
@@ -518,9 +514,21 @@ class Upkeep:
     async def _keep(self, part: Part, position: RunPosition) -> None:
         """Record the position for the next run; a run of all parts counts for each part."""
         positions: dict[str, RunPosition] = dict.fromkeys(_parts(part), position)
-        self._known = replace(self._known, **positions)
-        written = msgspec.json.encode(self._known)
-        await asyncio.to_thread(self._document.change, lambda _: written, durable=False)
+        await asyncio.to_thread(self._change, durable=False, **positions)
+
+
+def _parsed(read: Callable[[], bytes | None], level: int = logging.WARNING) -> _File:
+    """Return the content of the file; one that is damaged is as none, and logged. Raises `LaterFormat`."""
+    found, form = _File(), _Format()
+    try:
+        data = read() or b"{}"
+        form = msgspec.json.decode(data, type=_Format)
+        found = msgspec.json.decode(data, type=_File)
+    except (OSError, ValueError, RecursionError) as error:
+        logger.log(level, "%s cannot be read, so maintenance begins again at the oldest row: %s", NAME, error)
+    if form.v > _Format().v:
+        raise LaterFormat(f"{NAME} was written by a later release: upgrade chatbot to maintain this memory")
+    return found
 
 
 def _is_due(known: _File, scope: Scope, options: MaintenanceOptions) -> bool:

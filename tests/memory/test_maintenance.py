@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from chatbot.config import MaintenanceSettings, RetentionSettings
 from chatbot.memory import MemorySystem
-from chatbot.memory.maintenance import NAME, MaintenanceReport
+from chatbot.memory.maintenance import NAME, MaintenanceReport, Run, Upkeep
 from chatbot.memory.memory import Memory
 from chatbot.memory.merging import groups, jaccard
 from chatbot.memory.scope import Caller
@@ -447,22 +447,30 @@ async def test_a_note_of_a_later_release_is_left_as_it_is(memory: Maintained) ->
     assert (memory.home / NAME).read_bytes() == later
 
 
-async def test_asking_whether_a_run_is_due_changes_nothing_that_another_run_knows(
+async def test_asking_whether_a_run_is_due_changes_nothing_that_another_run_knows(memory: Maintained) -> None:
+    await memory.keep("something")
+    await memory.after(30)
+    known = (memory.home / NAME).read_bytes()
+    assert (await memory.after(0, unless_within=timedelta(days=1))).skipped == "not due"
+    assert (memory.home / NAME).read_bytes() == known
+
+
+async def test_a_doubt_during_a_run_and_the_position_of_that_run_are_both_kept(
     memory: Maintained, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await memory.keep("something")
+    do_round, expiry, doubts = Run.do_round, memory.now, list[datetime]()
+
+    async def doubting(run: Run, after: str | None) -> str | None:
+        doubts.append(await Upkeep(memory.system.backend).doubt(expiry, memory.now))
+        return await do_round(run, after)
+
+    monkeypatch.setattr(Run, "do_round", doubting)
     await memory.after(30)
-    upkeep, seen = memory.system._upkeep, list[object]()
-    assert upkeep is not None
-    read, known = upkeep._document.read, upkeep._known
-
-    def reads() -> bytes | None:
-        seen.append(upkeep._known)
-        return read()
-
-    monkeypatch.setattr(upkeep._document, "read", reads)
-    await memory.after(0, unless_within=timedelta(days=1))
-    assert seen == [known]
+    [doubted] = doubts
+    memory.now += timedelta(hours=1)
+    assert await Upkeep(memory.system.backend).doubt(expiry, memory.now) == doubted
+    assert (await memory.after(0, unless_within=timedelta(days=1))).skipped == "not due"
 
 
 async def test_two_at_once_are_one_who_does_it_and_one_who_says_so(memory: Maintained) -> None:
