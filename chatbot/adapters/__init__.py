@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from chatbot.chat.conversation_memory import are_outdated
 from chatbot.chat.dialogue import USER
 from chatbot.embed import AgentMemory, MemoryContext
-from chatbot.stores.access import NOT_SECRET
 
 _RUNS_AT_ONCE = 32
 
@@ -27,13 +27,7 @@ class ContextOfRuns:
         end = max((at for at, each in enumerate(messages, 1) if each.get("role") == USER), default=0)
         question = memory.caller, messages[:end]
         context = next((found for asked, found in self._latest if asked == question), None)
-        if context is None or end == len(messages) or await _is_outdated(context, memory):
+        if context is None or end == len(messages) or await are_outdated(context.memories, memory):
             context = await memory.context(messages, tokens=self._tokens, rows=self._rows)
             self._latest = ((question, context), *self._latest[: _RUNS_AT_ONCE - 1])
         return context
-
-
-async def _is_outdated(context: MemoryContext, memory: AgentMemory) -> bool:
-    given = {row.id: row.hash for row in context.memories if row.status == "active"}
-    rows = await memory.get(list(given), count_use=False, sensitivities=NOT_SECRET) if given else ()
-    return {row.id: row.hash for row in rows} != given

@@ -124,6 +124,13 @@ def limit_disclosure(recalled: PromptMemory, disclosure: Disclosure) -> PromptMe
     return replace(recalled, record=record)
 
 
+async def are_outdated(rows: Iterable[Observation], memory: Memory) -> bool:
+    """Return whether one of the rows of a prompt was changed, forgotten or hidden since."""
+    given = {row.id: row.hash for row in rows if row.status == "active"}
+    found = await memory.get(list(given), count_use=False, sensitivities=NOT_SECRET) if given else ()
+    return {row.id: row.hash for row in found} != given
+
+
 class ConversationMemory:
     """The memory of one conversation, with its session if it has one. `earlier` is the block of the last turn."""
 
@@ -169,7 +176,8 @@ class ConversationMemory:
         if not self._settings.recall_rows:
             return PromptMemory()
         self._refresh()
-        await self._drop_outdated()
+        if await are_outdated(self.earlier.rows, self._memory):
+            self.earlier = PromptMemory()
         judged = await self._judged(said[-1]) if said else None
         asked = [ends_of(text, _MOST_ASKED) for text in said]
         in_window, most, may_send = await self._in_window(since), self._settings.recall_rows, disclosure.sent
@@ -219,14 +227,6 @@ class ConversationMemory:
         recalled = PromptMemory(block, record=record, in_window=in_window)
         by_id = {row.id: row for row in given}
         return replace(recalled, rows=tuple(by_id[each] for each in recalled.shown))
-
-    async def _drop_outdated(self) -> None:
-        """Drop the last block if one of its rows was changed, forgotten or hidden."""
-        given = {row.id: row.hash for row in self.earlier.rows if row.status == "active"}
-        if given:
-            rows = await self._memory.get(list(given), count_use=False, sensitivities=NOT_SECRET)
-            if {row.id: row.hash for row in rows} != given:
-                self.earlier = PromptMemory()
 
     async def _judged(self, text: str) -> Judgement | None:
         """Return the judgement of a message, made once; None without a judge."""
