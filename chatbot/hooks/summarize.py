@@ -256,7 +256,7 @@ async def summarize_evicted(session: SessionHandle, calls: Calls, evicted: Evict
     is_current = evicted.before == await episode.kept_model_summary(session)
     if not is_current or evicted.entries != await episode.without_forgotten(session, evicted.entries):
         return [_DELETED]
-    await episode.keep_model_summary(session, episode.ModelSummary(evicted.until, text))
+    await episode.keep_summary(session, episode.ModelSummary(evicted.until, text))
     return []
 
 

@@ -81,7 +81,7 @@ async def summarize_episode(session: SessionHandle, since: datetime | None, *, s
         if episode.until is None or episode.until < since:
             episode = await _extend_to(since, episode, session)
             if save and episode.until is not None:
-                await _keep(session, episode)
+                await keep_summary(session, episode)
         return episode.text()
 
 
@@ -102,7 +102,7 @@ async def take_back_episode(session: SessionHandle, since: datetime) -> None:
         await session.kv_delete(MODEL_KEY)
     if episode.until is not None and episode.until > since:
         if episode.by_model is not None and episode.by_model.until <= since:
-            await _keep(session, Episode(episode.by_model.until, (), episode.by_model))
+            await keep_summary(session, Episode(episode.by_model.until, (), episode.by_model))
         else:
             await session.kv_delete(KEY)
 
@@ -117,13 +117,9 @@ async def kept_model_summary(session: SessionHandle) -> ModelSummary | None:
     return _parse(await session.kv_get(MODEL_KEY), ModelSummary)
 
 
-async def keep_model_summary(session: SessionHandle, summary: ModelSummary) -> None:
-    """Keep a model's summary for when the window moves."""
-    await session.kv_set(MODEL_KEY, msgspec.json.encode(summary).decode())
-
-
-async def _keep(session: SessionHandle, episode: Episode) -> None:
-    await session.kv_set(KEY, msgspec.json.encode(episode).decode())
+async def keep_summary(session: SessionHandle, summary: Episode | ModelSummary) -> None:
+    """Keep the summary that prompts show, or a model's for when the window moves."""
+    await session.kv_set(KEY if isinstance(summary, Episode) else MODEL_KEY, msgspec.json.encode(summary).decode())
 
 
 def _parse(kept: str | None, kind: type[Summary]) -> Summary | None:

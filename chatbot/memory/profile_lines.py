@@ -93,7 +93,7 @@ def valid_lines(
     known = check_time(known_at) if known_at else now
     at = check_time(as_of) if as_of else known
     by_key: defaultdict[str, list[ProfileLine]] = defaultdict(list)
-    for line in all_lines([row for row in rows if min(_known_at(row), now) <= known], known_at and known):
+    for line in all_lines([row for row in rows if min(_held_time(row, "known"), now) <= known], known_at and known):
         is_over = line.valid_to is not None and min(line.valid_to, now) <= at
         if min(line.valid_from, now) <= at and not is_over and key in (None, line.folded_key):
             by_key[line.folded_key].append(line)
@@ -181,10 +181,10 @@ def _line(row: Observation, valid_to: datetime | None) -> ProfileLine:
         key=key,
         value=row.title.removeprefix(f"{key}: "),  # the title may have been edited
         title=row.title,
-        valid_from=_valid_from(row),
+        valid_from=_held_time(row, "since"),
         valid_to=valid_to,
         said_at=row.last_said_at,
-        known_at=_known_at(row),
+        known_at=_held_time(row, "known"),
         pinned=row.metadata.get(PINNED) is True,
         by=str(held.get("by", "")),
         sources=row.derived_from,
@@ -205,12 +205,13 @@ def held_value(row: Observation) -> Mapping[str, Any]:
     return held if isinstance(held, Mapping) else {}
 
 
-def _valid_from(row: Observation) -> datetime:
-    return _time(held_value(row).get("since")) or row.created_at
-
-
-def _known_at(row: Observation) -> datetime:
-    return _time(held_value(row).get("known")) or row.created_at
+def _held_time(row: Observation, name: str) -> datetime:
+    """Return a time of the value that a row holds, `since` or `known`; by default that of the row."""
+    written = held_value(row).get(name)
+    try:
+        return parse_time(written) if isinstance(written, str) else row.created_at
+    except InvalidValue:
+        return row.created_at
 
 
 def _valid_to(row: Observation, by_id: Mapping[str, Observation], known: datetime | None) -> datetime | None:
@@ -218,15 +219,8 @@ def _valid_to(row: Observation, by_id: Mapping[str, Observation], known: datetim
     if row.status != "superseded" or row.superseded_at is None or (known and row.superseded_at > known):
         return None
     successor = by_id.get(row.superseded_by or "")
-    end = _valid_from(successor) if successor else row.superseded_at
-    return max(end, _valid_from(row))  # a successor may be valid from an earlier time
-
-
-def _time(written: object) -> datetime | None:
-    try:
-        return parse_time(written) if isinstance(written, str) else None
-    except InvalidValue:
-        return None
+    end = _held_time(successor, "since") if successor else row.superseded_at
+    return max(end, _held_time(row, "since"))  # a successor may be valid from an earlier time
 
 
 def _span_of(term: str, now: datetime) -> tuple[datetime, datetime]:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from chatbot.hooks.summarize import evicted_entries, summarize_by_model, summarize_evicted
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.memory.episode import KEY, Episode, ModelSummary, keep_model_summary, kept_episode, summarize_episode
+from chatbot.memory.episode import KEY, Episode, ModelSummary, keep_summary, kept_episode, summarize_episode
 from chatbot.models import ScriptedModel
 from chatbot.stores.records import TranscriptEntry
 from tests.hooks.conftest import calls_of
@@ -125,13 +125,13 @@ async def test_what_was_told_of_too_long_ago_leaves_no_gap(session: SessionHandl
     entries = [said(at, f"The colour of house {at} is number {at * 7}.") for at in range(400)]
     await session.transcript_extend(entries)
     await summarize_episode(session, entries[350].at)
-    await keep_model_summary(session, ModelSummary(entries[20].at, "- told long ago"))
+    await keep_summary(session, ModelSummary(entries[20].at, "- told long ago"))
     assert "told long ago" not in await summarize_episode(session, entries[380].at)
 
 
 async def test_a_forged_time_in_the_future_is_not_believed(session: SessionHandle) -> None:
     await session.transcript_extend(ENTRIES)
     await summarize_episode(session, ENTRIES[10].at)
-    await keep_model_summary(session, ModelSummary(ENTRIES[39].at, "- told of what was not said yet"))
+    await keep_summary(session, ModelSummary(ENTRIES[39].at, "- told of what was not said yet"))
     assert "not said yet" not in await summarize_episode(session, ENTRIES[20].at)
     assert (await kept_episode(session)).by_model is None

@@ -11,7 +11,7 @@ from chatbot.chat.dialogue import ClientRequest
 from chatbot.cli.why import receipt_of_turn
 from chatbot.errors import ProviderFailed, SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.memory.episode import ModelSummary, keep_model_summary, kept_episode, kept_model_summary, summarize_episode
+from chatbot.memory.episode import ModelSummary, keep_summary, kept_episode, kept_model_summary, summarize_episode
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
@@ -137,7 +137,7 @@ async def test_what_had_left_the_window_is_taken_back_from_its_summary() -> None
         compacted = await chat.compact()
         assert compacted is not None
         assert WORD in compacted.summary
-        await keep_model_summary(session, ModelSummary(runtime.hooks._clock(), f"They named it {WORD}"))
+        await keep_summary(session, ModelSummary(runtime.hooks._clock(), f"They named it {WORD}"))
         await chat.take_back()
         assert WORD in (await session.kv_get("episode_summary") or "")  # that exchange stands still
         await chat.take_back()
@@ -151,7 +151,7 @@ async def test_what_a_model_told_before_stays() -> None:
         for text, _ in SAID:
             await chat.turn(text)
         asked = [entry.at for entry in await session.transcript_read_all() if entry.role == "user"]
-        await keep_model_summary(session, ModelSummary(asked[1], "Ingrid has moved"))
+        await keep_summary(session, ModelSummary(asked[1], "Ingrid has moved"))
         await summarize_episode(session, asked[1])
         await summarize_episode(session, asked[2])
         await summarize_episode(session, asked[3])
