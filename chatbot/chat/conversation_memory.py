@@ -45,8 +45,8 @@ NOT_KEPT = "not_kept"
 """Kind of the record of a message that must not be remembered, even if its turn is killed."""
 AUTO = "auto"
 """The source of rows that hooks captured."""
-WITHHELD = "withheld"
-"""Reason for leaving out a row that the provider may not be sent."""
+WITHHELD, _IN_MESSAGES = "withheld", "in the messages that were sent"
+"""Reasons for leaving out a row: the provider may not be sent it, or a client sends it anyway."""
 _MOST_SHOWN = 200
 """Maximum rows of the window that are looked up, newest first."""
 RECENT_QUESTIONS = 3
@@ -178,26 +178,21 @@ class ConversationMemory:
         self._refresh()
         if await are_outdated(self.earlier.rows, self._memory):
             self.earlier = PromptMemory()
-        judged = await self._judged(said[-1]) if said else None
+        judged = await self._judge(said[-1]) if said else None
         asked = [ends_of(text, _MOST_ASKED) for text in said]
-        in_window, most, may_send = await self._in_window(since), self._settings.recall_rows, disclosure.sent
+        in_window, most = await self._in_window(since), self._settings.recall_rows
         recollection = await self._search(asked, judged, in_window, most if choose is None else 2 * most)
-        found = [each for each in recollection.hits if each.observation and each.observation.sensitivity in may_send]
-        withheld = {each.id for each in recollection.hits[:most] if each not in found}  # they count towards the limit
-        repeated = [each.id for each in found if _is_in(client_text, each.observation)]
-        hits: Sequence[RankedMemory] = [each for each in found if each.id not in repeated]
-        if choose is not None and self._session is not None:
-            hits = await choose(self._session, hits, most, self._memory.scope.clock())
+        hits, withheld, repeated = await self._choose_hits(recollection.hits, choose, disclosure, client_text)
         tasks, index = await self._at_the_beginning() if len(said) == 1 else ((), ())
         rows = [*((row, 1.0) for row in tasks), *((each.observation, each.score) for each in hits if each.observation)]
         lines = await self._profile(asked, recollection, [each.id for each in hits[:_WITH_PROFILE_LINES]])
         answers = await self._memory.standing(pinned=True, sensitivities=NOT_SECRET)
         pinned = _pinned(answers, {*in_window, *(row.id for row, _ in rows)}, client_text)
         beside = [*(line.row for line in lines), *(row for row, _ in pinned.values())]
-        withheld |= {row.id for row in beside if row.sensitivity not in may_send}
+        withheld |= {row.id for row in beside if row.sensitivity not in disclosure.sent}
         given = [*(row for row, _ in rows), *index, *(row for row in beside if row.id not in withheld)]
-        asked_of = {each.question: each.rows for each in answers}
-        asked_of |= {each: [row for row, _ in rows] for each in asked[-1:]}
+        answered = {each.question: each.rows for each in answers}
+        answered |= {each: [row for row, _ in rows] for each in asked[-1:]}
         meaning, view = self._memory.scope.meaning, self._memory.scope.write_view(NOT_SECRET)
         block = build_block(
             rows,
@@ -211,24 +206,36 @@ class ConversationMemory:
             asks_the_bot=judged is not None and judged.asks_the_bot,
             profile=[line for line in lines if line.id not in withheld],
             standing=[row for row, _ in pinned.values() if row.id not in withheld],
-            closest={} if meaning is None else await meaning.closest_sentences(asked_of, in_all=1_000),
+            closest={} if meaning is None else await meaning.closest_sentences(answered, in_all=1_000),
             order_levels=await self._order_levels(given, view),
             last_line=disclosure.note(len(withheld)) if withheld and disclosure.memory else "",
         )
         # Rows shown in the conversation are listed as considered only if they would have been recalled.
         considered = [each for each in recollection.considered if each.id not in in_window or each.verdict == SEEN]
-        record = _record(said, judged, considered, hits, block)
+        left_out = dict.fromkeys(repeated, _IN_MESSAGES) | dict.fromkeys(sorted(withheld), WITHHELD)
+        record = _record(said, judged, considered, hits, block, left_out=left_out)
         if block.standing:
             record["standing"] = {each: pinned[each][1] for each in block.standing}
-        record["left_out"] += [{"id": each, "why": "in the messages that were sent"} for each in repeated]
         if withheld:
-            record["left_out"] += [{"id": each, "why": WITHHELD} for each in sorted(withheld)]
             record["withheld"] = disclosure.record(rows=sorted(withheld))
         recalled = PromptMemory(block, record=record, in_window=in_window)
         by_id = {row.id: row for row in given}
         return replace(recalled, rows=tuple(by_id[each] for each in recalled.shown))
 
-    async def _judged(self, text: str) -> Judgement | None:
+    async def _choose_hits(
+        self, found: Sequence[RankedMemory], choose: Choose | None, disclosure: Disclosure, client_text: str
+    ) -> tuple[Sequence[RankedMemory], set[str], list[str]]:
+        """Return the hits for the prompt, and the ids of those that the model may not be sent, and of those it has."""
+        most = self._settings.recall_rows
+        sent = [each for each in found if each.observation and each.observation.sensitivity in disclosure.sent]
+        withheld = {each.id for each in found[:most] if each not in sent}  # they count towards the limit
+        repeated = [each.id for each in sent if _is_in(client_text, each.observation)]
+        hits: Sequence[RankedMemory] = [each for each in sent if each.id not in repeated]
+        if choose is not None and self._session is not None:
+            hits = await choose(self._session, hits, most, self._memory.scope.clock())
+        return hits, withheld, repeated
+
+    async def _judge(self, text: str) -> Judgement | None:
         """Return the judgement of a message, made once; None without a judge."""
         meaning = self._memory.scope.meaning
         if meaning is not None and text != self._judgement[0]:
@@ -238,12 +245,12 @@ class ConversationMemory:
 
     async def _in_window(self, since: datetime | None) -> Mapping[str, datetime]:
         """Return the rows that the window shows anyway, with their times: exchanges, captures of them and of tools."""
-        line = await self._line()
-        if since is None or not line:
+        lineage = await self._lineage()
+        if since is None or not lineage:
             return {}
-        entries = await self._session.transcript_read_last(_MOST_SHOWN) if len(line) > 1 and self._session else ()
+        entries = await self._session.transcript_read_last(_MOST_SHOWN) if len(lineage) > 1 and self._session else ()
         shown, copied = dict[str, datetime](), {entry.at for entry in entries}
-        for session_id, until in line:
+        for session_id, until in lineage:
             page = await self._memory.list_observations(
                 session_id=session_id, after=since, before=until, limit=_MOST_SHOWN, sensitivities=SENSITIVITIES
             )
@@ -254,7 +261,7 @@ class ConversationMemory:
                     shown[row.id] = row.created_at
         return shown
 
-    async def _line(self) -> Sequence[tuple[str, datetime | None]]:
+    async def _lineage(self) -> Sequence[tuple[str, datetime | None]]:
         """Return the session, if there is one, and those that it was forked from, each with the time of the fork."""
         scope = self._memory.scope
         forked = await scope.ancestors() if scope.ancestors is not None else ()
@@ -268,7 +275,7 @@ class ConversationMemory:
         if need is not None and need < _NEEDLESS:
             return Recollection()
         summaries = list[Observation]()  # a fork shows what those of its source tell, up to the fork
-        for own, until in await self._line():
+        for own, until in await self._lineage():
             found = await self._memory.session_summaries(session_id=own, sensitivities=SENSITIVITIES)
             summaries += [row for row in found if until is None or row.updated_at <= until]
         return await self._memory.recall(
@@ -323,7 +330,7 @@ class ConversationMemory:
         self._refresh()
         if before is None and self._session is not None and self._session.supports(TranscriptStore):
             before = reply_before(await self._session.transcript_read_last(_NEAR), asked_at)
-        judged = await self._judged(text) if memorability.threshold else None
+        judged = await self._judge(text) if memorability.threshold else None
         known = [row.text() for row in recalled.rows] if recalled else []
         draft = exchange_draft(
             asked_at, text, reply, measure=memorability, judged=judged, known=known, before=before or ""
@@ -365,7 +372,7 @@ class ConversationMemory:
                 await self.remember(each.at, text, memorability=memorability)
 
     def last_changes(self, recalled: PromptMemory, row: str | None, reply: str) -> tuple[list[Event], tuple[str, ...]]:
-        """Return a turn's last changes, uses of rows and the reply to `row`, and kinds of secrets in the reply."""
+        """Return the changes at a turn's end (uses of rows, the reply for `row`), and kinds of secrets in the reply."""
         scope, events, removed = self._memory.scope, list[Event](), tuple[str, ...]()
         if used := recalled.block.injected:
             events.append(Event(kind="use", at=scope.clock(), ids=used))
@@ -449,8 +456,10 @@ def _record(
     considered: Sequence[RankedMemory],
     hits: Sequence[RankedMemory],
     block: MemoryBlock,
+    *,
+    left_out: Mapping[str, str],
 ) -> dict[str, Any]:
-    """Return the receipt's record of how the rows were chosen."""
+    """Return the receipt's record of how the rows were chosen; `left_out` has reasons that the block does not know."""
     chosen = {each.id for each in hits}
     looked_at = {each.id: each for each in (*considered[:_CONSIDERED], *hits)}
     listed = [
@@ -467,7 +476,7 @@ def _record(
         "looked_back": len(said) - 1,
         "considered": listed,
         "injected": list(block.injected),
-        "left_out": [{"id": each, "why": why} for each, why in block.dropped],
+        "left_out": [{"id": each, "why": why} for each, why in (*block.dropped, *left_out.items())],
     }
     if judged is not None and (score := judged.scores.get("needs_memory")) is not None:
         record["judged"] = {"needs_memory": score >= _NEEDLESS, "score": score}
