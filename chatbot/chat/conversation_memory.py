@@ -25,9 +25,9 @@ from chatbot.memory import Memory, SessionHandle
 from chatbot.memory.episode import EXCHANGE, exchange_draft
 from chatbot.memory.erasure import marks_of
 from chatbot.memory.memorability import Memorability
+from chatbot.memory.profile import StandingAnswer
 from chatbot.memory.profile_lines import ProfileLine
 from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, RankedMemory, Recollection
-from chatbot.memory.standing_questions import StandingAnswer
 from chatbot.memory.writing import STARTUP, AddResult, Draft, add_drafts
 from chatbot.messages import FENCE, ends_of, without_blocks
 from chatbot.models.model import Disclosure, estimate_text

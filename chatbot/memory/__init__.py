@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from chatbot.memory.memory import Memory as Memory
     from chatbot.memory.people import Person as Person
     from chatbot.memory.people import Task as Task
+    from chatbot.memory.profile import Profile as Profile
     from chatbot.memory.reading import Hit as Hit
     from chatbot.memory.session_catalog import SessionFilter as SessionFilter
     from chatbot.memory.session_search import SessionHit as SessionHit
-    from chatbot.memory.standing_questions import Profile as Profile
     from chatbot.memory.system import MemorySystem as MemorySystem
     from chatbot.memory.users_and_projects import Project as Project
     from chatbot.memory.users_and_projects import ProjectContent as ProjectContent
@@ -34,7 +34,7 @@ _NAMES = {
     "chatbot.memory.reading": "Hit",
     "chatbot.memory.session_catalog": "SessionFilter",
     "chatbot.memory.session_search": "SessionHit",
-    "chatbot.memory.standing_questions": "Profile",
+    "chatbot.memory.profile": "Profile",
     "chatbot.memory.system": "MemorySystem",
     "chatbot.memory.users_and_projects": (
         "Project ProjectContent erase_project erase_user export_user projects_in rename_project sessions_of"

@@ -10,9 +10,9 @@ from msgspec import structs
 
 from chatbot.memory.erasure import Purges
 from chatbot.memory.people import People, Tasks
+from chatbot.memory.profile import StandingQuestions
 from chatbot.memory.reading import MemoryReads
 from chatbot.memory.scope import PUBLIC, Sensitivities
-from chatbot.memory.standing_questions import StandingQuestions
 from chatbot.memory.writing import AddResult, MemoryWrites
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import AccessDenied, InvalidValue

@@ -19,14 +19,13 @@ from chatbot.memory import (
     Erasure,
     SessionRecord,
     people,
+    profile,
     profile_lines,
     reading,
     session_search,
-    standing_questions,
     users_and_projects,
     writing,
 )
-from chatbot.memory.profile import ONLY_PROPOSED
 from chatbot.stores import query
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import UnknownObservation
@@ -171,8 +170,8 @@ _derive(users_and_projects.ProjectContent, "ProjectContent", "memories sessions"
 _derive(
     profile_lines.ProfileLine, "Line", "id key value title valid_from valid_to said_at pinned by sources sensitivity"
 )
-_derive(standing_questions.StandingAnswer, "StandingAnswer", "question pinned rows")
-_derive(standing_questions.Profile, "Profile", "standing proposals", data="lines")
+_derive(profile.StandingAnswer, "StandingAnswer", "question pinned rows")
+_derive(profile.Profile, "Profile", "standing proposals", data="lines")
 _derive(reading.Hit, "Hit", "score", memory="observation")
 _derive(RefusedFile, "SyncAside", "file why")
 SyncAnswer: Any = _derive(ServerAnswer, "SyncAnswer", "identity files taken aside")
@@ -205,14 +204,14 @@ class AddResult(Shape):
     """Warning about values that were changed."""
 
     def stored_parts(self) -> dict[str, str]:
-        proposed = "1" if self.warning == ONLY_PROPOSED else ""
+        proposed = "1" if self.warning == profile.ONLY_PROPOSED else ""
         return {"id": self.id, "outcome": self.outcome, "redacted": ",".join(self.redacted), "proposed": proposed}
 
     @classmethod
     async def again(cls, context: operations.Context, stored: StoredParts) -> Self:  # noqa: ARG003 - nothing else is stored
         """Return the result without the reason, which is not stored."""
         redacted = [*filter(None, stored["redacted"].split(","))]
-        warning = ONLY_PROPOSED if stored.get("proposed") else ""
+        warning = profile.ONLY_PROPOSED if stored.get("proposed") else ""
         return cls(id=stored["id"], outcome=stored["outcome"], redacted=redacted, reason="", warning=warning)
 
 

@@ -11,10 +11,10 @@ import pytest
 from chatbot.config import STANDING, StandingSettings
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.memory import Memory
+from chatbot.memory.profile import StandingAnswer
 from chatbot.memory.profile_lines import ProfileLine, past_time
 from chatbot.memory.recall import RESCORED
 from chatbot.memory.scope import SystemOptions
-from chatbot.memory.standing_questions import StandingAnswer
 from chatbot.memory.writing import Draft
 from chatbot.models.local_encoder import LocalEmbedder
 from chatbot.stores.access import GUEST_RIGHTS, TOOL_RIGHTS, Sensitivity
