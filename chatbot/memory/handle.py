@@ -340,29 +340,32 @@ class SessionHandle:
     async def mark(self, sensitivity: Sensitivity) -> None:
         """Set the sensitivity of the session, and of its memories and facts that have the former one.
 
-        Durable on return. New memories are at least as sensitive. To lower it needs the right `declassify`.
+        If it has that sensitivity, less sensitive ones get it: after a kill midway it can be repeated. Durable on
+        return. New memories are at least as sensitive. To lower it needs the right `declassify`.
         """
         self.check("write")
         self._use_record(await self._catalog.get(self.id))  # another process may have marked it
         former = self.record.sensitivity
         marked = replace(self.record, sensitivity=sensitivity)
-        if SENSITIVITIES.index(marked.sensitivity) < SENSITIVITIES.index(former):
+        less = SENSITIVITIES[: SENSITIVITIES.index(marked.sensitivity)]
+        if former not in {*less, sensitivity}:
             self.check("declassify")
-        remembers = self.supports(ObservationStore) and sensitivity != former
+        those = less if former == sensitivity else (former,)
+        remembers = self.supports(ObservationStore)
         if remembers:
-            await self._mark_memories(former, sensitivity)
+            await self._mark_memories(those, sensitivity)
         await self._change("write", lambda record: replace(record, sensitivity=sensitivity))
         if remembers:
-            await self._mark_memories(former, sensitivity)  # those that another process has just written
+            if not await self.turn_order.is_free():  # a turn may go by what it has read
+                await asyncio.sleep(2 * _FRESH_FOR_S)
+            await self._mark_memories(those, sensitivity)  # those that another process has just written
 
-    async def _mark_memories(self, former: Sensitivity, sensitivity: Sensitivity) -> None:
-        for row in await self.memory.every(session_id=self.id, sensitivities=SENSITIVITIES, statuses=STATUSES):
-            if row.sensitivity == former:
-                await self.memory.update(row.id, sensitivity=sensitivity)
+    async def _mark_memories(self, those: Collection[Sensitivity], sensitivity: Sensitivity) -> None:
+        for row in await self.memory.every(session_id=self.id, sensitivities=those, statuses=STATUSES):
+            await self.memory.update(row.id, sensitivity=sensitivity)
         scope = self._scope()
-        facts = await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(session_id=self.id), limit=EVERY)
-        own = (fact for fact in facts if fact.source is None and fact.sensitivity == former)
-        new = (dataclasses.replace(fact, sensitivity=sensitivity) for fact in own)
+        facts = await scope.store.facts(scope.view(those), FactFilter(session_id=self.id), limit=EVERY)
+        new = (dataclasses.replace(fact, sensitivity=sensitivity) for fact in facts if fact.source is None)
         await scope.commit(*(Event(kind="triple", at=scope.clock(), triple=each, who=self.agent_id) for each in new))
 
     async def move(self, project: str) -> int:

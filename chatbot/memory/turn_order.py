@@ -69,8 +69,8 @@ class TurnOrder:
             self.in_process.release()
 
     async def is_free(self) -> bool:
-        """Return whether no process holds the order."""
-        return await asyncio.to_thread(self._lease.is_free)
+        """Return whether nobody holds the order, also in this process."""
+        return not self.in_process.locked() and await asyncio.to_thread(self._lease.is_free)
 
     async def _attempt(self, reads: Callable[[], Sequence[object]]) -> bool:
         try:

@@ -20,7 +20,7 @@ from chatbot.models import ScriptedModel
 from chatbot.models.model import Disclosure, Model, estimate_text
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import GUEST_RIGHTS, SENSITIVITIES, Sensitivity, View
-from chatbot.stores.errors import InvalidValue, MissingRight
+from chatbot.stores.errors import InvalidValue, MissingRight, StoreFailed
 from chatbot.tools import Tool, Toolbox
 from tests.command import run
 from tests.talk import begun, chat_of, sent
@@ -226,9 +226,20 @@ async def test_what_another_process_remembers_while_a_session_is_marked_is_marke
         await session.memory.remember("The vet of the alpacas is Dr Hale.")
         return await change(*given)
 
+    async def change_and_die(*given: Any) -> None:
+        await session.memory.remember("The alpacas drink from the trough.")
+        await change(*given)
+        raise StoreFailed("killed")
+
     monkeypatch.setattr(memory._catalog, "change", change_late)
     await session.mark("private")
     assert [row.sensitivity for row in await memory.memory().every(sensitivities=SENSITIVITIES)] == ["private"]
+    monkeypatch.setattr(memory._catalog, "change", change_and_die)
+    with pytest.raises(StoreFailed):
+        await session.mark("secret")
+    monkeypatch.undo()
+    await session.mark("secret")
+    assert [row.sensitivity for row in await memory.memory().every(sensitivities=SENSITIVITIES)] == ["secret"] * 2
 
 
 async def test_what_is_said_in_a_session_that_is_marked_private_is_kept_from_providers(memory: MemorySystem) -> None:

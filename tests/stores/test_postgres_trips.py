@@ -24,6 +24,7 @@ from chatbot.memory import handle as session_handle
 from chatbot.messages import TextDelta
 from chatbot.models.scripted import ScriptedModel
 from chatbot.runtime import Options, Runtime
+from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import UnknownObservation
 from chatbot.stores.postgres.database import Database
 from chatbot.stores.postgres.observations import PostgresObservations
@@ -222,6 +223,20 @@ async def test_within_a_turn_or_a_search_others_are_looked_at_once_and_own_write
             trips.count = 0
             assert len(await memory.standing()) > 1
             assert trips.count == 1
+
+
+async def test_what_a_turn_remembers_that_began_before_its_session_was_marked_is_marked_too(tmp_path: Path) -> None:
+    home = f"{address(tmp_path).url}#{address(tmp_path).identity}"
+    async with MemorySystem(home) as one, MemorySystem(home) as other:
+        mine = await one.create_session(("basic_session", "observations"), "chat")
+        theirs = await other.load_session(mine.id, "chat")
+        async with mine.hold_turn():
+            marking = asyncio.create_task(theirs.mark("private"))
+            await asyncio.wait([marking], timeout=session_handle._FRESH_FOR_S / 2)
+            await mine.memory.remember("a hive in the garden")  # by what was read as the turn began
+        await marking
+        [row] = await theirs.memory.every(sensitivities=SENSITIVITIES)
+        assert row.sensitivity == "private"
 
 
 def test_who_leaves_a_database_waits_for_no_lock() -> None:
