@@ -159,7 +159,7 @@ class FolderSessions(Sessions):
         return aside
 
     def delete(self, session_id: str) -> None:
-        """Move the folder to the trash, drop it from the index, then erase it."""
+        """Move the folder to the trash, drop it from the index, then erase it, and the drafts of its forks."""
         self._make_ready()
         folder = self._folder(session_id)
         grave = self._trash / f"{session_id}.{secrets.token_hex(8)}"
@@ -170,6 +170,10 @@ class FolderSessions(Sessions):
                 self.index.note_deleted(home, session_id)
             files.sync_folder(self._sessions)
             files.erase(grave)  # other processes may still be at work in it
+        for draft in self._drafts.iterdir():  # a process that was killed may have left a copy
+            with suppress(OSError, ValueError), files.opened(draft) as fork:
+                if decode_record(fork.read(SESSION_NAME), draft.name.partition(".")[0]).parent == session_id:
+                    files.erase(draft)
 
     def reorder(self) -> None:
         """Rebuild the index from the folders, which orders it by last use."""

@@ -109,6 +109,8 @@ class PostgresSessions(Sessions):
     def delete(self, session_id: str) -> None:
         if not self._forget(_as_id(session_id)):
             raise MissingFolder.of(session_id)
+        for (draft,) in self._place.rows(statements.FORKS_BEGUN, id=session_id):
+            self._forget(draft)
 
     def _forget(self, session_id: str) -> bool:
         """Delete a session, then its parts, so that none are added meanwhile; return whether it existed."""

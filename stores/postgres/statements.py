@@ -137,6 +137,10 @@ DELETE_DRAFTS = """
 DELETE FROM chatbot.session
 WHERE identity = %(identity)s AND NOT is_published AND begun_at < now() - interval '1 day' RETURNING id
 """
+FORKS_BEGUN = """
+SELECT id FROM chatbot.session
+WHERE identity = %(identity)s AND NOT is_published AND chatbot.as_json(record) ->> 'parent' = %(id)s
+"""
 READ_SESSION = """
 SELECT record, used_at FROM chatbot.session WHERE identity = %(identity)s AND id = %(id)s AND is_published
 """
