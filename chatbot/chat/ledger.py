@@ -27,6 +27,7 @@ from chatbot.errors import BudgetExceeded, QuotaExceeded
 from chatbot.memory.scope import utc_now
 from chatbot.messages import Usage
 from chatbot.models.model import Price
+from chatbot.providers import provider_of
 from chatbot.stores.backend import Document, Flaw, Mark, Place
 from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, StoreError
 from chatbot.stores.fields import how_many
@@ -241,7 +242,7 @@ def reply_within(limits: Iterable[Limit], *, prompt: int, reply: int, price: Pri
     shortest = min(_SHORTEST_REPLY, reply)
     for limit in limits:
         if limit.unit == "USD" and price is None:
-            remedy = f"set it in [providers.{model.partition('/')[0]}.prices], or limit tokens"
+            remedy = f"set it in [providers.{provider_of(model) or model}.prices], or limit tokens"
             raise BudgetExceeded(f"{limit.setting} cannot be enforced: the price of {model} is unknown: {remedy}")
         reply = int(min(reply, limit.room(limit.left, prompt, price)))
         if reply < shortest:
