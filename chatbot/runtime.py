@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,7 +16,7 @@ from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger, Payer
 from chatbot.config import ModelSettings
 from chatbot.embedder import Embedder
-from chatbot.errors import ModelError, UnknownModel
+from chatbot.errors import ChatbotError, ModelError, UnknownModel
 from chatbot.hooks import HookContext
 from chatbot.hooks.bus import Hooks
 from chatbot.memory import SessionHandle, SessionRecord
@@ -26,6 +26,7 @@ from chatbot.models import Model, open_model, warn_without_encoders
 from chatbot.options import IN_MEMORY, Options, Setup
 from chatbot.stores.access import NO_PROJECT, TOOL_RIGHTS
 from chatbot.stores.base import AsyncResource
+from chatbot.stores.errors import StoreError
 from chatbot.stores.records import check_text, check_type
 from chatbot.stores.span import observed
 from chatbot.telemetry import open_telemetry
@@ -121,6 +122,9 @@ class Runtime(AsyncResource):
         """Wait until everything that a turn needs is loaded, and the servers of tools have started or failed."""
         self.warm()
         await self.model.ready()
+        if self.config.embedding.model.startswith("local/"):  # a provider would be paid
+            with suppress(ChatbotError, StoreError):  # missing encoders are reported where they are needed
+                await self.memory.embed(["It loads the encoders."])
         if self.uses_tools:
             await self._servers.tools()
 

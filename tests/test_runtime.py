@@ -24,6 +24,7 @@ from chatbot.stores.observations.store import ObservationFileStore
 from chatbot.tools.mcp.server import McpServers
 from tests.clock import Clock
 from tests.command import project
+from tests.memory.test_meaning import LetterEmbedder
 from tests.patience import PATIENCE_S
 from tests.test_trust import MODELS_WITH_A_PLACE
 
@@ -152,3 +153,11 @@ async def test_embeddings_under_way_count_towards_the_limit_of_the_day(monkeypat
             await asyncio.wait_for(model_calls.embed(runtime, ["tea " * 60]), PATIENCE_S)
         go_on.set()
         assert await first == await model_calls.embed(runtime, ["tea " * 60])
+
+
+async def test_a_runtime_is_ready_once_the_local_encoders_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CHATBOT_EMBEDDING__MODEL", "local/minilm")
+    _configure("")
+    async with Runtime(Options(identity="ada"), embedder=(embedder := LetterEmbedder())) as runtime:
+        await runtime.ready()
+    assert embedder.calls

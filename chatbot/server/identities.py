@@ -7,7 +7,7 @@ import logging
 from collections import Counter, OrderedDict
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, contextmanager, suppress
+from contextlib import AsyncExitStack, contextmanager
 from contextvars import Context, ContextVar
 from time import monotonic
 from typing import Any, Self
@@ -296,9 +296,6 @@ class Identities(AsyncResource):
         try:
             runtime = await self.runtimes.get(self.setup.identity.name)
             await runtime.ready()
-            if runtime.config.embedding.model.startswith("local/"):  # a provider would be paid
-                with suppress(ChatbotError, StoreError):  # missing encoders are reported where they are needed
-                    await runtime.memory.embed(["It loads the encoders."])
         except (ChatbotError, StoreError) as error:
             logger.warning("%s cannot be prepared: %s", self.setup.identity.name, error)
 
