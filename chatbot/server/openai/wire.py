@@ -101,6 +101,7 @@ def _id_in(value: object) -> object:
 Unsupported = Annotated[
     None, only(otherwise="not supported: leave it out"), Field(description="Not supported: it would change the reply.")
 ]
+Elsewhere = Annotated[None, only(otherwise=f"a file {_INLINE.format('')}")]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Penalty = Annotated[Number, Field(ge=-2, le=2)]
 
@@ -130,6 +131,8 @@ class FileData(Lenient):
     """A file in the request itself."""
 
     filename: str = "file"
+    file_id: Elsewhere = None
+    file_url: Elsewhere = None
     file_data: FileAddress
     """A `data:` URL of a PDF, a DOCX, an ODT, a text or a picture."""
 
@@ -239,6 +242,18 @@ class AllowedChoice(Lenient):
     allowed_tools: AllowedTools
 
 
+ToolChoice = Annotated[
+    Annotated[Literal["none", "auto", "required"], Tag("word")]
+    | Annotated[RequestTool, Tag("function")]
+    | Annotated[AllowedChoice, Tag("allowed_tools")],
+    Discriminator(
+        lambda value: value.get("type") if isinstance(value, dict) else "word",
+        custom_error_type="tool_choice",
+        custom_error_message="use none, auto, required, or an object of the type function or allowed_tools",
+    ),
+]
+
+
 class StreamOptions(Lenient):
     """Options of a stream."""
 
@@ -336,7 +351,7 @@ class ReplyRequest(ReplyFields):
         None
     )
     """Functions that the model may call and that you run."""
-    tool_choice: Literal["none", "auto", "required"] | RequestTool | AllowedChoice | None = None
+    tool_choice: ToolChoice | None = None
     """Tool choice: none, auto, required, or one of `tools`."""
     max_tokens: Tokens | None = None
     """Longest reply in tokens; the identity's settings may allow less."""
