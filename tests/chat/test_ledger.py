@@ -149,8 +149,6 @@ def test_a_call_beyond_a_whole_limit_is_not_told_to_wait(quota: Quota) -> None:
         reply_within(limits, prompt=99, reply=20, price=price, model="m")
     assert not isinstance(refused.value, QuotaExceeded)
     if quota.day_usd:
-        with pytest.raises(
-            BudgetExceeded, match=r"price of gpt-4o is unknown: set it in \[providers.openai.prices"
-        ):
+        with pytest.raises(BudgetExceeded, match=r"price of gpt-4o is unknown: set it in \[providers.openai.prices"):
             reply_within(limits, prompt=1, reply=20, price=None, model="gpt-4o")
     assert "= 1,234,567 " in str(replace(limits[0], allowed=1234567.0).refusal(1))
