@@ -291,7 +291,7 @@ STANDING = {
 
 
 class StandingSettings(Section, frozen=True):
-    """`[[standing]]`: a question whose answer is in the profile; with the name of a built-in one, a change of it."""
+    """`[[standing]]`: a question whose answer is in the profile; under the name of a built-in one it changes that."""
 
     name: str = ""
     question: str = ""

@@ -173,7 +173,7 @@ class Setup(Struct, frozen=True):
 
     @property
     def observations(self) -> str | None:
-        """The first of the agent's stores that keeps observations for good, in files or in a database."""
+        """The first of the agent's stores that keeps observations permanently; None if none does."""
         for name in self.agent_settings.memory:
             store = load(name, beside=self.settings.plugins_beside)
             if issubclass(store, ObservationStore) and store.is_durable:

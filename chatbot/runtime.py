@@ -217,7 +217,7 @@ class Runtime(AsyncResource):
     async def model_named(self, name: str) -> Model:
         """Return another model for single sessions, or this one for its own name. Raises like `use_model`.
 
-        A session may come from elsewhere, so it may name what an untrusted file may, and what the owner configured.
+        A session may come from elsewhere, so it may name only what an untrusted file may, or what the owner configured.
         """
         if name in {"", self.model_asked_for}:
             return self.model

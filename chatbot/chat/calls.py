@@ -63,9 +63,9 @@ class Calls:
     """The model calls of one piece of work, such as a turn; `made` lists them until `note` has written their receipt.
 
     `reply_tokens` is the longest reply, `timeout_s` the time that `ask` waits for a whole one. The calls are billed to
-    `session`; the quotas of `payers` apply as well, and the limit that `own_limit` makes of the day's bill. `report` is
-    called if a line of the bill cannot be written. If `bills` is given, the functions that write the lines are added to
-    it, for the caller to run.
+    `session`; the quotas of `payers` apply as well, and the limit that `own_limit` returns for the day's bill. `report`
+    is called if a line of the bill cannot be written. If `bills` is given, the functions that write the lines are added
+    to it, for the caller to run.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class Calls:
         return most, held
 
     async def hold(self, purpose: Purpose, decide: Callable[[Sequence[Limit]], Amount]) -> list[_Hold]:
-        """Hold on every payer's account, last on the identity's, what `decide` returns for its limits; all or none.
+        """Reserve what `decide` returns for its limits, on every payer's account, the identity's last: on all or none.
 
         Raises what `decide` raises, and `BudgetExceeded` where a reservation cannot be written.
         """

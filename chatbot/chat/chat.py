@@ -186,7 +186,7 @@ class Chat:
         if not files:
             _check_message(text)
         # Read nothing before this turn is first in the order: the turn before may still be writing.
-        async with self._settled() if client.again else self._held():
+        async with self._hold_order_once_settled() if client.again else self._hold_order():
             await self._restore_window()
             if client.again:
                 await self._set_aside()
@@ -196,17 +196,17 @@ class Chat:
             finally:
                 self._calls += turn.receipt.calls if self.session is None else ()
 
-    def _held(self) -> AbstractAsyncContextManager[None]:
+    def _hold_order(self) -> AbstractAsyncContextManager[None]:
         return self._turn_order if self.session is None else self.session.hold_turn()
 
     @asynccontextmanager
-    async def _settled(self) -> AsyncIterator[None]:
+    async def _hold_order_once_settled(self) -> AsyncIterator[None]:
         """Hold the order of turns, once all work of earlier ones is done."""
         session = self.session
         while True:
             if session is not None:
                 await self.publisher.settle(session.id)  # without holding the order: some of that work may wait for it
-            async with self._held():
+            async with self._hold_order():
                 if session is None or self.publisher.is_settled(session.id):
                     yield
                     return
@@ -228,7 +228,7 @@ class Chat:
         """
         session = self.session
         with observed(self._observer):
-            async with self._settled():
+            async with self._hold_order_once_settled():
                 entries = await dialogue.last_exchange(session)
                 if session is not None and entries:
                     # Memory first and the transcript last: then a failure in between can be tried again.
@@ -275,7 +275,7 @@ class Chat:
         if session is None or not session.supports(TranscriptStore):
             raise UnsupportedOperation("no transcript is kept")
         with observed(self._observer):
-            async with self._settled():
+            async with self._hold_order_once_settled():
                 entries = await dialogue.last_exchange(session)
                 replies, current = dialogue.replies_of(entries[1:])
                 if not entries or entries[0].at != at or number not in replies:
@@ -319,7 +319,7 @@ class Chat:
         if not self.session.supports(KeyValueStore):
             raise UnsupportedOperation("this session has no key-value store, which would keep the summary")
         with observed(self._observer):
-            async with self._held():
+            async with self._hold_order():
                 await self._restore_window()
                 entries = self.window.cut(await self.session.transcript_read_last(self.window.limit), 0)
                 asked = [at for at, entry in enumerate(entries) if entry.role == dialogue.USER]

@@ -115,7 +115,7 @@ def reply_lines(replies: Mapping[int, Sequence[DialogueLine]], current: int) -> 
 
 
 def unanswered_calls(entries: Sequence[TranscriptEntry]) -> list[ToolCall]:
-    """Return the unanswered calls among these entries."""
+    """Return the tool calls in these entries that have no answer."""
     answered = {each.tool_call_id for entry in entries if entry.role == TOOL for each in _read_result(entry.content)}
     calls = [call for entry in entries if entry.role == TOOL_CALL for call in _read_calls(entry.content)]
     return [call for call in calls if call.id not in answered]

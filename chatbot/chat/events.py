@@ -1,4 +1,4 @@
-"""Events of a turn, for its caller, and of a conversation with stores, for its publisher: listeners observe and add."""
+"""Events that a turn emits to its caller, and those that a `Publisher` passes to hooks, which may answer."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ Emit = Callable[[TurnEvent], None]
 
 
 class SessionStart(Struct, frozen=True, kw_only=True):
-    """The first turn of a session in this process has written its message, dated `at`, and a title by rule, no more."""
+    """The first turn of a session in this process: its message, dated `at`, and a title by rule are written."""
 
     topic: ClassVar[str] = SESSION_START
     session: SessionHandle
@@ -179,5 +179,5 @@ class Publisher:
         """Wait for everything that events of the session, or all events, have started."""
 
     def is_settled(self, session_id: str | None = None) -> bool:  # noqa: ARG002
-        """Return whether no work that events have started is running."""
+        """Return whether all work that events have started is done."""
         return True

@@ -94,13 +94,13 @@ def build_block(
     order_levels: Mapping[str, int] = MappingProxyType({}),
     last_line: str = "",
 ) -> MemoryBlock:
-    """Return the block of the first `most` of `hits`, best first, that the governor passes and fit `budget_tokens`.
+    """Return the block: the first `most` of `hits`, given best first, that pass the governor and fit `budget_tokens`.
 
     A row that does not fit is cut to the passages that best answer the last text of `asked`. It is left out if
     nothing is asked or not even those fit; a smaller one after it may still fit. Before the rows come lines of the
     `profile`, after them titles of rows of `index`, as far as they fit. Rows of `standing` are taken before `hits`,
-    in at most 200 tokens. `closest` has by ids of rows what is shown of a person's long words. `asks_the_bot` says that
-    the question is about what the bot said. `order_levels` are those of the head `orders_a_model`, by ids of rows; see
+    in at most 200 tokens. `closest` has the sentences to show of long rows, by id. `asks_the_bot` says that the
+    question is about what the bot said. `order_levels` are those of the head `orders_a_model`, by ids of rows; see
     `chatbot.chat.governor`. `last_line` ends the block, not judged.
 
     `nonce` must be new for each prompt, 8 to 64 letters and digits; another is derived from it if a text contains it.

@@ -73,9 +73,9 @@ async def build_prompt(
     `block` is the memory block for that message, `earlier_block` that of the previous one. Empty texts are left out.
 
     Long texts are cut to their best passages, then whole exchanges are left out, oldest first, until prompt and reply
-    fit the model's window. If the last exchange needs the room, the summary and then the memory are left out; one that
-    must be cut anyway keeps the memory, if that leaves half of the room to what is cut. Raises
-    `ContextTooLong` if the cut last exchange alone does not fit.
+    fit the model's window. If the last exchange needs the room, the summary, `earlier_block` and `block` are left out,
+    in this order; if it must be cut anyway, `block` stays, provided that half of the room remains for what is cut.
+    Raises `ContextTooLong` if the cut last exchange alone does not fit.
     """
     window = await model.context_window()
     reply = min(reply_tokens, window // LARGEST_REPLY_SHARE)

@@ -47,7 +47,7 @@ def title_of(text: str) -> str:
 
 
 def says_little(text: str, least: int = 2) -> bool:
-    """Return whether a text has fewer content words than `least`, a question none: another makes a better title."""
+    """Return whether a text has fewer content words than `least`, or, if it is a question, none."""
     words = sum(0.25 if re.match(CJK_RUN, each) else 1 for each in content(text))  # each sign, and each pair, is a term
     return not words if is_question(text) else words < least
 
@@ -67,7 +67,7 @@ def _cut(title: str) -> str:
 
 
 class SessionTitle:
-    """The title of a session during a turn; one that another gave it stays. `notice` gets the reason of a failure."""
+    """The title of a session during a turn; one that somebody else gave it stays. `notice` gets each failure."""
 
     def __init__(self, chat: Chat, receipt: Receipt, notice: Callable[[str], None]) -> None:
         self._chat = chat
@@ -76,7 +76,7 @@ class SessionTitle:
         self._notice = notice
 
     def may_be_set(self, message: str, *, by_model: bool = False) -> bool:
-        """Return whether the title is missing, of this turn or of a greeting; by a model only for a telling message."""
+        """Return whether the title is missing, of this turn or from a greeting; `by_model` needs a telling message."""
         if self._session is None or (by_model and says_little(message)):
             return False
         title = self._session.record.title

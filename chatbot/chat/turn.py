@@ -1,7 +1,7 @@
 """One turn, top to bottom: remember what was said, recall, ask the model, run its tools, keep the reply.
 
-The user's entry is written first and stays. From then on the session can go on and the receipt is written, whatever
-happens except that the process is killed. Without its memory a turn continues, with a notice.
+The user's entry is written first and stays. From then on, unless the process is killed, the receipt is written and the
+session can go on, whatever happens. If memory fails, the turn continues without it, with a notice.
 """
 
 from __future__ import annotations
@@ -357,7 +357,7 @@ class Turn:
         return self._offered
 
     async def _take_reply(self, reply: Reply, *, may_run_tools: bool) -> list[ToolCall]:
-        """Write a reply that calls tools; the last one is written with the rest of `_keep`."""
+        """Write a reply that calls tools, and return the calls to run here; `_keep` writes the last reply."""
         self.receipt.reply = text = reply.text if reply.text.strip() else ""
         reason = reply.finished.reason if reply.finished else "stop"
         self.receipt.finish = "stop" if reason == "tool_calls" else reason

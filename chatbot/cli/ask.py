@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from chatbot.attachments.read import Upload
 from chatbot.chat.events import Notice, TurnEvent
 from chatbot.chat.receipts import memory_line
-from chatbot.cli.from_arguments import chosen_session, discard_empty, hints_about_model, options_of, upload_from_file
+from chatbot.cli.from_arguments import discard_empty, hints_about_model, open_session, options_of, upload_from_file
 from chatbot.cli.output import read_piped, say_json, say_part, warn
 from chatbot.cli.run import Exit, until_interrupted
 from chatbot.messages import TextDelta
@@ -23,7 +23,7 @@ async def run(args: argparse.Namespace) -> Exit | None:
     """Ask, and print the reply or, with `--json`, the receipt."""
     if args.resume == "":
         raise InvalidValue("name a session after -r: ask offers no list to choose from")
-    text = question(args.text)
+    text = read_question(args.text)
     if not (text.strip() or args.attach):
         raise InvalidValue("no question: pass it as an argument or on standard input")
     files = [upload_from_file(each) for each in args.attach]
@@ -40,7 +40,7 @@ async def _ask(runtime: Runtime, args: argparse.Namespace, text: str, files: Seq
     if is_first and not await runtime.why_not_installed():
         for hint in hints_about_model(runtime, "chatbot setup", "chatbot memory"):
             warn(hint)
-    session, is_new = await chosen_session(runtime, args)
+    session, is_new = await open_session(runtime, args)
     copied = await session.transcript_read_last(1) if args.fork is not None and session else []
     if not args.json and (warning := runtime.warning(session)):
         warn(warning)
@@ -66,7 +66,7 @@ async def _ask(runtime: Runtime, args: argparse.Namespace, text: str, files: Seq
     return Exit.STORAGE if receipt.lost else None
 
 
-def question(words: list[str]) -> str:
+def read_question(words: list[str]) -> str:
     """Join arguments and standard input; `-` means only standard input."""
     piped = "" if sys.stdin.isatty() and "-" not in words else read_piped(LONGEST_CONTENT)
     said = " ".join(word for word in words if word != "-")

@@ -45,7 +45,7 @@ OF_MEMORY: Mapping[str, OwnVerb] = {
     "import": OwnVerb("sessions.moving:import_", _FILES),
     "export": OwnVerb("sessions.moving:export_memory", _FILES),
     "extract": OwnVerb("memory.changing:extract", "calls a model, and bills it"),
-    "stats": OwnVerb("memory.results:stats", "also counts days and bytes"),
+    "stats": OwnVerb("memory.results:stats", "also counts bytes"),
     "reindex": OwnVerb("memory.changing:reindex", "works on the index, which is not part of a memory"),
 }
 """Verbs of `chatbot memory` without an operation."""
@@ -374,7 +374,7 @@ def filter_of(args: argparse.Namespace) -> SessionFilter:
     return replace(operations.filter_of(wanted), is_empty=is_empty, limit=args.limit or None)
 
 
-async def chosen_sessions(memory: MemorySystem, args: argparse.Namespace) -> list[SessionRecord]:
+async def select_sessions(memory: MemorySystem, args: argparse.Namespace) -> list[SessionRecord]:
     """Return the named sessions, or else those that match. Raises `InvalidValue` without names and filter."""
     wanted = filter_of(args)
     if args.sessions:

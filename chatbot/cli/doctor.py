@@ -103,8 +103,8 @@ def command_in(message: str, otherwise: str) -> str:
     return named[0] if named else otherwise
 
 
-def _edit_source(at: Path | str, file: Path | None) -> str:
-    """Return the command that changes a setting: in `at`, its variable or file, or else in `file`, if there is one."""
+def _command_to_edit(at: Path | str, file: Path | None) -> str:
+    """Return the command that changes a setting in its source `at`, a variable or a file; without one, in `file`."""
     if isinstance(at, str) and _VARIABLE.fullmatch(at):
         return f"unset {at}"
     path = at if isinstance(at, Path) else file
@@ -329,7 +329,7 @@ async def check_models(setup: Setup, *, network: bool) -> AsyncIterator[Finding]
 
 
 def _edit_command(setup: Setup, *place: str) -> str:
-    return _edit_source(setup.settings.source(*place), setup.settings.path)
+    return _command_to_edit(setup.settings.source(*place), setup.settings.path)
 
 
 async def _ask_one_token(setup: Setup, model: Model) -> str:
@@ -426,7 +426,7 @@ def _fix_command(error: ChatbotError, options: Options) -> str:
             return f"ls -ld {shell_word(unusable.at)}"
         return f"chatbot init --config {shlex.quote(str(options.config or os.environ[FILE_VARIABLE]))}"
     at = error.at if isinstance(error, ConfigError) else Settings.read(options.config).source("identity")
-    edit = _edit_source(at, file)
+    edit = _command_to_edit(at, file)
     names_identity = isinstance(error, IdentityError) and not options.identity  # a setting does, not the command line
     return edit if names_identity else command_in(str(error), edit)
 

@@ -47,10 +47,10 @@ def hints_about_model(runtime: Runtime, setup: str, memory: str) -> Iterator[str
         yield f"this model cannot forget, correct or tick off anything when you ask it to: use {memory}"
 
 
-async def chosen_session(
+async def open_session(
     runtime: Runtime, args: argparse.Namespace, *, last: bool = False, dry_run: bool = False
 ) -> tuple[SessionHandle | None, bool]:
-    """Return the session that the flags name, or the `last` one or a new one, and whether it was created now.
+    """Open the session that the flags name, or the `last` one, or create one; return it, and whether it was created.
 
     None for an agent that keeps no sessions. A dry run writes no session, and gets the original in place of a fork.
     """

@@ -110,7 +110,7 @@ _MEANT = {
 }
 """Verbs that people type, and the verbs that they may mean."""
 _MEANT_ALONE = frozenset({"list", "ls", "show", "all"})
-"""Verbs that people type for what a command does when it gets no verb."""
+"""Verbs that people type for the action that a command runs without one."""
 PATHS = frozenset({"FILE", "PATH", "PLACE", "FROM", "TO"})
 """Names of values that are paths, or addresses in their place."""
 _CHOICE = re.compile(r"(argument \w+: )?invalid choice: '(?P<typed>.*?)' \(choose from (?P<known>.*)\)")

@@ -9,7 +9,7 @@ from typing import Any
 from chatbot.chat.ledger import Bill, Ledger, bill_of, calls_in, sum_of
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import ending, memory_line, nothing_considered, outcomes, with_calls
-from chatbot.cli.from_arguments import chosen_session, options_of, setup_of
+from chatbot.cli.from_arguments import open_session, options_of, setup_of
 from chatbot.cli.output import SHORTEST_ID, fitted, say, say_json, say_marked, say_table
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle
@@ -128,7 +128,7 @@ async def run_prompt(args: argparse.Namespace) -> None:
     if not args.dry_run:
         raise InvalidValue("add --dry-run: chatbot prompt only shows prompts")
     async with Runtime(options_of(args)) as runtime:
-        session, _ = await chosen_session(runtime, args, last=True, dry_run=True)
+        session, _ = await open_session(runtime, args, last=True, dry_run=True)
         bundle, receipt = await runtime.chat(session).dry_run(" ".join(args.text))
         if args.json:
             messages = [message.as_openai() for message in bundle.messages]

@@ -211,7 +211,7 @@ class Hooks(Bus, AsyncResource):
     async def publish(self, event: Any, step: Step | None = None) -> list[object]:
         """Call the hooks and the turn's own step, and return their answers. Raises only cancellation.
 
-        Only memory answers a request to memory; hooks get an event of the operation, as of any other.
+        A request to memory, `Retrieve` or `Update`, gets its answer from memory; hooks get the event of that operation.
         """
         with observed(self._observer):
             if self._hooks is None:

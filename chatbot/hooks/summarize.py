@@ -1,9 +1,9 @@
 """The hooks that summarise sessions and episodes, by rule or by a model.
 
-By rule, the request is the most informative sentence of the first message that says more than a greeting. The outcome
-is that of the last reply that does. Decisions and open items are the rows of type `decision`, and the open tasks, of
-the session. This is used until a model's summary is ready, and if that fails. A model's summary is bounded, cleaned and
-judged like any untrusted text.
+By rule, the request is the most informative sentence of the first message that says more than a greeting, the outcome
+that of the last such reply; decisions are the session's rows of that type, open items its open tasks. This is used
+until a model's summary is ready, and if that fails. A model's summary is bounded, cleaned and judged like any untrusted
+text.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ class Boundaries(Hook):
 
 
 async def _without_gone(session: SessionHandle, interactions: Sequence[Interaction], turn: str) -> list[Interaction]:
-    """Return those of `turn`, and those of turns that were not taken back, erased or made more private."""
+    """Return the interactions of `turn`, and those of turns that were not taken back, erased or made more private."""
     said = {each.at for each in interactions}
     if session.supports(TranscriptStore):
         said = {each.at for each in await session.transcript_read_last(READ_AT_ONCE) if each.role == USER}

@@ -346,7 +346,7 @@ class SessionHandle:
         self.check("write")
         self._use_record(await self._catalog.get(self.id))  # another process may have marked it
         former = self.record.sensitivity
-        marked = replace(self.record, sensitivity=sensitivity)
+        marked = replace(self.record, sensitivity=sensitivity)  # raises for an invalid one
         less = SENSITIVITIES[: SENSITIVITIES.index(marked.sensitivity)]
         if former not in {*less, sensitivity}:
             self.check("declassify")
@@ -528,7 +528,7 @@ class SessionHandle:
         return replace(self._ref, fresh_at=self._as_of())
 
     def _as_of(self) -> float:
-        """Return the time of the turn's first reads while they are valid; else 0."""
+        """Return the time of the turn's first reads while later reads may be as of then; else 0."""
         return self._fresh_at if time.monotonic() - self._fresh_at < _FRESH_FOR_S else 0.0
 
     def _store(self, contract: type[Contract], right: Right | None = None) -> Contract:

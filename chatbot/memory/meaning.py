@@ -59,7 +59,7 @@ _SHORT, _LONG = 120, 2_000
 _SHOWN, _ROOM = 2, 450
 """Sentences of a text that are shown at least, and the bytes up to which more are shown."""
 _PARTED, _PART, _MOST_PARTS = 400, 2, 16
-"""Bytes above which each part of a text gets a vector too, the sentences of a part at least, and most parts. Bytes of
+"""Bytes above which the parts of a text get vectors too, minimum sentences of a part, and maximum parts. Bytes of
 UTF-8, because a character of Chinese has three and says about as much as three letters."""
 _NEIGHBOURS = 0.3
 """Share of the closeness of the sentences before and after that is added to that of a sentence."""

@@ -306,7 +306,7 @@ class SessionOpening(AsyncResource, Observable):
     async def _with_wanted_messages(
         self, records: Sequence[SessionRecord], wanted: SessionFilter
     ) -> list[SessionRecord]:
-        """Return those whose number of messages matches, without unreadable ones."""
+        """Return the records of sessions whose number of messages matches; unreadable ones are left out."""
         sessions = [each for record in records if (each := self._try_handle(record))]
         found = await of_each(sessions, lambda store, those: store.transcript_counts(those, MESSAGES))
         entries = found

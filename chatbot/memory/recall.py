@@ -184,12 +184,12 @@ async def merely_asking(scope: Scope, rows: Mapping[str, Observation]) -> set[st
 
 
 def _only_asks(scores: Mapping[str, float]) -> bool:
-    """Return whether a question states little, for one that needs memory as much: "Who is my dentist?" is no fact."""
+    """Return whether a question states too little for how much it needs memory: "Who is my dentist?" is no fact."""
     return scores.get("states_something", 0.0) <= max(0.0, _MORE_TO_STATE * scores.get("needs_memory", 0.0))
 
 
 def _by_identifiers(texts: Sequence[str], rows: list[RowScore], read: Mapping[str, Observation]) -> list[RowScore]:
-    """Return all rows; those of a few that hold an identifier of the last text, such as 4997, have more evidence."""
+    """Return all rows, with more evidence for those, if few, that hold an identifier of the last text, such as 4997."""
     asked = {term for term in terms("".join(texts[-1:])) if len(term) >= _IDENTIFIER and re.search(r"\d", term)}
     held = holders(read, asked)
     return [replace(row, evidence=row.evidence + 1) if row.match.id in held else row for row in rows]
@@ -431,7 +431,7 @@ async def rows_then(
     *,
     part: slice = slice(None),
 ) -> dict[str, Observation]:
-    """Return the rows with these ids that were known at a time, `past` ones without reading them; only a part."""
+    """Return by id the rows that were known at a time; `past` ones are not read again. `part` selects some of `ids`."""
     if known_at is not None:
         ids = await _known(scope, view, ids, known_at, part.stop)
     unread = [each for each in ids[part] if each not in past]

@@ -302,7 +302,7 @@ class Scope(Struct, frozen=True):
     fresh_at: Callable[[], float] = time.monotonic
     """Returns the `View.fresh_at` of a new operation."""
     sensitivity_now: Callable[[], Awaitable[access.Sensitivity]] | None = None
-    """Returns that of the session, which another process may have marked; new rows have it at least.
+    """Returns the sensitivity of the session, which another process may have marked; new rows have it at least.
 
     Raises `MissingFolder` if the session was deleted: it gets no new rows.
     """

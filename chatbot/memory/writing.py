@@ -120,7 +120,7 @@ class MemoryWrites(ScopedOperations):
         `assistant_text` makes a row the same as another, it is hidden: the outcome is `exact_dup`.
         """
         scope = self.scope
-        changes, redacted = redact_all(_within_bounds(changes))
+        changes, redacted = redact_all(_clean_fields(changes))
         if changes.get("type") == TASK:
             rows = await scope.store.get(scope.write_view(SENSITIVITIES), [observation_id])
             held = rows[0].metadata if rows else {}
@@ -280,7 +280,7 @@ def _make_row(scope: Scope, draft: Draft) -> tuple[Observation, dict[str, Any], 
         for (name, default), value in zip(_DEFAULTS.items(), values, strict=True)
         if value is not default and value != default and (name, value) != ("metadata", None)
     }
-    given, redacted = redact_all(_within_bounds(given))
+    given, redacted = redact_all(_clean_fields(given))
     _check_expiry(given.get("expires_at"), now)
     replaced: dict[str, Any] = {name: given.pop(name) for name in ("supersedes", "forgets") if name in given}
     warnings = [_about_concepts(given)]
@@ -319,8 +319,8 @@ def _as_task(metadata: Mapping[str, Any]) -> dict[str, Any]:
     return {KIND: TASK, **PENDING, **metadata}
 
 
-def _within_bounds(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields, with lists as lists, within bounds that keep the search for secrets fast."""
+def _clean_fields(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields with their lists and project checked, within bounds that keep the search for secrets fast."""
     fields: dict[str, Any] = {name: list_of(value, name) if name in _LISTS else value for name, value in given.items()}
     for name, value in fields.items():
         check_depth(value, name)

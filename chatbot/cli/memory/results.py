@@ -58,7 +58,7 @@ def show(run: VerbRun, operation: Operation, result: Any, given: Mapping[str, An
     elif run.args.json or isinstance(result, dict):
         output.say_json(as_json(result))
     elif isinstance(result, ListPage):
-        _say_part(operation, result, is_first="cursor" not in given)
+        _say_page(operation, result, is_first="cursor" not in given)
     elif type(result) in _WHOLE:
         _WHOLE[type(result)](result)
     elif isinstance(result, list):
@@ -70,7 +70,7 @@ def show(run: VerbRun, operation: Operation, result: Any, given: Mapping[str, An
 def show_changed(run: VerbRun, gives: str, values: Sequence[Any], **more: Any) -> None:
     """Show what a change did: a line for each id, or JSON.
 
-    `gives` has a word for each of the `values`, its key in JSON: "forgotten" for ids, "superseded by" for two ids.
+    Each word of `gives` is the key of one of the `values` in JSON: "forgotten" of ids, "superseded by" of two ids.
     """
     words = gives.split()
     if run.args.json:
@@ -115,12 +115,12 @@ def as_json(item: Any) -> Any:  # noqa: PLR0911 - one for each type
             return to_builtins(item)
 
 
-def _say_part(operation: Operation, part: ListPage[Any], *, is_first: bool) -> None:
-    if part.rows:
-        _TABLES.get(type(part.rows[0]), _say_each)(part.rows)
-    if part.next_cursor:
-        output.say(f"more: --page-after {part.next_cursor}")
-    elif not part.rows:
+def _say_page(operation: Operation, page: ListPage[Any], *, is_first: bool) -> None:
+    if page.rows:
+        _TABLES.get(type(page.rows[0]), _say_each)(page.rows)
+    if page.next_cursor:
+        output.say(f"more: --page-after {page.next_cursor}")
+    elif not page.rows:
         nothing = _NOTHING.get(operation.name, f"no {operation.name.rpartition('_')[2]} found")
         output.say(nothing if is_first else "no more results")
 
@@ -136,7 +136,7 @@ def _say_list(operation: Operation, rows: list[Any], given: Mapping[str, Any]) -
                 output.say("\n---\n")
             say_in_full(row)
     else:
-        _say_part(operation, ListPage(rows), is_first=True)
+        _say_page(operation, ListPage(rows), is_first=True)
 
 
 def _say_each(rows: Sequence[Any]) -> None:

@@ -17,7 +17,7 @@ _LONGEST_VALUE = 300
 
 
 def say_observations(rows: Sequence[Observation]) -> None:
-    """Print a table of observations; when they were created only if that differs from their last change."""
+    """Print a table of observations; with the time of creation only if it differs from that of the last change."""
     created = [age(row.created_at) for row in rows]
     names = ("id", "type", "status", "sensitivity", "namespace", "created", "updated", "title")
     _say_columns(rows, *names, created=[] if created == [age(row.updated_at) for row in rows] else created)

@@ -19,7 +19,7 @@ from prompt_toolkit.history import FileHistory, InMemoryHistory
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 
 from chatbot.chat.dialogue import ClientRequest, last_exchange
-from chatbot.cli.from_arguments import chosen_session, options_of
+from chatbot.cli.from_arguments import open_session, options_of
 from chatbot.cli.output import error_text, on_signal
 from chatbot.cli.repl import HISTORY_NAME
 from chatbot.cli.repl.actions import Consent, PastedTexts, attach_named
@@ -107,7 +107,7 @@ class Repl:
             self._screen.say(missing, "ansired")
         elif not await self._runtime.memory.list_sessions(limit=1):
             self._commands.say_hints()
-        session, is_new = await chosen_session(self._runtime, args, last=True)
+        session, is_new = await open_session(self._runtime, args, last=True)
         is_old = await self._commands.enter(session, is_new=is_new)
         await show_session(self._runtime, self._screen, session, "continued" if is_old else "a new session")
         if args.resume == "":

@@ -10,7 +10,7 @@ from contextlib import suppress
 from msgspec.structs import asdict
 
 from chatbot import operations
-from chatbot.cli.bind import chosen_sessions
+from chatbot.cli.bind import select_sessions
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.output import confirm, progress, reporting, say, say_json, say_sessions, warn
 from chatbot.errors import ChatbotError, SessionNotFound
@@ -30,7 +30,7 @@ async def archive(run: VerbRun) -> None:
     memory, args = run.system, run.args
     if args.undo and not args.with_archived:
         args.archived = True  # only these can be restored
-    records = [each for each in await chosen_sessions(memory, args) if (each.archived_at is not None) == args.undo]
+    records = [each for each in await select_sessions(memory, args) if (each.archived_at is not None) == args.undo]
     what = "restore" if args.undo else "archive"
     if len(records) > 1:
         _confirm(records, args, f"{what.removesuffix('e')}ing", f"{what} these?")
@@ -76,7 +76,7 @@ def _counts(content: ProjectContent, name: str) -> str:
 async def delete(run: VerbRun) -> None:
     """Delete sessions permanently; first report their memories and whether these are deleted too."""
     memory, args = run.system, run.args
-    records = await chosen_sessions(memory, args)
+    records = await select_sessions(memory, args)
     keep_memory = bool(records) and _keeps_memory(args)
     parts = list(chunks([record.id for record in records], SESSIONS_AT_ONCE))
     previews = [await memory.preview_delete(*part) for part in parts if args.dry_run or not args.yes]

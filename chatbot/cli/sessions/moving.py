@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from chatbot.cli.bind import chosen_sessions
+from chatbot.cli.bind import select_sessions
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.output import progress, reporting, say, say_json, say_results, say_unchanged, warn
 from chatbot.hooks.capture import exchange_measure
@@ -36,7 +36,7 @@ _NON_WORDS = re.compile(r"[^\w\u0300-\u036f\u0591-\u05bd\u064b-\u0670\u0730-\u07
 async def export(run: VerbRun) -> None:
     """Export one session to standard output or a file, several to a folder, or any number to a file of JSON lines."""
     memory, args = run.system, run.args
-    records = await chosen_sessions(memory, args)
+    records = await select_sessions(memory, args)
     if args.output == Path("-"):
         args.output = None
     form = args.format or (_FORMS.get(args.output.suffix.lower(), "markdown") if args.output else "markdown")
