@@ -79,7 +79,7 @@ _SAMPLES = {
     kinds.LineKey: "home",
 }
 _ADDED_TO_HELP = {
-    kinds.Id: ", or its beginning",
+    kinds.Id: ", its beginning, or words in it",
     kinds.FactId: ", or its beginning",
     kinds.SessionId: ": id, its beginning, or title",
     kinds.Past: ": 2026-01-31, or 30d ago",

@@ -424,6 +424,7 @@ def test_words_work_where_ids_do_and_without_a_terminal_the_best_match_must_be_a
     words = f"'blue tin' is not an id: name one, such as {tea} 'The tea is in the blue tin', {other} 'The tin"
     fails(2, f"{words} opener is in the drawer', or add --first for the best match", "forget", "blue", "tin")
     fails(2, f"{words} opener is in the drawer'\n", "list", "--page-after", "blue tin")  # it has no --first
+    assert "words in it" in ok("forget", "--help")
     assert len(titles("list")) == 3
     assert ok("history", "--first", "blue tin of tea").startswith(f"{tea}  The tea is in the blue tin")
     assert ok("edit", "--first", "blue tin tea", "--title", "The tea is in the red tin") == f"changed {tea}\n"
