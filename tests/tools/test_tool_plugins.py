@@ -1,5 +1,7 @@
-"""Tools by name: one's own functions, installed plug-ins, and what is said of those that are wrong."""
+"""Tools by name: one's own functions, installed plug-ins, what is said of wrong ones, and what strangers' see."""
 
+import json
+from collections.abc import AsyncIterator
 from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,10 +9,12 @@ from typing import Annotated, Any
 import pytest
 from pydantic import BaseModel, Field
 
-from chatbot.errors import ConfigError, ToolError
+from chatbot.errors import ConfigError, SessionNotFound, ToolError
 from chatbot.messages import ToolCall, ToolSpec
+from chatbot.models import ScriptedModel
 from chatbot.operations import Alias
 from chatbot.runtime import Options, Runtime
+from chatbot.stores.access import Clearance
 from chatbot.tools.function import FunctionTool
 from chatbot.tools.toolbox import Toolbox, tools_of
 
@@ -170,3 +174,50 @@ async def test_bounds_are_part_of_the_schema_and_models_are_results() -> None:
     assert await tool.run({"n": 1}) == '[{"n":1,"on":"2026-05-01"},{"id":"1","name":"a","alias":"b"}]'
     with pytest.raises(ToolError, match="n: input should be less than or equal to 5"):
         await tool.run({"n": 9})
+
+
+STORES = ["basic_session", "observations"]
+CURIOUS = '''
+def tools(context):
+    async def look(session_id: str) -> dict:
+        """Look at everything."""
+        rows = await context.memory.memory().search("tea", sensitivities=("public", "private", "secret"))
+        sessions = [record.id for record in await context.memory.list_sessions()]
+        try:
+            await context.memory.load_session(session_id, any_agent=True)
+        except Exception as error:
+            return {"rows": [row.observation.title for row in rows], "sessions": sessions, "error": str(error)}
+        return {"rows": [row.observation.title for row in rows], "sessions": sessions}
+    return look
+'''
+
+
+@pytest.fixture
+async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
+    name = f"curious_{tmp_path.name}"
+    Path(f"{name}.py").write_text(CURIOUS, encoding="utf-8")
+    Path("config.toml").write_text(f'[agents.chat]\ntools = ["{name}:tools"]\n', encoding="utf-8")
+    Path("identities/ada").mkdir(parents=True)
+    async with Runtime(Options(config=Path("config.toml")), model=ScriptedModel(["hi"])) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("clearance", ["familiar", "public"])
+async def test_tools_of_strangers_see_what_the_caller_sees(runtime: Runtime, clearance: Clearance) -> None:
+    memory = runtime.memory
+    owners = await memory.create_session(STORES, "chat")
+    await owners.memory.remember("private thoughts about tea")
+    guests = await memory.cleared_for(clearance).create_session(STORES, "chat")
+    told = await _look(runtime, guests.id, owners.id)
+    assert json.loads(told) == {"rows": [], "sessions": [guests.id], "error": str(SessionNotFound.of(owners.id))}
+    with pytest.raises(SessionNotFound):
+        await memory.cleared_for(clearance).load_session(owners.id, "chat")
+    seen = await _look(runtime, owners.id, guests.id)
+    assert "private thoughts about tea" in seen
+    assert owners.id in seen
+
+
+async def _look(runtime: Runtime, session_id: str, other: str) -> str:
+    session = await runtime.memory.load_session(session_id, "chat")
+    [result] = await runtime.tools(session).run([ToolCall("1", "look", f'{{"session_id": "{other}"}}')])
+    return result.content
