@@ -181,11 +181,7 @@ class _AnswerForm:
 
 
 def _endpoint(operation: Operation, form: _AnswerForm) -> Callable[..., Any]:
-    method, path = operation.http.split()
-    offered = operation.at("http")
-    in_path = {name: each for name, each in offered.items() if f"{{{name}}}" in path}
-    others = {name: each for name, each in offered.items() if name not in in_path}
-    in_body = others if method in {"POST", "PUT", "PATCH"} else {}
+    offered, (in_path, in_body, _) = operation.at("http"), _by_place(operation)
 
     async def endpoint(
         access: IdentityAccess,
@@ -210,7 +206,25 @@ def _endpoint(operation: Operation, form: _AnswerForm) -> Callable[..., Any]:
             expected.send(version_of(result[0]) if isinstance(answer, MemoryRecord) else changed)
         return answer
 
-    parameters = [_parameter("access", AccessHere), *([_parameter("writing", WritingHere)] if method != "GET" else [])]
+    endpoint.__signature__ = inspect.Signature(_request_parameters(operation, form))  # type: ignore[attr-defined]
+    return endpoint
+
+
+def _by_place(operation: Operation) -> tuple[dict[str, Parameter], dict[str, Parameter], dict[str, Parameter]]:
+    """Return the parameters in the path, in the body and in the query, by the names that they have there."""
+    method, path = operation.http.split()
+    offered = operation.at("http").items()
+    in_path = {name: each for name, each in offered if f"{{{name}}}" in path}
+    others = {name: each for name, each in offered if name not in in_path}
+    return (in_path, others, {}) if method in {"POST", "PUT", "PATCH"} else (in_path, {}, others)
+
+
+def _request_parameters(operation: Operation, form: _AnswerForm) -> list[inspect.Parameter]:
+    """Return the parameters of the endpoint, from which FastAPI reads a request."""
+    in_path, in_body, in_query = _by_place(operation)
+    parameters = [_parameter("access", AccessHere)]
+    if not operation.http.startswith("GET "):
+        parameters.append(_parameter("writing", WritingHere))
     if _expects_version(operation):
         parameters.append(_parameter("expected", IfMatchHere))
     elif form.model in {AddResult, MemoryRecord}:
@@ -224,10 +238,7 @@ def _endpoint(operation: Operation, form: _AnswerForm) -> Callable[..., Any]:
         is_optional = operation.effect == "adds" and not needed
         kind = Annotated[model | None, Body()] if is_optional else Annotated[model, Body()]
         parameters.append(_parameter("body", kind, None if is_optional else REQUIRED))
-    else:
-        parameters += [_in_query(name, each) for name, each in others.items()]
-    endpoint.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    return endpoint
+    return [*parameters, *(_in_query(name, each) for name, each in in_query.items())]
 
 
 def _parameter(name: str, annotation: Any, default: Any = REQUIRED) -> inspect.Parameter:
