@@ -80,14 +80,16 @@ async def delete(run: VerbRun) -> None:
     keep_memory = bool(records) and _keeps_memory(args)
     parts = list(chunks([record.id for record in records], SESSIONS_AT_ONCE))
     previews = [await memory.preview_delete(*part) for part in parts if args.dry_run or not args.yes]
+    if args.dry_run:
+        _report_deleted([record.id for record in records], previews, args, keep_memory=keep_memory)
+        return
     if records:
         question = f"delete {how_many(len(records), 'session')} permanently?"
         _confirm(records, args, "deleting", question, lambda: _warn_of(previews, keep_memory=keep_memory))
-    erased = previews if args.dry_run else []
-    gone = [record.id for record in records] if args.dry_run else []
+    erased, gone = list[Erasure](), list[str]()
     with reporting(gone, lambda: _report_deleted(gone, erased, args, keep_memory=keep_memory)):
         with progress("deleting", waits=True) as advance:
-            for part in parts if not args.dry_run else ():
+            for part in parts:
                 try:
                     with suppress(SessionNotFound):
                         erased.append(await memory.delete_session(*part, keep_memory=keep_memory))
@@ -99,9 +101,9 @@ async def delete(run: VerbRun) -> None:
                     gone += [each for each in part if not await memory.is_taken(each)]
                 if advance and len(parts) > 1:
                     advance(len(gone), len(records))
-        for each in set(gone).difference(*(some.sessions for some in erased)) if not args.dry_run else ():
+        for each in set(gone).difference(*(some.sessions for some in erased)):
             warn(_ALREADY_DELETED.format(each))
-    if gone and not (args.dry_run or args.empty):
+    if gone and not args.empty:
         run.say_typed_lines()
 
 
