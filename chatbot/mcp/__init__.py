@@ -1,5 +1,1 @@
-"""The MCP server, `chatbot mcp`: memory shared with other agents.
-
-surface   the tools, prompts and resources, for one identity, agent and clearance, which no argument can change
-stdio     the transport over standard input and output; that over HTTP is `chatbot.server.serve`
-"""
+"""The MCP server, `chatbot mcp`: memory shared with other agents. Its transport over HTTP is `chatbot.server.serve`."""

@@ -256,7 +256,7 @@ class SessionHandle:
 
     async def kv_get(self, key: str) -> str | None:
         """Return the value of `key`, or None."""
-        return await self._store(KeyValueStore, "read").kv_get(self._ref_as_of(), key)
+        return await self._store(KeyValueStore, "read").kv_get(replace(self._ref, fresh_at=self._as_of()), key)
 
     async def kv_set(self, key: str, value: str) -> None:
         """Keep `value` as the newest entry. Durable on return. Raises `InvalidValue` for an empty or very long key."""
@@ -290,7 +290,8 @@ class SessionHandle:
 
     async def transcript_read_last(self, n: int = 20) -> list[TranscriptEntry]:
         """Return the last `n` entries, archived ones too, oldest first; an empty list for `n` below 1."""
-        return await self._store(TranscriptStore, "read").transcript_read_last(self._ref_as_of(), check_number(n, "n"))
+        session = replace(self._ref, fresh_at=self._as_of())
+        return await self._store(TranscriptStore, "read").transcript_read_last(session, check_number(n, "n"))
 
     async def transcript_read_all(self) -> list[TranscriptEntry]:
         """Return every entry that is still known, archived ones first."""
@@ -523,12 +524,8 @@ class SessionHandle:
                 break
         return list(line.items())
 
-    def _ref_as_of(self) -> SessionRef:
-        """Return the reference for a read that may be answered as of the turn's beginning."""
-        return replace(self._ref, fresh_at=self._as_of())
-
     def _as_of(self) -> float:
-        """Return the time of the turn's first reads while later reads may be as of then; else 0."""
+        """Return the time of the turn's first reads, while others may be answered as of then; else 0."""
         return self._fresh_at if time.monotonic() - self._fresh_at < _FRESH_FOR_S else 0.0
 
     def _store(self, contract: type[Contract], right: Right | None = None) -> Contract:
