@@ -151,6 +151,11 @@ def test_a_day_is_also_found_by_what_it_lies_in() -> None:
     assert date_terms("last month", TUESDAY) == ["month:2024-02", "in:02", "year:2024"]
 
 
+def test_an_appointment_on_a_weekday_is_found_on_that_day() -> None:
+    found = date_terms("The dentist is on Friday, the garage next Monday.", TUESDAY)
+    assert [each for each in found if each.startswith("day")] == [f"day:2024-03-{day}" for day in ("01", "08", "11")]
+
+
 GERMAN = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember".split()  # noqa: SIM905
 FRENCH = "janvier février mars avril mai juin juillet août septembre octobre novembre décembre".split()  # noqa: SIM905
 SPANISH = "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre".split()  # noqa: SIM905
