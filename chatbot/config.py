@@ -234,7 +234,7 @@ class FilesSettings(Section, frozen=True):
 Users = Literal["apart", "shared", "required"]
 """Memory of a caller's users: one for each, or the caller's; if required, a request without a user has none."""
 Remembers = Literal["on", "off"]
-"""`on` remembers the calls of clients that name no session."""
+"""Whether calls of clients that name no session are remembered."""
 
 
 class ServerSettings(Section, frozen=True):

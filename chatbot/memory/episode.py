@@ -155,11 +155,10 @@ async def without_forgotten(session: SessionHandle, entries: Sequence[Transcript
     scope = session.memory.scope
     rows = await scope.store.get(scope.view(SENSITIVITIES), [each for _, each in kept], current=False) if kept else []
     there = {row.id for row in rows if row.status != "deleted"}
-    return list(without(entries, {at for at, each in kept if each not in there}))
+    return list(_without(entries, {at for at, each in kept if each not in there}))
 
 
-def without(entries: Sequence[TranscriptEntry], gone: Collection[str]) -> Iterator[TranscriptEntry]:
-    """Yield the entries, from the first question on, without exchanges that began at one of these times."""
+def _without(entries: Sequence[TranscriptEntry], gone: Collection[str]) -> Iterator[TranscriptEntry]:
     hidden = True
     for entry in entries:
         if entry.role == "user":

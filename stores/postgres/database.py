@@ -106,11 +106,10 @@ class Database:
         self._is_closed = False
         self._pool: ConnectionPool[TimedConnection] | None = None
         self._opening = threading.Lock()
+        self._is_away = False
+        """True if the last operation found no database."""
         self._looking = threading.Lock()
-        """Held while one thread checks whether the database is there."""
-        self._looks = 0
-        self._absence: StoreError | None = None
-        """The error of the last look; None if it found the database."""
+        """Held while one thread checks whether the database is back."""
         self._compared_at, self._offset = time.monotonic(), _offset()
         """When the clocks were last compared, and the setting of the clock here at that time."""
         self.holding = threading.BoundedSemaphore(MOST_CONNECTIONS - _KEPT_FREE)
@@ -323,8 +322,7 @@ class Database:
     def connection(self) -> Iterator[TimedConnection]:
         """Borrow a connection, outside of a transaction. Raises `StoreBusy` or `StoreFailed`."""
         pool = self._open_pool()
-        if not isinstance(self._absence, StoreBusy | None):  # one that is full is there
-            self._look()
+        self._check_reachable()
         try:
             connection = pool.getconn()
             while has_ended(connection):  # here, as the pool sleeps longer after each that fails its check
@@ -409,12 +407,11 @@ class Database:
             return [answer_of(each) for each in cursors]  # before anyone else has the connection
 
     def _open_pool(self) -> ConnectionPool[TimedConnection]:
-        if self._pool is None and not self._is_closed:
-            self._look()
         with self._opening:
             if self._is_closed:
                 raise ClosedResource(f"the connections to {self.shown} are closed")
             if self._pool is None:
+                self._connect_once()
                 self._pool = ConnectionPool(
                     self.url.partition("#")[0],
                     min_size=0,
@@ -437,22 +434,13 @@ class Database:
             check_version(connection, self.shown)
             check_clock(connection, self.shown)
 
-    def _look(self) -> None:
-        """Connect once for all who wait meanwhile: one after the other, each would wait for a dead network.
-
-        Raises why the database cannot be used.
-        """
-        looks = self._looks
-        with self._looking:
-            if self._looks == looks:
-                try:
+    def _check_reachable(self) -> None:
+        """Fail at once while the database is known to be unreachable, instead of waiting each time."""
+        if self._is_away:
+            with self._looking:
+                if self._is_away:
                     self._connect_once()
-                    self._absence = None
-                except StoreError as error:
-                    self._absence = error
-                self._looks += 1
-            if self._absence is not None:
-                raise type(self._absence)(str(self._absence)) from self._absence
+                    self._is_away = False
 
     def _compare_clocks(self, connection: psycopg.Connection[Row]) -> None:
         """Raise `StoreFailed` if the clocks differ, compared once a minute and when the clock here was set."""
@@ -469,8 +457,9 @@ class Database:
     def _unavailable(self) -> StoreError:
         """Return why there is no connection: no database, or all connections are in use."""
         try:
-            self._look()
+            self._connect_once()
         except StoreError as error:
+            self._is_away = not isinstance(error, StoreBusy)  # one that is full is there
             return error
         return StoreBusy(
             f"{self.shown}: all {MOST_CONNECTIONS} connections of this process were busy for {_LONGEST_WAIT_S:g} s"

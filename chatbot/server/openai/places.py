@@ -12,6 +12,7 @@ import hashlib
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import NamedTuple, get_args
 
@@ -256,11 +257,15 @@ async def _said_in(named: _Continuation, request: ParsedRequest, access: Identit
         entries = await session.transcript_read_last(most)
     else:
         entries = (await session.transcript_read_all())[:end][-most:]
-    waiting = {call.id for call in unanswered_calls(entries)}
-    if not waiting.issuperset(str(each.tool_call_id) for each in request.answers):
+    if not _wait_for(entries, request.answers):
         raise invalid("no pending tool call matches these answers", "messages")
     answers = [tool_result_line(str(each.tool_call_id), each.content) for each in request.answers]
     return tuple(messages_of([*((entry.role, entry.content) for entry in entries), *answers]))
+
+
+def _wait_for(entries: Sequence[TranscriptEntry], answers: Sequence[Message]) -> bool:
+    """Return whether these are answers to tool calls of the entries that have none."""
+    return {call.id for call in unanswered_calls(entries)}.issuperset(str(each.tool_call_id) for each in answers)
 
 
 def is_failed_try(entries: Sequence[TranscriptEntry], request: ParsedRequest) -> bool:
@@ -274,6 +279,8 @@ async def note_history(session: SessionHandle, request: ParsedRequest, reply: Me
     messages = (*request.said, reply)
     entries, run, known = await session.transcript_count(), _exchanges_in(messages), _history_in(session.record)[1]
     shown = len(_exchanges_in(request.before_new))
+    if shown and request.answers:  # the reply that they continue is known only now
+        shown, known = shown - 1, known[:-1]
     before = [_Exchange(each.user) for each in run[:shown]]  # without replies, which the client may have changed
     if shown and known and _end_of(before, known) == len(known):
         before = known  # the client may hold only the end of it
@@ -289,7 +296,7 @@ async def _session_of(request: ParsedRequest, access: IdentityAccess) -> Session
     run, own = _exchanges_in(request.before_new), access.memory.caller.principal
     if not run:
         return None
-    try:
+    with suppress(MissingRight):  # a new session will do
         found = await access.memory.list_sessions(
             access.runtime.agent,
             wanted=lambda record: (
@@ -303,8 +310,6 @@ async def _session_of(request: ParsedRequest, access: IdentityAccess) -> Session
         for record in alike[:_MOST_COMPARED]:
             if (session := await _session_or_fork(record, answered, request, access)) is not None:
                 return session
-    except MissingRight:  # a new session will do
-        return None
     return None
 
 
@@ -313,15 +318,15 @@ async def _session_or_fork(
 ) -> SessionHandle | None:
     """Return the session if it ends with the run, or a fork up to the end of the run; None if neither can be.
 
-    If several sessions have the run, `answered` is the last reply as the client sent it, perhaps without its beginning:
-    then a fork is returned, and only of a session with that reply.
+    If several sessions have the run, `answered` is the last reply as the client sent it, perhaps cut or continued: then
+    the session that waits for the request's answers of tools is returned, or a fork, only of one with that reply.
     """
     session = await access.session(record.id)
     run, (count, known) = _exchanges_in(request.before_new), _history_in(record)
     entries, end = await session.transcript_read_all(), _end_of(run, known)
     is_whole = end == len(known) and (count == len(entries) or is_failed_try(entries[count:], request))
     is_whole = is_whole and not access.is_answering(session.id)
-    if answered is None and is_whole:
+    if is_whole and (answered is None or (request.answers and _wait_for(entries, request.answers))):
         return session
     stored = list(_stored_exchanges(entries[:count]))  # entries after these were added by others
     missing = len(known) - len(stored)  # exchanges from before the session began
@@ -335,8 +340,8 @@ async def _session_or_fork(
 
 
 def _is_same_reply(sent: str, stored: str) -> bool:
-    """Return whether one of two texts is the end of the other: a client may have cut off the beginning of a reply."""
-    return bool(sent and stored) and (sent.endswith(stored) or stored.endswith(sent))
+    """Return whether two texts are one reply: a client may have cut off its beginning, or continued it."""
+    return bool(sent and stored) and (sent.startswith(stored) or sent.endswith(stored) or stored.endswith(sent))
 
 
 def _stored_exchanges(entries: Sequence[TranscriptEntry]) -> Iterator[tuple[int, str, str]]:

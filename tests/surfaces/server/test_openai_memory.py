@@ -131,8 +131,11 @@ def test_a_history_leads_to_the_session_it_fits_or_to_a_fork_or_a_new_one(served
     with served.client(served.token("ada", memory="on")) as other:
         assert _chat(other, *history)["session_id"] not in {first["session_id"], again["session_id"]}
     alike = [_chat(client, _user("hi")) for _ in range(2)]
-    third = _chat(client, _user("hi"), _reply(alike[0]), _user("I play go."))
-    assert third["session_id"] not in {each["session_id"] for each in alike}
+    for more in ("", "\nCalled tools: none"):  # as some agents note it
+        told = {"role": "assistant", "content": _reply(alike[0])["content"] + more}
+        third = _chat(client, _user("hi"), told, _user(f"I play go.{more}"))
+        assert third["session_id"] not in {each["session_id"] for each in alike}
+        assert len(_transcript(client, third["session_id"])) == 4
 
 
 def test_header_and_fields_name_a_session_and_must_agree(served: Served, client: httpx.Client) -> None:
@@ -199,7 +202,8 @@ def test_answers_of_tools_reach_the_model_also_where_no_session_waits_for_them(h
     with served.client(served.token("ada", memory="on")) as client:
         said = [_user("How is Oslo?")]
         first, _ = _chat(client, *said, tools=[TOOL]), _chat(client, *said, tools=[TOOL])
-        answers = [_reply(first), {"role": "tool", "tool_call_id": "c1", "content": "rain"}]
+        answers = [_reply(first), {"role": "tool", "tool_call_id": "c2", "content": "rain"}]
+        answers[0]["tool_calls"][0]["id"] = "c2"
         answer = _chat(client, *said, *answers, tools=[TOOL])  # two sessions hold the same: a third begins
         prompt = served.models["ada"].prompts[-1]
         exchange = [("user", "How is Oslo?"), ("assistant", ""), ("tool", "rain")]
@@ -212,6 +216,25 @@ def test_answers_of_tools_reach_the_model_also_where_no_session_waits_for_them(h
         body["messages"][0]["tool_call_id"] = "c1"
         answer = client.post("/v1/chat/completions", json={**body, "session_id": named["session_id"]}).json()
         assert answer["choices"][0]["message"]["content"] == "Still rain."
+
+
+def test_an_agent_that_is_run_again_with_the_same_task_stays_in_one_session_each_time(http: Serve) -> None:
+    calls = [ToolCall(f"c{number}", "weather", "{}") for number in range(4)]
+    served = http([calls[0], calls[1], "Rain.", "Yes.", calls[2], calls[3], "Snow.", "No."], tokens=True)
+    with served.client(served.token("ada", memory="on")) as client:
+        _chat(client, _user("How is Oslo?"), tools=[TOOL])  # interrupted
+        for steps in (1, 2):
+            said = [_user("How is Oslo?")]
+            answers = [_chat(client, *said, tools=[TOOL])]
+            for _ in range(steps):
+                said.append(_reply(answers[-1]))
+                call = said[-1]["tool_calls"][0]["id"]
+                said.append({"role": "tool", "tool_call_id": call, "content": "6 degrees"})
+                answers.append(_chat(client, *said, tools=[TOOL]))
+            said += [_reply(answers[-1]), _user("Really?")]
+            answers.append(_chat(client, *said, tools=[TOOL]))
+            assert len({each["session_id"] for each in answers}) == 1, answers
+        assert len(_sessions(client)) == 3
 
 
 def test_what_a_front_end_asks_for_itself_is_answered_and_not_remembered(client: httpx.Client) -> None:
