@@ -27,7 +27,7 @@ from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import OWNER, fold
 from chatbot.stores.backend import Backend
 from chatbot.stores.base import AsyncResource, KeyValueStore, ObservationStore, Store
-from chatbot.stores.errors import StoreError, UnknownStore, UnsupportedOperation
+from chatbot.stores.errors import StoreBusy, StoreError, StoreFailed, UnknownStore, UnsupportedOperation
 from chatbot.stores.fields import check_key
 from chatbot.stores.home import Home, parse_home
 from chatbot.stores.loops import to_its_end
@@ -406,6 +406,8 @@ class SessionOpening(AsyncResource, Observable):
                     await session.kv_delete(key)
             except SessionNotFound:
                 continue
+            except (StoreFailed, StoreBusy):
+                raise  # while the rows that it quotes are there, so that all can be repeated
             except (StoreError, ChatbotError) as error:
                 logger.warning("the summary of session %s stays: %s", each, error)
 
