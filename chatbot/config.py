@@ -234,7 +234,7 @@ class FilesSettings(Section, frozen=True):
 Users = Literal["apart", "shared", "required"]
 """Memory of a caller's users: one for each, or the caller's; if required, a request without a user has none."""
 Remembers = Literal["on", "off"]
-"""Whether calls of clients that name no session are remembered."""
+"""`on` remembers the calls of clients that name no session."""
 
 
 class ServerSettings(Section, frozen=True):

@@ -232,11 +232,14 @@ def parse_toml(text: str, path: Path) -> Table:
 
 
 def merge(weaker: Table, stronger: Table) -> Table:
-    """Merge two tables key by key; the stronger wins."""
+    """Merge two tables key by key; the stronger wins, but a table hides no other value: that is a mistake to report."""
     merged = dict(weaker)
     for key, value in stronger.items():
-        both = isinstance(value, dict) and isinstance(merged.get(key), dict)
-        merged[key] = merge(merged[key], value) if both else value
+        below = merged.get(key, {})
+        if isinstance(value, dict):
+            merged[key] = merge(below, value) if isinstance(below, dict) else below
+        else:
+            merged[key] = value
     return merged
 
 
@@ -308,7 +311,8 @@ def _mistake(kind: Any, value: Any, place: _Place, layers: _Layers) -> ConfigErr
     if what.endswith("got a table") and any(map(_is_section, get_args(kind))):
         what += f": write [[{'.'.join(map(str, place))}]]"
     elif what.startswith("expected a table") and _is_section(kind):
-        what += f": write [{'.'.join(map(str, place))}]"
+        name = ".".join(map(str, place))
+        what += f": set {name}.{NAMED_BY[name]}" if name in NAMED_BY and isinstance(value, str) else f": write [{name}]"
     is_key = bool(place) and value == place[-1]
     shown = "" if is_key or isinstance(value, dict | list) or _may_hold_key(place) else f" = {value!r}"
     return _error(layers, place, f"{_place_name(place)}{without_password(shown)}: {what}")

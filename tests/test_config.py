@@ -43,7 +43,7 @@ URL = "postgresql://ada:secret@db/chat"
 
 def _config(text: str = "", environ: dict[str, str] | None = None) -> Config:
     Path("config.toml").write_text(text, encoding="utf-8")
-    return Settings.read(Path("config.toml"), environ=environ or {}).combined()
+    return Settings.read(Path("config.toml"), environ=environ or {}).with_flags(Options().as_table()).combined()
 
 
 def test_flags_beat_the_environment_beats_the_identity_beats_the_file() -> None:
@@ -90,7 +90,8 @@ def test_the_file_is_the_one_asked_for_then_the_variable_then_the_folder_then_th
         ("[server]\nallowed_origins = ['https://x.org/']", "entry 1 .*expected an origin .* without a path"),
         ("[model]\nretries = 99", "expected a whole number <= 10"),
         ("[server]\nmemory = true", r"'memory' in \[server\] = True: it must be one of 'on', 'off'"),
-        ("model = 'x'", "'model' = 'x': expected a table, got text"),
+        ("model = 'x'", "'model' = 'x': expected a table, got text: set model.name"),
+        ("budget = 5", r"'budget' = 5: expected a table, got a whole number: write \[budget\]"),
         ("[mcp.servers.a]\ntrust = 'some'", "= 'some': it must be one of 'read-only', 'all'"),
         ("[mcp.servers.a]", "set either command or url"),
         ("[mcp.servers.a]\ncommand = 'x'\nurl = 'http://x'", "set either command or url"),

@@ -10,12 +10,13 @@ from datetime import datetime
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from chatbot.attachments import is_image, with_file_names
 from chatbot.attachments.read import Attachment, Upload, read_all
 from chatbot.chat import dialogue
 from chatbot.chat.conversation_memory import ConversationMemory, PromptMemory
-from chatbot.chat.events import Emit, Phase, Publisher
+from chatbot.chat.events import Emit, Notice, Phase, Publisher
 from chatbot.chat.ledger import Bill, Call, Ledger, bill_of, calls_in
 from chatbot.chat.prompt import PromptBundle
 from chatbot.chat.receipts import Receipt
@@ -24,6 +25,7 @@ from chatbot.chat.turn import Turn
 from chatbot.config import AgentSettings, BudgetSettings
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import summarize_episode, take_back_episode
+from chatbot.memory.handle import CHOICES, Choices
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import utc_now
 from chatbot.models.model import Model
@@ -154,8 +156,8 @@ class Chat:
         with observed(self._observer):
             # in this process only, because a lease is a write
             async with self._turn_order if self.session is None else self.session.turn_order.in_process:
-                await self._restore_window()
-                turn, since = Turn(text, self, lambda _: None), self.window.since
+                client = await self._heed_session()
+                turn, since = Turn(text, self, lambda _: None, client=client), self.window.since
                 try:
                     return await turn.dry_run(), turn.receipt
                 finally:
@@ -187,7 +189,7 @@ class Chat:
             _check_message(text)
         # Read nothing before this turn is first in the order: the turn before may still be writing.
         async with self._hold_order_once_settled() if client.again else self._hold_order():
-            await self._restore_window()
+            client = await self._heed_session(client, emit)
             if client.again:
                 await self._set_aside()
             turn = Turn(text, self, emit, files=files, max_output_tokens=max_output_tokens, client=client)
@@ -211,14 +213,22 @@ class Chat:
                     yield
                     return
 
-    async def _restore_window(self) -> None:
-        """Begin the window of a new conversation at the session's compaction."""
-        window, session = self.window, self.session
-        if window.since is not None or session is None or not session.supports(KeyValueStore):
-            return
-        with suppress(StoreError, ValueError):  # a window that begins too early does no harm
-            if kept := await session.kv_get(COMPACTED):
-                window.since = parse_time(kept)
+    async def _heed_session(
+        self, client: dialogue.ClientRequest = dialogue.NO_CLIENT, emit: Emit = lambda _: None
+    ) -> dialogue.ClientRequest:
+        """Return the request, without memory if it is off in the session; begin a new window at its compaction."""
+        values, uses_memory = dict[str, str](), True
+        try:
+            if self.session is not None and self.session.supports(KeyValueStore):
+                values = {each.key: each.value for each in await self.session.kv_entries()}
+                uses_memory = CHOICES not in values or Choices.parse(values[CHOICES]).memory
+        except StoreError as error:
+            uses_memory = False
+            emit(Notice(f"memory is not used, as it may be off in this session: {error}"))
+        if self.window.since is None:
+            with suppress(KeyError, ValueError):  # a window that begins too early does no harm
+                self.window.since = parse_time(values[COMPACTED])
+        return client if uses_memory else replace(client, recalls=False, keeps=False)
 
     async def take_back(self, *, to_ask_again: bool = False) -> list[TranscriptEntry]:
         """Remove the last exchange, from the user's entry on, and return it; empty if there is none.
@@ -320,7 +330,7 @@ class Chat:
             raise UnsupportedOperation("this session has no key-value store, which would keep the summary")
         with observed(self._observer):
             async with self._hold_order():
-                await self._restore_window()
+                await self._heed_session()
                 entries = self.window.cut(await self.session.transcript_read_last(self.window.limit), 0)
                 asked = [at for at, entry in enumerate(entries) if entry.role == dialogue.USER]
                 if len(asked) < 2:

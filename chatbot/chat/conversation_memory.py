@@ -357,7 +357,7 @@ class ConversationMemory:
         self._refresh()
         memory, tombstones, since = self._memory, self._memory.scope.environment.tombstones, lost[-1].at
         is_copy = session.record.parent or (session.record.origin and not session.record.origin.startswith(KEYED))
-        unkept = {each["at"] for each in await session.records() if each.get("kind") == NOT_KEPT}
+        unkept = await times_not_kept(session)
         if (
             is_copy
             or await session.receipts_since(since)
@@ -448,6 +448,11 @@ class ConversationMemory:
         except UnknownObservation:
             return None
         return next((version for version in versions if version.observation.id == observation_id), None)
+
+
+async def times_not_kept(session: SessionHandle) -> set[str]:
+    """Return the times of the messages of a session that must not be remembered."""
+    return {each["at"] for each in await session.records() if each.get("kind") == NOT_KEPT}
 
 
 def _record(

@@ -109,6 +109,8 @@ class ToolPost(Struct, frozen=True, kw_only=True):
     at: datetime
     result: ToolResult
     """The call with its arguments, as the model wrote them, and the answer."""
+    memory: ConversationMemory | None
+    """The memory of the conversation; None if nothing of the turn may be remembered."""
 
 
 class KeptExchange(Struct, frozen=True):
@@ -133,6 +135,7 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
     tools: tuple[ToolResult, ...]
     recalled: PromptMemory
     memory: ConversationMemory | None
+    """As in `ToolPost`."""
     notice: Callable[[str], None]
     answers: tuple[object, ...] = ()
     """The answers of the listeners that were waited for; only listeners in the background see them."""

@@ -146,6 +146,11 @@ class Turn:
         await self._recall()
         return await self._prompt()
 
+    @property
+    def _keeps(self) -> bool:
+        """True if the exchange, and what hooks make of it, may be remembered."""
+        return self._client.keeps and self._chat.rules.settings.remember_exchanges
+
     async def _begin(self) -> None:
         """Write the message with its attachments, or continue one that has no last reply yet; set a title by rule."""
         if self._client.answers:
@@ -156,7 +161,7 @@ class Turn:
         else:
             kept = [await self._attached.store(each) for each in self._files]
             self.receipt.attachments = [record for _, record in kept]
-            if self._session is not None and not self._client.keeps:
+            if self._memory is not None and self._session is not None and not self._keeps:
                 mark = {"version": 1, "kind": NOT_KEPT, "at": format_time(self._transcript.asked_at)}
                 with suppress(StoreError):  # the next writes report it
                     await self._session.receipt_append(mark)
@@ -189,7 +194,7 @@ class Turn:
         if self._session is None or is_remembered or self._chat.publisher.find(events.KEEPS_MESSAGES) is None:
             return
         earlier = [each for each in await self._transcript.entries() if each.at < self._transcript.asked_at]
-        if self._memory and self._client.keeps and (lost := dialogue.unanswered(earlier)):
+        if self._memory and self._keeps and (lost := dialogue.unanswered(earlier)):
             self._notice("the message before this one was never answered; the model sees both")
             try:
                 await self._memory.recover(lost, self._memorability)
@@ -208,7 +213,7 @@ class Turn:
 
     async def _remember(self, reply: str | None = None) -> None:
         """Remember the message; with the reply if only that makes it worth keeping, or if the first try failed."""
-        if self._memory is None or not self._client.keeps:
+        if self._memory is None or not self._keeps:
             return
         at, text, before = self.receipt.at, self._text, await self._transcript.reply_before()
         measure = self._memorability
@@ -406,7 +411,13 @@ class Turn:
         if self._session is None:
             return
         for result in results:
-            event = events.ToolPost(session=self._session, turn=self.receipt.turn, at=self._chat.clock(), result=result)
+            event = events.ToolPost(
+                session=self._session,
+                turn=self.receipt.turn,
+                at=self._chat.clock(),
+                result=result,
+                memory=self._memory if self._keeps else None,
+            )
             await self._chat.publisher.publish(event)
 
     async def _write_results(self, results: Sequence[ToolResult]) -> None:
@@ -445,7 +456,7 @@ class Turn:
             reply=self.receipt.reply,
             tools=tuple(self._results),
             recalled=self._recalled,
-            memory=self._memory if self._client.keeps else None,
+            memory=self._memory if self._keeps else None,
             notice=self._notice,
         )
         answers = await self._chat.publisher.publish(event, events.Step(events.EXCHANGE_STEP, keep))

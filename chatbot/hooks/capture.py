@@ -64,7 +64,7 @@ class Capture(Hook):
     async def handle(self, event: ToolPost) -> None:
         """Keep the run and the milestone that it reaches; of memory's own tools only the milestone."""
         session = event.session
-        if not can_remember(session):
+        if event.memory is None:
             return
         run = ToolRun.of(event.result)
         if not is_memory_tool(run.tool):
@@ -141,11 +141,6 @@ async def _task_ids(session: SessionHandle, run: ToolRun) -> list[str]:
     if not is_id(asked):
         return []
     return [row.id for row in await session.memory.get([asked], sensitivities=SENSITIVITIES, count_use=False)]
-
-
-def can_remember(session: SessionHandle) -> bool:
-    """Return whether the session keeps memories, and its caller may add some."""
-    return session.supports(ObservationStore) and session.caller.clearance != "public"
 
 
 async def recover_words(

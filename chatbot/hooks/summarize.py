@@ -19,12 +19,12 @@ from msgspec import Meta, Struct
 
 from chatbot.attachments import with_file_names
 from chatbot.chat.calls import Calls
+from chatbot.chat.conversation_memory import times_not_kept
 from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.chat.events import SESSION_END, TURN_END, SessionEnd, TurnEnd
 from chatbot.chat.governor import fenced, with_bars, without_role_marks
 from chatbot.chat.titles import says_little
 from chatbot.errors import ChatbotError
-from chatbot.hooks.capture import can_remember
 from chatbot.hooks.extraction import structured
 from chatbot.hooks.hook import Hook, HookContext, per_session
 from chatbot.memory import SessionHandle, episode
@@ -140,11 +140,11 @@ class Summarize(Hook):
         """Number of turns since the last summary, by session."""
 
     async def handle(self, event: TurnEnd | SessionEnd) -> None:
-        """Count a turn, and write the summary when it is time."""
+        """Count a turn that may be remembered, and write the summary when it is time."""
         session = event.session
-        if not (session.supports(TranscriptStore) and can_remember(session)):
-            return
         if isinstance(event, TurnEnd):
+            if event.memory is None or not session.supports(TranscriptStore):
+                return
             self._new[session.id] += 1
             if self._new[session.id] >= self._every:
                 await self._write(session, self._new.pop(session.id), least=1)
@@ -162,9 +162,10 @@ class Summarize(Hook):
         """Update the summary, or write the first one, unless there are fewer than `least` turns for it."""
         earlier = await session.memory.session_summaries(session_id=session.id, limit=1, sensitivities=SENSITIVITIES)
         entries = await episode.without_forgotten(session, await session.transcript_read_last(episode.READ_AT_ONCE))
-        turns = episode.exchanges_in(entries)
-        if (new if earlier else len(turns)) < least:
+        if (new if earlier else len(episode.exchanges_in(entries))) < least:
             return
+        entries = [*episode.without(entries, await times_not_kept(session))]
+        turns = episode.exchanges_in(entries)
         before = earlier[0].metadata if earlier else {}
         asked = (_most_informative(with_file_names(each.text)) for each in turns)
         replies = (_most_informative(each.reply) for each in reversed(turns))

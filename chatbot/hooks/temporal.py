@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from chatbot.chat.dialogue import USER
 from chatbot.chat.events import CHOOSE, TOOL_POST, TURN_END, ToolPost, TurnEnd
-from chatbot.hooks.capture import ToolRun, can_remember
+from chatbot.hooks.capture import ToolRun
 from chatbot.hooks.hook import Hook, HookContext, PassiveHook, per_session
 from chatbot.memory import SessionHandle
 from chatbot.memory.episode import READ_AT_ONCE
@@ -64,7 +64,7 @@ class Boundaries(Hook):
     async def handle(self, event: ToolPost | TurnEnd) -> None:
         """Add a tool run or an exchange to the window, and keep the boundary that it reveals."""
         session = event.session
-        if not can_remember(session):
+        if event.memory is None:
             return
         window = self._window(session.id)
         if isinstance(event, TurnEnd):

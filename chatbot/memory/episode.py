@@ -155,10 +155,11 @@ async def without_forgotten(session: SessionHandle, entries: Sequence[Transcript
     scope = session.memory.scope
     rows = await scope.store.get(scope.view(SENSITIVITIES), [each for _, each in kept], current=False) if kept else []
     there = {row.id for row in rows if row.status != "deleted"}
-    return list(_without(entries, {at for at, each in kept if each not in there}))
+    return list(without(entries, {at for at, each in kept if each not in there}))
 
 
-def _without(entries: Sequence[TranscriptEntry], gone: Collection[str]) -> Iterator[TranscriptEntry]:
+def without(entries: Sequence[TranscriptEntry], gone: Collection[str]) -> Iterator[TranscriptEntry]:
+    """Yield the entries, from the first question on, without exchanges that began at one of these times."""
     hidden = True
     for entry in entries:
         if entry.role == "user":

@@ -268,7 +268,11 @@ class SessionHandle:
 
     async def kv_entries(self) -> list[KeyValue]:
         """Return all key-value entries, in the order in which they were set."""
-        return await self._store(KeyValueStore, "read").kv_entries(self._ref)
+        return await self._store(KeyValueStore, "read").kv_entries(replace(self._ref, fresh_at=self._as_of()))
+
+    async def choices(self) -> Choices:
+        """Return what was chosen for the session; the defaults if nothing was, or nowhere to keep it."""
+        return Choices.parse(await self.kv_get(CHOICES) if self.supports(KeyValueStore) else None)
 
     async def working_memory_read(self) -> str:
         """Return the value of the key `working_memory`; empty if it was never set."""

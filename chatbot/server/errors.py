@@ -19,7 +19,7 @@ from chatbot.stores import errors as store_errors
 logger = logging.getLogger(__name__)
 
 REQUEST: ContextVar[str] = ContextVar("request", default="")
-"""What the log says of the request that is being answered: its id, method and path, in brackets."""
+"""Name of the request that is being answered, in the log: its id, method and path, in brackets."""
 
 _TYPES = {
     401: "authentication_error",

@@ -15,7 +15,7 @@ from starlette.types import Scope
 
 from chatbot.messages import json_in
 from chatbot.server.callers import ServerCaller
-from chatbot.server.errors import Problem, invalid
+from chatbot.server.errors import UNSUPPORTED, Problem, invalid
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import LONGEST_LINE, LONGEST_TEXT
 from chatbot.stores.records import read_time
@@ -55,6 +55,34 @@ def _conditions(value: str) -> Any:
     if not isinstance(found := json_in(value), dict):
         raise PydanticCustomError("conditions", 'it must be a JSON object, such as {"status": "open"}')
     return found
+
+
+def only(*known: object, otherwise: str) -> BeforeValidator:
+    """Accept None and these values, or report `otherwise`."""
+
+    def check(value: object) -> object:
+        if value is not None and value not in known:
+            raise PydanticCustomError(UNSUPPORTED, otherwise)
+        return value
+
+    return BeforeValidator(check)
+
+
+def only_types(*known: str, of: str, default: str = "") -> BeforeValidator:
+    """Accept lists of items of these types; `default` is the type of an untyped item."""
+
+    def check(value: object) -> object:
+        for each in value if isinstance(value, list) else ():
+            kind = each.get("type") or default if isinstance(each, dict) else default
+            if kind not in known:
+                raise PydanticCustomError(
+                    UNSUPPORTED,
+                    "{of} of the type {kind} are not supported: use {known}",
+                    {"of": of, "kind": repr(kind)[:80], "known": ", ".join(known)},
+                )
+        return value
+
+    return BeforeValidator(check)
 
 
 Conditions = Annotated[str, Field(max_length=10_000), AfterValidator(_conditions)]

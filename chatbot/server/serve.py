@@ -40,7 +40,7 @@ _MOST_FILES = 10_240
 
 
 def require_token(host: str, tokens: Tokens, setup: Setup) -> None:
-    """Raise `ConfigError` if no token exists, and other machines can reach the server or the storage before had tokens.
+    """Raise `ConfigError` without a token, if other machines can reach the server, or the storage before had tokens.
 
     A database begins without tokens: behind a proxy, a server that was moved to it would be open to everyone.
     """

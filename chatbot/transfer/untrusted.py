@@ -162,7 +162,7 @@ class ErasedLine(_Line, tag="erased"):
 
 
 class _GoneLine(ErasedLine, tag="gone"):
-    """The same, by its first name."""
+    """An `ErasedLine` under the tag of an earlier release."""
 
 
 class RecordsLine(_Line, tag="lines"):

@@ -106,10 +106,11 @@ class Database:
         self._is_closed = False
         self._pool: ConnectionPool[TimedConnection] | None = None
         self._opening = threading.Lock()
-        self._is_away = False
-        """True if the last operation found no database."""
         self._looking = threading.Lock()
-        """Held while one thread checks whether the database is back."""
+        """Held while one thread checks whether the database is there."""
+        self._looks = 0
+        self._absence: StoreError | None = None
+        """The error of the last look; None if it found the database."""
         self._compared_at, self._offset = time.monotonic(), _offset()
         """When the clocks were last compared, and the setting of the clock here at that time."""
         self.holding = threading.BoundedSemaphore(MOST_CONNECTIONS - _KEPT_FREE)
@@ -322,7 +323,8 @@ class Database:
     def connection(self) -> Iterator[TimedConnection]:
         """Borrow a connection, outside of a transaction. Raises `StoreBusy` or `StoreFailed`."""
         pool = self._open_pool()
-        self._check_reachable()
+        if not isinstance(self._absence, StoreBusy | None):  # one that is full is there
+            self._look()
         try:
             connection = pool.getconn()
             while has_ended(connection):  # here, as the pool sleeps longer after each that fails its check
@@ -407,11 +409,12 @@ class Database:
             return [answer_of(each) for each in cursors]  # before anyone else has the connection
 
     def _open_pool(self) -> ConnectionPool[TimedConnection]:
+        if self._pool is None and not self._is_closed:
+            self._look()
         with self._opening:
             if self._is_closed:
                 raise ClosedResource(f"the connections to {self.shown} are closed")
             if self._pool is None:
-                self._connect_once()
                 self._pool = ConnectionPool(
                     self.url.partition("#")[0],
                     min_size=0,
@@ -434,13 +437,22 @@ class Database:
             check_version(connection, self.shown)
             check_clock(connection, self.shown)
 
-    def _check_reachable(self) -> None:
-        """Fail at once while the database is known to be unreachable, instead of waiting each time."""
-        if self._is_away:
-            with self._looking:
-                if self._is_away:
+    def _look(self) -> None:
+        """Connect once for all who wait meanwhile: one after the other, each would wait for a dead network.
+
+        Raises why the database cannot be used.
+        """
+        looks = self._looks
+        with self._looking:
+            if self._looks == looks:
+                try:
                     self._connect_once()
-                    self._is_away = False
+                    self._absence = None
+                except StoreError as error:
+                    self._absence = error
+                self._looks += 1
+            if self._absence is not None:
+                raise type(self._absence)(str(self._absence)) from self._absence
 
     def _compare_clocks(self, connection: psycopg.Connection[Row]) -> None:
         """Raise `StoreFailed` if the clocks differ, compared once a minute and when the clock here was set."""
@@ -457,9 +469,8 @@ class Database:
     def _unavailable(self) -> StoreError:
         """Return why there is no connection: no database, or all connections are in use."""
         try:
-            self._connect_once()
+            self._look()
         except StoreError as error:
-            self._is_away = not isinstance(error, StoreBusy)  # one that is full is there
             return error
         return StoreBusy(
             f"{self.shown}: all {MOST_CONNECTIONS} connections of this process were busy for {_LONGEST_WAIT_S:g} s"

@@ -10,11 +10,11 @@ import threading
 import time
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
-from typing import Any
+from typing import Any, NamedTuple
 
 from chatbot.stores.errors import StoreAway, StoreBusy, StoreError, UnknownOutcome
 from chatbot.stores.home import Address
@@ -40,6 +40,16 @@ _COMPARED = 100
 """Characters of the last line by which it is recognised: they have its time and id."""
 
 
+class _Ahead(NamedTuple):
+    """State and new events of the log, as a thread has read them with a turn's lease."""
+
+    thread: int
+    asked: dict[str, Any]  # how far was read
+    asked_at: float
+    state: Row
+    events: list[Row]
+
+
 class PostgresLog(Log):
     """The events of an identity, and how far they were read."""
 
@@ -53,6 +63,7 @@ class PostgresLog(Log):
         """The last line that was read, and its place; -1 without one."""
         self._found: tuple[int, float, int] | None = None
         """The thread and time of the last `is_replaced`, and the end that it found, for `read_new`."""
+        self._ahead: _Ahead | None = None
         self._lines: OrderedDict[int, bytes] = OrderedDict()
         self._writing: tuple[int, int] | None = None
         """Generation and size while this process writes."""
@@ -101,7 +112,10 @@ class PostgresLog(Log):
         is_ours = is_writing and self._writer == threading.get_ident()
         if is_ours and self._writing == (self._generation, self._position):
             return False
-        rows = self._rows(statements.STATE_OF_LOG, **self._read_so_far())
+        if (ahead := self._read_ahead()) is not None:
+            rows, asked_at = [ahead.state], ahead.asked_at
+        else:
+            rows = self._rows(statements.STATE_OF_LOG, **self._read_so_far())
         generation, end, is_whole = rows[0] if rows else (0, 0, not self._position)
         self._found = (threading.get_ident(), asked_at, end)
         if is_writing and not generation:
@@ -139,18 +153,34 @@ class PostgresLog(Log):
             unsure.wait()
         return self._generation not in {0, _LOST} and self._known_at >= fresh_at
 
-    def turn_read(self, fresh_at: float) -> TurnRead:
-        """Return the read that finds whether others have written."""
+    def turn_reads(self, fresh_at: float, catch_up: Callable[[], object]) -> list[TurnRead]:
+        """Return the reads that find whether others have written, and what; `catch_up` then takes it in."""
+        asked, states = self._read_so_far(), list[Row]()
 
         def keep(rows: list[Row]) -> None:
             if rows == [(self._generation, self._position, True)]:
                 self._known_at = max(self._known_at, fresh_at)
+            else:
+                states.extend(rows)
 
-        return TurnRead(self._database, self._identity, statements.STATE_OF_LOG, self._read_so_far(), keep)
+        def take_in(rows: list[Row]) -> None:
+            if states and self._was_read:
+                self._ahead = _Ahead(threading.get_ident(), asked, fresh_at, states[0], rows)
+                try:
+                    catch_up()
+                finally:
+                    self._ahead = None
+
+        new = {"start": self._position, "end": statements.BEYOND_ALL, "limit": _AT_A_TIME}
+        read = partial(TurnRead, self._database, self._identity)
+        return [read(statements.STATE_OF_LOG, asked, keep), read(statements.READ_EVENTS, new, take_in)]
 
     def _read_to(self, end: int) -> Iterator[tuple[LinePlace, bytes]]:
         while self._position < end:
-            rows = self._rows(statements.READ_EVENTS, start=self._position, end=end, limit=_AT_A_TIME)
+            if (ahead := self._read_ahead()) is not None:
+                rows, self._ahead = [row for row in ahead.events if row[0] < end], None
+            else:
+                rows = self._rows(statements.READ_EVENTS, start=self._position, end=end, limit=_AT_A_TIME)
             if self._was_read:
                 self._others_at = time.monotonic()
             for start, text in rows:
@@ -295,6 +325,12 @@ class PostgresLog(Log):
             return self._writing
         [(generation, end)] = self._rows(statements.STATE_OF_HEAD, **_HEAD) or [(0, 0)]
         return generation, end
+
+    def _read_ahead(self) -> _Ahead | None:
+        """Return what this thread has read ahead, unless more was read since."""
+        if (ahead := self._ahead) is None or ahead.thread != threading.get_ident():
+            return None
+        return ahead if ahead.asked == self._read_so_far() else None
 
     def _read_so_far(self) -> dict[str, Any]:
         return {**_HEAD, "end": self._position, "start": self._last_at, "begins": self._last.decode()[:_COMPARED]}

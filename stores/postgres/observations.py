@@ -6,14 +6,14 @@ import asyncio
 import json
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from functools import partial
 from typing import Any
 
 from chatbot.stores.access import View
 from chatbot.stores.backend import Flaw
 from chatbot.stores.base import CapOrNone, Days
-from chatbot.stores.errors import MissingFolder
+from chatbot.stores.errors import MissingFolder, StoreError
 from chatbot.stores.home import Address
 from chatbot.stores.log import Log, Shelf, ShelfWriter
 from chatbot.stores.loops import in_thread
@@ -41,8 +41,12 @@ class PostgresObservations(LoggedObservations):
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days, cache=cache)
 
     def turn_reads(self, session: SessionRef, fresh_at: float) -> Sequence[TurnRead]:  # noqa: ARG002 - it is the identity's
-        """Return the read that finds whether others have written to the log."""
-        return [self._log.turn_read(fresh_at)]
+        """Return the reads that find what others have written to the log."""
+        return self._log.turn_reads(fresh_at, self._catch_up)
+
+    def _catch_up(self) -> None:
+        with suppress(StoreError), self._replica.reading():  # who needs the rows reads them again, or reports the error
+            pass
 
     def blocking_commit(self, view: View, events: Sequence[Event]) -> Callable[[], list[Outcome]]:
         return partial(self._commit_now, view, events)

@@ -39,7 +39,7 @@ class _TurnReads(Struct):
     entries: list[TranscriptEntry] = []
     is_part: bool = False
     """True if there may be earlier entries."""
-    values: dict[str, str] | None = None
+    values: dict[str, KeyValue] | None = None
 
 
 class PostgresSessionStore(KeyValueStore, TranscriptStore):
@@ -65,7 +65,7 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
             self._turns[session.id] = reads
 
         def keep_values(rows: list[Row]) -> None:
-            reads.values = {unescape_nul(key): unescape_nul(value) for key, value, _ in rows}
+            reads.values = {each.key: each for each in _values(rows)}
 
         read, where = partial(TurnRead, self._database, self._home.identity), {"session": session.id}
         return [
@@ -75,7 +75,8 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
 
     async def kv_get(self, session: SessionRef, key: str) -> str | None:
         if (reads := self._current_reads(session)) is not None and reads.values is not None:
-            return reads.values.get(key)
+            entry = reads.values.get(key)
+            return None if entry is None else entry.value
         rows = await self._rows(session, statements.GET_VALUE, key=escape_nul(key))
         return unescape_nul(rows[0][0]) if rows else None
 
@@ -88,8 +89,9 @@ class PostgresSessionStore(KeyValueStore, TranscriptStore):
         return bool(await asyncio.to_thread(self._place(session).run, statements.DELETE_VALUE, key=escape_nul(key)))
 
     async def kv_entries(self, session: SessionRef) -> list[KeyValue]:
-        rows = await self._rows(session, statements.ALL_VALUES)
-        return [KeyValue(unescape_nul(key), unescape_nul(value), at.astimezone(UTC)) for key, value, at in rows]
+        if (reads := self._current_reads(session)) is not None and reads.values is not None:
+            return [*reads.values.values()]
+        return _values(await self._rows(session, statements.ALL_VALUES))
 
     async def transcript_append(self, session: SessionRef, entries: Sequence[TranscriptEntry]) -> None:
         if entries:
@@ -217,6 +219,10 @@ def unescape_nul(text: str) -> str:
 
 def _head(name: str, count: int) -> dict[str, Any]:
     return {"name": name, "generation": new_generation(), "count": count}
+
+
+def _values(rows: Sequence[Row]) -> list[KeyValue]:
+    return [KeyValue(unescape_nul(key), unescape_nul(value), at.astimezone(UTC)) for key, value, at in rows]
 
 
 def _entries(rows: Sequence[Row]) -> list[TranscriptEntry]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from itertools import pairwise
 
-VERSION = 9
+VERSION = 10
 """Version of the analysis here and in `chatbot.stores.text.dates`: caches of another version are rebuilt."""
 
 MAX_TEXT = 1_000_000
@@ -92,7 +92,12 @@ def _tokens(text: str) -> Iterator[str] | list[str]:
     if text.isascii():
         return re.findall(_ASCII_TOKEN, text)
     folded = fold_letters(text.translate(_CLEAN))[:MAX_TEXT]
-    return (token for piece in _any_token().findall(folded) for token in re.split(CJK_RUN, piece) if token)
+    return (
+        token
+        for piece in _any_token().findall(folded)
+        for token in ([piece] if piece.isascii() else re.split(CJK_RUN, piece))
+        if token
+    )
 
 
 def fold_letters(text: str) -> str:

@@ -13,7 +13,6 @@ must be the visible ones: a score then reveals nothing about a hidden document.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import log
 
@@ -49,11 +48,6 @@ def contribution(field: int, idf: float, frequency: int, length: int, average: f
     return BOOSTS[field] * (idf * ((frequency * (K1 + 1)) / (frequency + K1 * ((1 - b) + b * length / average))))
 
 
-def frequencies(terms: Sequence[str]) -> dict[str, int]:
-    """Count each term, at most `MAX_FREQUENCY`."""
-    return {term: min(count, MAX_FREQUENCY) for term, count in Counter(terms).items()}
-
-
 def score_sessions(counts: Sequence[Mapping[str, int]]) -> dict[str, float]:
     """Score each session for the terms of a query, as if it were one document.
 
@@ -83,7 +77,7 @@ def rank(documents: Mapping[int, Document], query: Sequence[str]) -> dict[int, f
         for number, field in enumerate(FIELDS):
             average = sum(lengths[field].values()) / len(documents) if documents else 0.0
             for row, document in documents.items():
-                if frequency := frequencies(document.get(field, ())).get(term, 0):
+                if frequency := min(document.get(field, ()).count(term), MAX_FREQUENCY):
                     part = contribution(number, idf, frequency, lengths[field][row], average)
                     scores[row] = scores.get(row, 0.0) + part
     return scores

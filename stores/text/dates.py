@@ -23,7 +23,7 @@ _WORD = re.compile("[a-z]+|[年月]")
 _DIGIT = re.compile("[0-9]")
 
 Part = Mapping[str, str]
-"""The groups of a match, by name."""
+"""The groups of a match, by name, and whether the date has to be `exact`."""
 
 
 def local(at: datetime) -> datetime:
@@ -34,13 +34,14 @@ def local(at: datetime) -> datetime:
 def date_terms(text: str, at: datetime, *, exact: bool = False) -> list[str]:
     """Return the terms of all dates that the text names, each once; relative ones counted from `at`.
 
-    `exact` leaves out the week, month and year that a day lies in, and the year of a month: that is for questions.
+    `exact` is for questions: it leaves out the week, month and year that a day lies in, the year of a month, and the
+    next "Friday", which a stored text has, too.
     """
-    found = _find_dates(fold_letters(text[:_LONGEST]).lower(), at.date())
+    found = _find_dates(fold_letters(text[:_LONGEST]).lower(), at.date(), "yes" if exact else "")
     return list(dict.fromkeys(each for dates in found for each in (_finest(dates) if exact else dates)))
 
 
-def _find_dates(text: str, today: date) -> Iterator[list[str]]:
+def _find_dates(text: str, today: date, exact: str) -> Iterator[list[str]]:
     """Yield the terms of each date in the text. Text that one form matched is not read by later forms."""
     words = set(_WORD.findall(text))
     if _DIGIT.search(text):
@@ -55,7 +56,7 @@ def _find_dates(text: str, today: date) -> Iterator[list[str]]:
                 continue
             taken.append((begin, end))
             try:
-                found = resolve(match.groupdict(""), today)
+                found = resolve({**match.groupdict(""), "exact": exact}, today)
             except (ValueError, OverflowError):  # the 31st of February
                 continue
             if found:
@@ -157,10 +158,12 @@ def _counted(part: Part, today: date) -> Sequence[str]:
 
 
 def _weekday(part: Part, today: date) -> Sequence[str]:
-    """Return the last such day before today; for "this" and "next" the first one after today."""
-    ahead = _WEEKDAYS[part["weekday"]] - today.weekday()
-    days = (ahead - 1) % 7 + 1 if _WHICH.get(part["which"], -1) >= 0 else ahead % 7 - 7
-    return day_terms(today + timedelta(days=days))
+    """Return the last such day before today; for "this" and "next" the first one after today; both if none is meant."""
+    ahead, which = _WEEKDAYS[part["weekday"]] - today.weekday(), _WHICH.get(part["which"])
+    last, following = (day_terms(today + timedelta(days=each)) for each in (ahead % 7 - 7, (ahead - 1) % 7 + 1))
+    if which is None and not part["exact"]:
+        return [*last, *following]
+    return following if which is not None and which >= 0 else last
 
 
 def _relative_day(part: Part, today: date) -> Sequence[str]:

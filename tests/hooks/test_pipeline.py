@@ -260,12 +260,13 @@ async def test_a_measure_that_is_none_is_reported_and_everything_remembered() ->
 
 
 async def test_a_checkpoint_is_as_strict_as_what_it_is_derived_from() -> None:
-    async with talking() as (runtime, session, _):
+    async with talking() as (runtime, session, chat):
         task = await session.memory.add_task("Renew the passport")
         await session.memory.update(task.id, sensitivity="secret")
         call = calls("task_update", task="Renew the passport", status="completed")
         result = ToolResult(call, json.dumps({"task": {"id": task.id, "title": "Renew the passport"}}))
-        await runtime.hooks.publish(ToolPost(session=session, turn="t", at=datetime.now(UTC), result=result))
+        posted = ToolPost(session=session, turn="t", at=datetime.now(UTC), result=result, memory=chat.memory)
+        await runtime.hooks.publish(posted)
         await runtime.hooks.settle()
         assert (await session.memory.list_observations(tags=("checkpoint",))).rows == ()
         [checkpoint] = (await session.memory.list_observations(tags=("checkpoint",), sensitivities=SENSITIVITIES)).rows

@@ -12,6 +12,7 @@ from chatbot.cli.why import receipt_of_turn
 from chatbot.errors import ProviderFailed, SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.episode import ModelSummary, keep_summary, kept_episode, kept_model_summary, summarize_episode
+from chatbot.memory.handle import CHOICES, Choices
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
@@ -61,11 +62,31 @@ async def assert_gone(runtime: Runtime, session: SessionHandle, chat: Chat, mode
     assert holding() == []
 
 
-@pytest.mark.parametrize("remembered", [True, False])
+MAKES_MUCH = "[hooks.summarize]\nevery = 1\n[hooks.boundaries]\nwindow = 1\n"
+
+
+@pytest.mark.parametrize("setting", ["true", "false"])
+async def test_nothing_is_made_of_what_was_said_while_memory_was_off(setting: str) -> None:
+    configure(MAKES_MUCH, agent=f"remember_exchanges = {setting}")
+    model = ScriptedModel([CALL, f"So {WORD} is its name.", *(reply for _, reply in SAID)])
+    async with talking(model=model, tools=TOOLS) as (runtime, session, chat):
+        await session.memory.remember("The granite barge is in the harbour")
+        await session.kv_set(CHOICES, Choices(memory=setting == "false").as_text())
+        await chat.turn(GONE)
+        assert ("granite barge is in" in sent(model)) == (setting == "false")  # that setting only remembers nothing
+        await chat.turn(SAID[0][0])
+        await session.kv_set(CHOICES, Choices().as_text())
+        for text, _ in SAID[1:]:
+            await chat.turn(text)
+        await runtime.hooks.settle()
+        rows = await session.memory.every(sensitivities=SENSITIVITIES)
+        assert len(rows) == (5 if setting == "true" else 1)  # three exchanges and a summary
+    assert "observations.jsonl" not in {Path(path).name for path in holding()}
+
+
 @pytest.mark.parametrize("before", [0, 1, 4])
-async def test_what_is_taken_back_is_in_no_file_and_no_prompt(before: int, remembered: bool) -> None:  # noqa: FBT001
-    configure("[hooks.summarize]\nevery = 1\n[hooks.boundaries]\nwindow = 1\n",
-              agent=f"remember_exchanges = {str(remembered).lower()}")  # fmt: skip
+async def test_what_is_taken_back_is_in_no_file_and_no_prompt(before: int) -> None:
+    configure(MAKES_MUCH)
     model = ScriptedModel([*(reply for _, reply in SAID[:before]), CALL, f"So {WORD} is its name.", "Nothing."])
     async with talking(model=model, tools=TOOLS) as (runtime, session, chat):
         for text, _ in SAID[:before]:

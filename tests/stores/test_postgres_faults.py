@@ -9,6 +9,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from tempfile import mkdtemp
@@ -343,6 +344,22 @@ def test_a_network_that_swallows_every_answer_is_waited_for_no_longer_than_allow
     monkeypatch.undo()  # a pool that failed to connect waits longer before it tries again
     assert backend.document("settings").read() == b"changed"
     backend.close()
+
+
+def test_a_dead_network_is_looked_at_once_for_all_who_wait() -> None:
+    with socket.create_server(("127.0.0.1", 0), backlog=64) as server, ThreadPoolExecutor(12) as threads:
+        where = f"postgresql://{ROLE}@127.0.0.1:{server.getsockname()[1]}/postgres"
+        unanswered = database.Database.of(f"{where}?connect_timeout=2&sslmode=disable&gssencmode=disable")
+        asked = [threads.submit(unanswered.rows, "ada", "SELECT 1") for _ in range(12)]
+        assert {type(each.exception()) for each in asked} == {StoreAway}
+        unanswered.release()
+        server.settimeout(0)
+        looks = 0
+        with suppress(BlockingIOError):
+            while True:
+                server.accept()[0].close()
+                looks += 1
+    assert looks < 6  # and not 12, one after the other
 
 
 def test_what_only_reads_is_repeated_without_a_word(backend: PostgresBackend, proxy: Proxy) -> None:

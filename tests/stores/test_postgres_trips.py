@@ -93,9 +93,10 @@ def trips(monkeypatch: pytest.MonkeyPatch) -> Trips:
     return found
 
 
+@pytest.mark.parametrize("others", [0, 1])  # that have just written
 @pytest.mark.parametrize("text", MOST)
 async def test_a_warm_turn_takes_few_round_trips(
-    text: str, trips: Trips, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    text: str, trips: Trips, postgres: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, others: int
 ) -> None:
     monkeypatch.chdir(tmp_path)
     name = address(tmp_path).identity
@@ -106,6 +107,9 @@ async def test_a_warm_turn_takes_few_round_trips(
         chat = runtime.chat(await runtime.new_session())
         for each in ("I keep bees", "They live in the garden"):
             await chat.turn(each)
+        if others:
+            async with MemorySystem(f"{address(tmp_path).url}#{name}") as other:
+                await other.memory("chat").remember("Trains leave on the hour")
         trips.count = 0
         monkeypatch.setattr(session_handle, "_FRESH_FOR_S", PATIENCE_S)
 
@@ -116,7 +120,7 @@ async def test_a_warm_turn_takes_few_round_trips(
 
         receipt = await chat.turn(text, take_long)
         assert text in receipt.reply
-        assert 0 < trips.count <= MOST[text]
+        assert 0 < trips.count <= MOST[text] + 3 * others
         assert (receipt.remembered is None) == text.startswith("How")
         assert bool(receipt.memory["injected"]) == text.startswith("Ada")
 

@@ -18,7 +18,18 @@ from whoosh.query.compound import Or
 from whoosh.query.terms import Term
 
 from chatbot.stores.text.analysis import MAX_TERM, sentences_of, terms
-from chatbot.stores.text.bm25 import BOOSTS, BS, FIELDS, K1, LENGTHS, MAX_FREQUENCY, Document, frequencies, rank
+from chatbot.stores.text.bm25 import (
+    BOOSTS,
+    BS,
+    FIELDS,
+    K1,
+    LENGTHS,
+    MAX_FREQUENCY,
+    Document,
+    contribution,
+    inverse_frequency,
+    rank,
+)
 from chatbot.stores.text.dates import date_terms
 from tests.effort import rounds, share
 
@@ -140,6 +151,11 @@ def test_a_day_is_also_found_by_what_it_lies_in() -> None:
     assert date_terms("last month", TUESDAY) == ["month:2024-02", "in:02", "year:2024"]
 
 
+def test_an_appointment_on_a_weekday_is_found_on_that_day() -> None:
+    found = date_terms("The dentist is on Friday, the garage next Monday.", TUESDAY)
+    assert [each for each in found if each.startswith("day")] == [f"day:2024-03-{day}" for day in ("01", "08", "11")]
+
+
 GERMAN = "Januar Februar März April Mai Juni Juli August September Oktober November Dezember".split()  # noqa: SIM905
 FRENCH = "janvier février mars avril mai juin juillet août septembre octobre novembre décembre".split()  # noqa: SIM905
 SPANISH = "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre".split()  # noqa: SIM905
@@ -195,7 +211,8 @@ def test_terms_count_once_in_a_question_and_as_often_as_the_bound_in_a_text_and_
     assert rank(documents, []) == {}
     assert rank({}, ["x"]) == {}
     assert rank(documents, ["z"]) == {}
-    assert frequencies(["x"] * 70_000) == {"x": MAX_FREQUENCY}
+    most = contribution(FIELDS.index("user"), inverse_frequency(1, 1), MAX_FREQUENCY, LENGTHS[-1], LENGTHS[-1])
+    assert rank({0: {"user": ["x"] * 70_000}}, ["x"]) == {0: most}
 
 
 WORDS = [f"word{number}" for number in range(12)]

@@ -19,7 +19,7 @@ from chatbot.server.idempotency import IdempotentWrite, WritingHere
 from chatbot.server.openai import places, wire
 from chatbot.server.openai.completions import PendingReply, earlier_reply, reply_to
 from chatbot.server.openai.places import parse_response_id, response_id, unknown_response
-from chatbot.server.request_values import Flag, Tokens
+from chatbot.server.request_values import Flag, Tokens, only, only_types
 
 router = APIRouter(prefix="/v1/responses", tags=["openai"], responses=OF_IDENTITY)
 
@@ -30,7 +30,7 @@ class ResponseRequest(wire.ReplyFields):
     input: Annotated[
         str | list[dict[str, Any]],
         Field(min_length=1),
-        wire.only_types(
+        only_types(
             *("message", "function_call", "function_call_output", "reasoning", "item_reference"),
             of="items",
             default="message",
@@ -39,7 +39,7 @@ class ResponseRequest(wire.ReplyFields):
     """Input to answer, with or without the conversation before it: text, or messages, calls and their outputs."""
     instructions: str | None = None
     """Replaces the persona."""
-    tools: Annotated[list[dict[str, Any]] | None, wire.only_types("function", of="tools")] = None
+    tools: Annotated[list[dict[str, Any]] | None, only_types("function", of="tools")] = None
     """Functions that the model may call and that you run."""
     tool_choice: str | dict[str, Any] | None = None
     """Tool choice: none, auto, required, one of `tools`, or a subset of them."""
@@ -53,7 +53,7 @@ class ResponseRequest(wire.ReplyFields):
     """Additional output; supported: `message.output_text.logprobs`."""
     metadata: dict[str, Any] | None = None
     """Returned as sent."""
-    background: Annotated[Flag | None, wire.only(False, otherwise="a response is not made in the background")] = None  # noqa: FBT003
+    background: Annotated[Flag | None, only(False, otherwise="a response is not made in the background")] = None  # noqa: FBT003
     """Always false."""
     prompt: wire.Unsupported = None
 

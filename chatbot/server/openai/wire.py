@@ -29,7 +29,7 @@ from chatbot.memory.scope import LONGEST_LABEL
 from chatbot.messages import CallOptions, File, Image, Message, ToolCall, ToolSpec
 from chatbot.server.errors import UNSUPPORTED
 from chatbot.server.openai.places import ParsedRequest, one_of
-from chatbot.server.request_values import Flag, Tokens
+from chatbot.server.request_values import Flag, Tokens, only, only_types
 
 _OURS = ("session_id", "identity", "conversation", "previous_response_id", "safety_identifier", "user", "store")
 _MISSPELT = 0.8
@@ -42,34 +42,6 @@ class Lenient(BaseModel):
     """A model that ignores unknown fields. Its length limit is never reached, but makes pydantic refuse surrogates."""
 
     model_config = ConfigDict(extra="ignore", use_attribute_docstrings=True, str_max_length=1 << 40)
-
-
-def only(*known: object, otherwise: str) -> BeforeValidator:
-    """Accept None and these values, or report `otherwise`."""
-
-    def check(value: object) -> object:
-        if value is not None and value not in known:
-            raise PydanticCustomError(UNSUPPORTED, otherwise)
-        return value
-
-    return BeforeValidator(check)
-
-
-def only_types(*known: str, of: str, default: str = "") -> BeforeValidator:
-    """Accept lists of items of these types; `default` is the type of an untyped item."""
-
-    def check(value: object) -> object:
-        for each in value if isinstance(value, list) else ():
-            kind = each.get("type") or default if isinstance(each, dict) else default
-            if kind not in known:
-                raise PydanticCustomError(
-                    UNSUPPORTED,
-                    "{of} of the type {kind} are not supported: use {known}",
-                    {"of": of, "kind": repr(kind)[:80], "known": ", ".join(known)},
-                )
-        return value
-
-    return BeforeValidator(check)
 
 
 def _of_form(pattern: str, otherwise: str, code: str = UNSUPPORTED) -> AfterValidator:

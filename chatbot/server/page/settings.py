@@ -34,17 +34,12 @@ from chatbot.stores.records import parse_time
 from chatbot.transfer.union import STATE, SyncState
 
 
-async def choices_of(session: SessionHandle) -> Choices:
-    """Return the choices of a session; the defaults if it has none."""
-    return Choices.parse(await session.kv_get(CHOICES) if session.supports(KeyValueStore) else None)
-
-
 async def choose(access: IdentityAccess, session: SessionHandle, fields: Mapping[str, str]) -> bool:
     """Store the choices of a form, and move the session to the project that it names; return whether anything changed.
 
     Only the owner may choose a model. Raises `ModelError` for one that cannot be used.
     """
-    before = after = await choices_of(session)
+    before = after = await session.choices()
     if "chosen" in fields and session.supports(KeyValueStore):
         model = _field_value(fields, "model") if access.caller.is_owner else before.model
         model = "" if model == access.runtime.model_asked_for else model
@@ -61,11 +56,11 @@ async def choose(access: IdentityAccess, session: SessionHandle, fields: Mapping
 
 async def prepare_turn(access: IdentityAccess, session_id: str) -> ClientRequest:
     """Return the options of the next turn, and switch to its model, unless a turn is running."""
-    choices = await choices_of(await access.session(session_id))
+    choices = await (await access.session(session_id)).choices()
     chat, model = await access.chat(session_id), await access.runtime.model_named(choices.model)
     if chat.model is not model and not await access.turns_under_way(session_id):
         chat.use(model, access.runtime.tools(chat.session, model))
-    return ClientRequest(persona=choices.persona, recalls=choices.memory, keeps=choices.memory)
+    return ClientRequest(persona=choices.persona)
 
 
 _OTHER = "/other"
@@ -106,7 +101,7 @@ async def menus_for(access: IdentityAccess) -> Menus:
 
 async def menu_context(access: IdentityAccess, session: SessionHandle) -> dict[str, Any]:
     """Return what the menu beside the message box shows in a session."""
-    choices, menus = await choices_of(session), await menus_for(access)
+    choices, menus = await session.choices(), await menus_for(access)
     return {"choices": choices, "menus": menus, "project": session.record.project}
 
 
