@@ -22,7 +22,7 @@ from tests import disk, process
 from tests.command import fill, from_json, ok, run
 from tests.disk import ENDLESS, Put
 from tests.effort import by_day, share
-from tests.telemetry.collector import collecting
+from tests.telemetry.conftest import collecting
 from tests.terminal import Terminal
 
 pytest_plugins = ["tests.servers.openai_server"]

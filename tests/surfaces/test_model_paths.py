@@ -11,7 +11,7 @@ from chatbot.models.weights import find_model
 from chatbot.runtime import Options, Runtime
 from tests.command import from_json, ok, project, run
 from tests.servers.http_server import serving
-from tests.telemetry.collector import collecting
+from tests.telemetry.conftest import collecting
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 FOLDER = "hush-hush"

@@ -28,7 +28,7 @@ from tests.patience import PATIENCE_S
 from tests.servers.http_server import Served, serving
 from tests.servers.memory_server import listening
 from tests.talk import begun
-from tests.telemetry.collector import HANGS, Collector
+from tests.telemetry.conftest import HANGS, Collector
 
 pytestmark = pytest.mark.usefixtures("config_is_asked_for")
 
