@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 from chatbot.stores.errors import StoreAway, StoreBusy, StoreError, UnknownOutcome
 from chatbot.stores.home import Address
@@ -40,16 +40,6 @@ _COMPARED = 100
 """Characters of the last line by which it is recognised: they have its time and id."""
 
 
-class _Ahead(NamedTuple):
-    """State and new events of the log, as a thread has read them with a turn's lease."""
-
-    thread: int
-    asked: dict[str, Any]  # how far was read
-    asked_at: float
-    state: Row
-    events: list[Row]
-
-
 class PostgresLog(Log):
     """The events of an identity, and how far they were read."""
 
@@ -63,7 +53,8 @@ class PostgresLog(Log):
         """The last line that was read, and its place; -1 without one."""
         self._found: tuple[int, float, int] | None = None
         """The thread and time of the last `is_replaced`, and the end that it found, for `read_new`."""
-        self._ahead: _Ahead | None = None
+        self._of_thread = threading.local()
+        """What this thread has `found` with a turn's lease: values and rows by statement."""
         self._lines: OrderedDict[int, bytes] = OrderedDict()
         self._writing: tuple[int, int] | None = None
         """Generation and size while this process writes."""
@@ -112,10 +103,7 @@ class PostgresLog(Log):
         is_ours = is_writing and self._writer == threading.get_ident()
         if is_ours and self._writing == (self._generation, self._position):
             return False
-        if (ahead := self._read_ahead()) is not None:
-            rows, asked_at = [ahead.state], ahead.asked_at
-        else:
-            rows = self._rows(statements.STATE_OF_LOG, **self._read_so_far())
+        rows = self._rows(statements.STATE_OF_LOG, **self._read_so_far())
         generation, end, is_whole = rows[0] if rows else (0, 0, not self._position)
         self._found = (threading.get_ident(), asked_at, end)
         if is_writing and not generation:
@@ -153,34 +141,30 @@ class PostgresLog(Log):
             unsure.wait()
         return self._generation not in {0, _LOST} and self._known_at >= fresh_at
 
-    def turn_reads(self, fresh_at: float, catch_up: Callable[[], object]) -> list[TurnRead]:
-        """Return the reads that find whether others have written, and what; `catch_up` then takes it in."""
-        asked, states = self._read_so_far(), list[Row]()
+    def turn_reads(self, catch_up: Callable[[], object]) -> list[TurnRead]:
+        """Return the reads of what others have written, which `catch_up` then takes in, and after it `note_known`."""
+        asked = {statements.STATE_OF_LOG: self._read_so_far(), statements.READ_EVENTS: self._next_events()}
+        found: dict[str, tuple[dict[str, Any], list[Row]]] = {}
 
-        def keep(rows: list[Row]) -> None:
-            if rows == [(self._generation, self._position, True)]:
-                self._known_at = max(self._known_at, fresh_at)
-            else:
-                states.extend(rows)
-
-        def take_in(rows: list[Row]) -> None:
-            if states and self._was_read:
-                self._ahead = _Ahead(threading.get_ident(), asked, fresh_at, states[0], rows)
+        def keep(statement: str, rows: list[Row]) -> None:
+            found[statement] = asked[statement], rows
+            if len(found) == len(asked) and self._was_read:
+                self._of_thread.found = found
                 try:
                     catch_up()
                 finally:
-                    self._ahead = None
+                    self._of_thread.found = {}
 
-        new = {"start": self._position, "end": statements.BEYOND_ALL, "limit": _AT_A_TIME}
         read = partial(TurnRead, self._database, self._identity)
-        return [read(statements.STATE_OF_LOG, asked, keep), read(statements.READ_EVENTS, new, take_in)]
+        return [read(statement, values, partial(keep, statement)) for statement, values in asked.items()]
+
+    def note_known(self, until: float) -> None:
+        """Count what others have written since then as unread."""
+        self._known_at = min(self._known_at, until)
 
     def _read_to(self, end: int) -> Iterator[tuple[LinePlace, bytes]]:
         while self._position < end:
-            if (ahead := self._read_ahead()) is not None:
-                rows, self._ahead = [row for row in ahead.events if row[0] < end], None
-            else:
-                rows = self._rows(statements.READ_EVENTS, start=self._position, end=end, limit=_AT_A_TIME)
+            rows = self._rows(statements.READ_EVENTS, **self._next_events())
             if self._was_read:
                 self._others_at = time.monotonic()
             for start, text in rows:
@@ -189,7 +173,7 @@ class PostgresLog(Log):
                 self._keep(start, line)
                 self._position, self._last, self._last_at = start + 1, line, start
             if len(rows) < _AT_A_TIME:
-                self._position = end
+                self._position = max(self._position, end)
 
     def event_at(self, place: LinePlace) -> Event:
         if place[0] not in self._lines:
@@ -326,17 +310,15 @@ class PostgresLog(Log):
         [(generation, end)] = self._rows(statements.STATE_OF_HEAD, **_HEAD) or [(0, 0)]
         return generation, end
 
-    def _read_ahead(self) -> _Ahead | None:
-        """Return what this thread has read ahead, unless more was read since."""
-        if (ahead := self._ahead) is None or ahead.thread != threading.get_ident():
-            return None
-        return ahead if ahead.asked == self._read_so_far() else None
-
     def _read_so_far(self) -> dict[str, Any]:
         return {**_HEAD, "end": self._position, "start": self._last_at, "begins": self._last.decode()[:_COMPARED]}
 
+    def _next_events(self) -> dict[str, Any]:
+        return {"start": self._position, "end": statements.BEYOND_ALL, "limit": _AT_A_TIME}
+
     def _rows(self, statement: str, **values: Any) -> list[tuple[Any, ...]]:
-        return self._database.rows(self._identity, statement, **values)
+        asked, rows = vars(self._of_thread).get("found", {}).get(statement, (None, []))
+        return rows if asked == values else self._database.rows(self._identity, statement, **values)
 
     def _keep(self, start: int, line: bytes) -> None:
         self._lines[start] = line

@@ -41,12 +41,13 @@ class PostgresObservations(LoggedObservations):
         super().__init__(home, max_observations=max_observations, ttl_days=ttl_days, cache=cache)
 
     def turn_reads(self, session: SessionRef, fresh_at: float) -> Sequence[TurnRead]:  # noqa: ARG002 - it is the identity's
-        """Return the reads that find what others have written to the log."""
-        return self._log.turn_reads(fresh_at, self._catch_up)
+        """Return the reads of what others have written to the log."""
 
-    def _catch_up(self) -> None:
-        with suppress(StoreError), self._replica.reading():  # who needs the rows reads them again, or reports the error
-            pass
+        def catch_up() -> None:
+            with suppress(StoreError), self._replica.reading():  # who needs the rows reads again, or reports the error
+                self._log.note_known(fresh_at)
+
+        return self._log.turn_reads(catch_up)
 
     def blocking_commit(self, view: View, events: Sequence[Event]) -> Callable[[], list[Outcome]]:
         return partial(self._commit_now, view, events)
