@@ -35,6 +35,8 @@ LOGIN = "/login"
 """Path of the login page."""
 OPEN_PATHS = frozenset({"/health", "/ready"})
 """Paths that need no token; Host and Origin are still checked."""
+SURPLUS = "is_surplus"
+"""State of requests that arrive over more connections than `[server] connections` allows."""
 LONGEST_HEAD = 32 * 1024
 """Maximum bytes of a request's address and headers."""
 _FAILURES_PER_MINUTE = 60
@@ -131,6 +133,9 @@ class AccessChecks:
         path = scope["path"]
         if any(path == known or (known.endswith("/") and path.startswith(known)) for known in self._open_paths):
             return None
+        if SURPLUS in scope["state"]:
+            why = f"all {self._settings.connections} connections are in use: see [server] connections"
+            raise Problem(503, "busy", why, headers={"retry-after": "5", "connection": "close"})
         caller = await self._caller(headers, (scope.get("client") or ("", 0))[0])
         self._check_rate(caller.key, caller.rate_per_minute or self._settings.rate_per_minute)
         return named_in_headers(caller, headers)

@@ -9,6 +9,7 @@ import os
 import resource
 import signal
 import socket
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -21,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
 from chatbot.options import SERVER
-from chatbot.server.access_checks import LONGEST_HEAD, AccessChecks, RateLimits, RequestBodies
+from chatbot.server.access_checks import LONGEST_HEAD, SURPLUS, AccessChecks, RateLimits, RequestBodies
 from chatbot.server.callers import TOKENS, Tokens
 from chatbot.trust import is_loopback
 
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
 """Connections that wait to be accepted."""
+_REPORT_EVERY_S = 60
 _MOST_FILES = 10_240
 """Files that a server may have open: a connection and a journal are one each. macOS allows no more."""
 
@@ -82,6 +84,7 @@ def address_of(host: str, sock: socket.socket) -> str:
 def uvicorn_config(app: ASGIApp, settings: ServerSettings, *, grace_s: int) -> uvicorn.Config:
     """Return uvicorn's configuration; running requests get `grace_s` seconds at shutdown."""
     logging.getLogger("uvicorn.error").addFilter(_is_not_cut_off)
+    logger.addFilter(_is_news)
     return uvicorn.Config(
         app,
         http=_ImpatientProtocol,
@@ -98,6 +101,27 @@ def uvicorn_config(app: ASGIApp, settings: ServerSettings, *, grace_s: int) -> u
     )
 
 
+_reported_at: dict[str, float] = {}
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return False for what was reported within the last minute: the log must not fill the disk."""
+    now = time.monotonic()
+    is_news = now - _reported_at.get(record.msg, -math.inf) > _REPORT_EVERY_S
+    if is_news:
+        _reported_at[record.msg] = now
+    return is_news
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report an error of the loop; asyncio reports 2,048 times a second that it cannot accept a connection."""
+    if context["message"].startswith("socket.accept() out of"):
+        why = context["exception"].strerror
+        logger.error("no connection can be accepted: %s: raise the limit of open files, as with `ulimit -n`", why)
+    else:
+        loop.default_exception_handler(context)
+
+
 class _ImpatientProtocol(H11Protocol):
     """uvicorn's HTTP/1.1 protocol, which also disconnects clients that send no complete head, or do not read.
 
@@ -107,8 +131,12 @@ class _ImpatientProtocol(H11Protocol):
     _abort: asyncio.TimerHandle
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Begin to wait for the first request."""
+        """Begin to wait for the first request. Above the limit of connections `AccessChecks` refuses it."""
         super().connection_made(transport)
+        most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn would refuse those of all connections
+        if most is not None and len(self.connections) > most:
+            self.app_state = self.app_state | {SURPLUS: True}
+            logger.warning("more connections than [server] connections = %d: the requests of others are refused", most)
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def data_received(self, data: bytes) -> None:
@@ -197,6 +225,7 @@ async def serve_mcp(server: Server[Any], setup: Setup, settings: ServerSettings,
 
 async def _until_cancelled(server: uvicorn.Server, sock: socket.socket, *, longest_s: float | None = None) -> None:
     """Serve until the task is cancelled; then wait for its end, or so long at most, or for `_cut_off` by Ctrl-C."""
+    asyncio.get_running_loop().set_exception_handler(_report)
     serving = asyncio.create_task(server.serve([sock]), name="HTTP server")
     try:
         await asyncio.shield(serving)

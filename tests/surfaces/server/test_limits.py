@@ -61,6 +61,19 @@ def test_a_body_that_is_too_large_is_refused_whether_its_length_is_told_or_not(s
         assert client.post("/v1/memories", json={"title": "x" * 500}).status_code == 201
 
 
+def test_connections_above_the_limit_are_refused_and_those_below_it_are_served(http: Serve) -> None:
+    served = http(config="[server]\nconnections = 2\n")
+    with served.client() as first, ExitStack() as others:
+        assert first.get("/v1/models").status_code == 200
+        others.enter_context(socket.create_connection(served.address))
+        with served.client() as surplus:
+            refused = surplus.get("/v1/models")
+            assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
+            assert {"retry-after", "x-request-id"} <= refused.headers.keys()
+            assert surplus.get("/health").status_code == 200
+        assert first.get("/v1/models").status_code == 200
+
+
 def _photo(kilobytes: int) -> dict[str, object]:
     data = base64.b64encode(b"\x89PNG\r\n\x1a\n" + bytes(kilobytes * 1024)).decode()
     return {"text": "what is this?", "attachments": [{"name": "a.png", "data": f"data:image/png;base64,{data}"}]}

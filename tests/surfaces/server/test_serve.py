@@ -1,6 +1,8 @@
 """`chatbot serve` and `chatbot token` as processes: where they listen, how they stop, and what a kill loses."""
 
 import asyncio
+import errno
+import os
 import re
 import signal
 import socket
@@ -30,7 +32,7 @@ from chatbot.server.app import Envelope
 from chatbot.server.callers import Tokens
 from chatbot.server.errors import REQUEST
 from chatbot.server.identities import Identities
-from chatbot.server.serve import address_of, listen_on, require_token, serve, uvicorn_config
+from chatbot.server.serve import _until_cancelled, address_of, listen_on, require_token, serve, uvicorn_config
 from tests import command
 from tests.memory.test_meaning import LetterEmbedder
 from tests.patience import PATIENCE_S
@@ -272,6 +274,26 @@ async def test_a_second_ctrl_c_waits_for_no_request_and_a_third_for_nothing(monk
         signal.raise_signal(signal.SIGINT)  # while the rest is closed
         assert await ended == 130
         signal.signal(signal.SIGINT, before)
+
+
+async def test_without_a_free_descriptor_one_line_of_the_log_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def accept(_: socket.socket) -> None:
+        loop.call_soon(serving.cancel)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    loop = asyncio.get_running_loop()
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    with listen_on("127.0.0.1", 0) as sock, socket.create_connection(sock.getsockname()):
+        server = uvicorn.Server(uvicorn_config(Starlette(), ServerSettings(), grace_s=0))
+        serving = asyncio.create_task(_until_cancelled(server, sock))
+        await asyncio.wait([serving])
+    reported = [line for line in caplog.messages if "accept" in line]
+    assert reported == [
+        "no connection can be accepted: Too many open files: raise the limit of open files, as with `ulimit -n`"
+    ]
 
 
 async def test_an_identity_that_cannot_be_opened_keeps_no_door_shut() -> None:
