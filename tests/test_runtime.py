@@ -17,7 +17,8 @@ from chatbot.memory.meaning import Meaning
 from chatbot.messages import TextDelta, Usage
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
-from chatbot.server import model_calls
+from chatbot.server.callers import OWNER
+from chatbot.server.identities import Identities
 from chatbot.stores.basic_session import BasicSessionStore
 from chatbot.stores.errors import ClosedResource, StoreFailed
 from chatbot.stores.observations.store import ObservationFileStore
@@ -146,13 +147,14 @@ async def test_embeddings_under_way_count_towards_the_limit_of_the_day(monkeypat
     monkeypatch.setattr(MemorySystem, "embed", embed)
     monkeypatch.setenv("CHATBOT_EMBEDDING__MODEL", "openai/stub")
     _configure("[budget]\nday_tokens = 100\n")
-    async with Runtime(Options(identity="ada")) as runtime:
-        first = asyncio.create_task(model_calls.embed(runtime, ["tea " * 60]))
+    async with Identities(Options(identity="ada")) as identities:
+        access = await identities.access(OWNER)
+        first = asyncio.create_task(access.embed(["tea " * 60]))
         await asyncio.wait_for(asked.wait(), PATIENCE_S)
         with pytest.raises(BudgetExceeded, match="running now"):
-            await asyncio.wait_for(model_calls.embed(runtime, ["tea " * 60]), PATIENCE_S)
+            await asyncio.wait_for(access.embed(["tea " * 60]), PATIENCE_S)
         go_on.set()
-        assert await first == await model_calls.embed(runtime, ["tea " * 60])
+        assert await first == await access.embed(["tea " * 60])
 
 
 async def test_a_runtime_is_ready_once_the_local_encoders_are_loaded(monkeypatch: pytest.MonkeyPatch) -> None:

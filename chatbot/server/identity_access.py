@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import suppress
 
 from msgspec import Struct
@@ -14,10 +14,13 @@ from msgspec.structs import replace
 from chatbot.attachments.read import Upload
 from chatbot.chat.chat import Chat
 from chatbot.chat.dialogue import NO_CLIENT, ClientRequest
-from chatbot.chat.ledger import Bill, Payer
+from chatbot.chat.ledger import Amount, Bill, Call, Limit, Payer
+from chatbot.embedder import EmbeddingResult
 from chatbot.errors import ConfigError, SessionNotFound
 from chatbot.memory import Memory, MemorySystem, SessionHandle
 from chatbot.memory.users_and_projects import UserErasure, check_erases, erase_user
+from chatbot.messages import CallOptions, Delta, Message, ToolSpec
+from chatbot.models.model import estimate_text
 from chatbot.operations import Context
 from chatbot.runtime import Runtime
 from chatbot.server.callers import Accounts, ServerCaller
@@ -26,6 +29,7 @@ from chatbot.server.turns import AfterTurn, KeptTurn, RemoteTurn, RunningTurn, S
 from chatbot.stores.access import Right
 from chatbot.stores.backend import is_blob_name
 from chatbot.stores.errors import UnsupportedOperation
+from chatbot.stores.loops import to_its_end
 
 IDLE_S = 1_800.0
 """A conversation without a turn for this long counts as ended."""
@@ -196,6 +200,57 @@ class IdentityAccess(Struct, frozen=True):
         )
         self.turns.add((self.identity, session_id), turn)
         return turn
+
+    async def answer(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[ToolSpec] = (),
+        max_output_tokens: int | None = None,
+        options: CallOptions | None = None,
+    ) -> AsyncGenerator[Delta, None]:
+        """Ask the model for a client that keeps the conversation itself: nothing is recalled or kept except the bill.
+
+        Deltas follow, `Finished` last; closing the generator stops the model. The persona comes first, unless
+        `messages` have a system message. Raises `BudgetExceeded`, `ContextTooLong`, or the `ModelError` of the model.
+        """
+        runtime, most = self.runtime, self.runtime.config.model.max_output_tokens
+        if not any(message.role == "system" for message in messages):
+            messages = (Message("system", runtime.persona), *messages)
+        calls = runtime.calls(reply_tokens=min(max_output_tokens or most, most), payers=await self.payers())
+        return calls.stream("answer", messages, tools=tools, options=options)
+
+    async def embed(self, texts: Sequence[str]) -> tuple[str, EmbeddingResult]:
+        """Return the name of the memory's encoder, and its vectors of these texts; see `MemorySystem.embed`.
+
+        Raises `BudgetExceeded` if a limit of the day is spent, unless the encoder is on this machine.
+        """
+        memory, encoder = self.runtime.memory, self.runtime.config.embedding.model
+        if not encoder or encoder.startswith("local/"):
+            return await memory.embed(texts)
+        calls, tokens = self.runtime.calls(reply_tokens=0, payers=await self.payers()), sum(map(estimate_text, texts))
+        began = calls.clock()
+
+        def decide(limits: Sequence[Limit]) -> Amount:
+            for limit in limits:
+                least = tokens if limit.unit == "tokens" else 0
+                if limit.left <= least:
+                    raise limit.refusal(tokens, fits_alone=limit.allowed > least)
+            return Amount(tokens)
+
+        bill: Call | None = None
+        held = await calls.hold("embed", decide)
+
+        async def settle() -> None:
+            await calls.settle(held[:-1], bill)
+            await calls.settle(held[-1:])  # the identity's: memory has put the call on its bill
+
+        try:
+            name, found = await memory.embed(texts)
+            bill = Call(began, "", "embed", name, found.usage, 0.0)
+        finally:
+            await to_its_end(settle())
+        return name, found
 
     async def kept_turn(self, session_id: str, turn: str) -> KeptTurn:
         """Return an ended turn by its id. Raises like `session`, and `TurnGone` if it was taken back."""

@@ -20,7 +20,6 @@ from chatbot.models import Price, ScriptedModel, litellm_import
 from chatbot.models.litellm_model import LiteLLMModel
 from chatbot.models.scripted import ScriptedReply
 from chatbot.runtime import Options, Runtime
-from chatbot.server.model_calls import answer
 from chatbot.stores.errors import UnknownObservation
 from tests.patience import PATIENCE_S
 from tests.servers.providers import providers_at
@@ -180,7 +179,7 @@ async def test_a_turn_that_is_stopped_is_no_fault(watched: Watched, talking: Tal
 
 async def test_a_sessionless_reply_has_its_purpose_if_left_in_another_task(watched: Watched, talking: Talking) -> None:
     async with talking(ScriptedModel(["one two three"])) as (runtime, _):
-        stream = answer(runtime, [Message("user", "hello")])
+        stream = runtime.calls(reply_tokens=9).stream("answer", [Message("user", "hello")])
         assert await anext(stream) == TextDelta("one ")
         await asyncio.gather(stream.aclose())
     attributes = watched.one("chat scripted").attributes or {}

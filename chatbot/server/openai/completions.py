@@ -21,7 +21,7 @@ from chatbot.chat.ledger import bill_of, calls_in
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import new_id
 from chatbot.messages import Delta, Finished, FinishReason, Message, ReasoningDelta, TextDelta, ToolCallDelta, Usage
-from chatbot.server import model_calls, sse
+from chatbot.server import sse
 from chatbot.server.callers import ServerCaller
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.errors import OF_IDENTITY, OF_MODELS, UNSUPPORTED, Problem, invalid, problem_of
@@ -286,13 +286,11 @@ async def _reply_without_session(
     if place.history is not None:
         said = () if request.answers else request.new
         messages = (*(each for each in request.messages if each.role == "system"), *place.history, *said)
-    return model_calls.answer(
-        access.runtime,
+    return await access.answer(
         await with_file_texts(messages),
         tools=request.tools,
         max_output_tokens=request.most_tokens,
         options=request.options,
-        payers=await access.payers(),
     )
 
 

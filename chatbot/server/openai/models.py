@@ -10,7 +10,6 @@ from fastapi import APIRouter, Body, Path
 from pydantic import BeforeValidator, Field
 from pydantic_core import PydanticCustomError
 
-from chatbot.server import model_calls
 from chatbot.server.callers import ServerCaller
 from chatbot.server.dependencies import CallerHere, IdentitiesHere
 from chatbot.server.errors import EVERYWHERE, OF_IDENTITY, OF_MEMORY, OF_MODELS, UNSUPPORTED, Problem, invalid
@@ -116,7 +115,7 @@ async def embed(
     """Compatible with OpenAI's API. Only the cost is stored."""
     access = await access_of(identities, caller, asked)
     access.memory.caller.check("chat")
-    name, found = await model_calls.embed(access.runtime, asked.input, payers=await access.payers())
+    name, found = await access.embed(asked.input)
     size = len(found.vectors[0]) if found.vectors else 0
     if asked.dimensions not in {None, size}:
         raise invalid(f"{name} makes vectors of {size} numbers", "dimensions", UNSUPPORTED)
