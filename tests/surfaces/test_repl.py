@@ -463,9 +463,12 @@ def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -
     chat.say("/save a.md", "wrote .*a.md")
     for command in ("save", "export"):  # which have no --force
         chat.say(f"/{command} a.md", rf"/{command} a.md\n\S*a.md already exists: name\sanother file\n❯")
+    chat.say("/memory off", "memory is off in this session, from the next message")
+    chat.say("The spare key is under the heron", "You said")
     chat.leave()
+    assert "heron" not in ok("memory", "list")
     chat = remembering(CHATBOT_AGENTS__CHAT__TOOLS="[]")
-    assert "cannot forget" not in chat.see("continued"), "hints are for the first session"
+    assert "cannot forget" not in chat.see("memory is off in this session"), "hints are for the first session"
 
 
 @pytest.mark.nightly

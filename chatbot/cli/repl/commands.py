@@ -341,6 +341,9 @@ async def show_session(runtime: Runtime, screen: Screen, session: SessionHandle 
         return
     record = session.record
     screen.say(" · ".join(part for part in (how, record.title, record.project, record.id) if part), "dim")
+    with suppress(StoreError):  # a turn reports it
+        if not (await session.choices()).memory:
+            screen.say("memory is off in this session: /memory on turns it on", "ansiyellow")
     if (shown := runtime.config.terminal.shown_on_resume) and session.supports(TranscriptStore):
         last = await session.transcript_read_last(shown)
         screen.show_entries(entries := [each for each in last if not each.role.startswith(("reply-", "tool"))])

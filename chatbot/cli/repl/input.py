@@ -16,6 +16,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequen
 from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from msgspec import Struct
+from msgspec.structs import replace
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.input import Input
@@ -31,6 +32,7 @@ from chatbot.cli.run import run_command
 from chatbot.errors import ChatbotError, SessionNotFound
 from chatbot.identity import list_identities
 from chatbot.memory import SessionFilter, SessionHandle
+from chatbot.memory.handle import CHOICES
 from chatbot.options import Options, Setup
 from chatbot.runtime import Runtime
 from chatbot.stores.access import fold
@@ -104,8 +106,6 @@ class CommandLineSlash(Slash):
         "hooks": "List hooks in the order in which they run: /hooks.",
         "keys": "Store, list or remove keys of providers: /keys [set|remove PROVIDER].",
         "maintain": "Decay, merge and archive memories now: /maintain [--dry-run].",
-        "memory": "Run a `chatbot memory` command: /memory ACTION …, such as timeline, edit, restore, import.\n\n"
-        "/memory --help lists the actions, /memory ACTION --help explains one.",
         "models": "List models: /models [list TEXT|--find].",
         "stores": "List the store plug-ins, what they keep and their settings: /stores.",
     }
@@ -124,6 +124,19 @@ class CommandLineSlash(Slash):
         output = shlex.quote(require(name, "/export FILE.md or FILE.jsonl"))
         text = f"export {self._session().id} --no-memories --output {output}"
         await self._command("sessions", text, force=None)
+
+    async def do_memory(self, text: str) -> None:
+        """Run a `chatbot memory` command, or turn memory off in this session: /memory ACTION …, or /memory off.
+
+        /memory --help lists the actions, such as timeline, edit and import; /memory ACTION --help explains one. While
+        memory is off nothing is recalled or remembered here; the transcript is kept. /memory on turns it on again.
+        """
+        if text in {"on", "off"}:
+            session = self._session()
+            await session.kv_set(CHOICES, replace(await session.choices(), memory=text == "on").as_text())
+            self._screen.say(f"memory is {text} in this session, from the next message on", "dim")
+        else:
+            await self._command("memory", text)
 
     async def do_personas(self, text: str) -> NextStep:
         """List or choose personas: /personas [use NAME]."""
