@@ -33,6 +33,7 @@ from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.markdown import render
 from chatbot.stores.errors import InvalidValue, StoreError
 from chatbot.stores.fields import how_many
+from chatbot.stores.records import parse_time
 from chatbot.stores.text.dates import local
 from chatbot.trust import is_loopback
 
@@ -178,6 +179,7 @@ def _templates() -> Environment:
         anchor=lambda text: re.sub(r"[^0-9A-Za-z]", "-", text),
         capitalize_first=lambda text: text if _NAME.match(text) else text[:1].upper() + text[1:],
         happened=lambda kind: _HAPPENED.get(kind, kind),
+        local_time=lambda text: f"{parse_time(text).astimezone():%Y-%m-%d %H:%M}",
         markdown=render,
         query=urlencode,
         span_of_days=span_of_days,

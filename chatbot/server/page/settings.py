@@ -23,7 +23,6 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.handle import CHOICES, Choices
 from chatbot.models.catalog import SUGGESTED, CatalogModel, usable_models
 from chatbot.models.provider import check_takes_key, key_places, parsed_key, remove_key, store_key, stored_keys
-from chatbot.providers import OURS, known_providers
 from chatbot.server.dependencies import IdentitiesHere
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.page.rendering import AccessHere, Fields, PageRoute, base, came_safely, goto, render_page
@@ -208,7 +207,7 @@ async def show(request: Request, access: AccessHere, done: str = "") -> Response
         menus=await menus_for(access),
         keys=await asyncio.to_thread(key_places, access.runtime.config.providers),
         stored=await asyncio.to_thread(stored_keys),
-        providers=[*SUGGESTED, *sorted({*known_providers(), *access.runtime.config.providers} - OURS - {*SUGGESTED})],
+        providers=dict.fromkeys([*SUGGESTED, *access.runtime.config.providers]),
         file=file,
         folder=access.memory.home or "PostgreSQL",
         synced=await asyncio.to_thread(_sync_times, access),
@@ -240,7 +239,7 @@ async def set_key(request: Request, access: AccessHere, fields: Fields) -> Respo
     _check_owner(access)
     if not came_safely(request):
         raise AccessDenied("keys are accepted only over TLS or from this machine")
-    provider = fields.get("provider", "")
+    provider = _field_value(fields, "provider")
     check_takes_key(provider, access.runtime.config.providers)
     if "remove" in fields:
         await asyncio.to_thread(remove_key, provider)

@@ -142,6 +142,12 @@ def test_a_key_is_stored_and_never_shown_and_its_models_are_offered(page: Page, 
     page.get_by_role("button", name="Remove the key of anthropic").click()
     expect(page.get_by_role("status").first).to_have_text("The key is removed.")
     assert stored_key("anthropic") == ""
+    page.get_by_role("combobox", name="Provider").select_option("Another provider…")
+    page.locator("[name='provider.other']").fill("cohere")
+    page.get_by_label("Key", exact=True).fill(key)
+    page.get_by_role("button", name="Store", exact=True).click()
+    expect(page.get_by_role("status").first).to_have_text("The key is stored. The next message uses it.")
+    assert stored_key("cohere") == key
 
 
 def test_a_printed_conversation_holds_nothing_to_click_and_nothing_moves_where_that_is_not_wanted(page: Page) -> None:

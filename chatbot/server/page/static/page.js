@@ -488,7 +488,7 @@
     anchor = next && { next, top: next.getBoundingClientRect().top };
   });
   document.addEventListener("htmx:afterSwap", (event) => {
-    if (event.target.matches?.(".noted-rows")) event.target.scrollIntoView({ block: "nearest" });
+    if (event.target.matches?.(".noted-rows")) event.target.closest("details").scrollIntoView({ block: "nearest" });
     if (anchor) window.scrollBy(0, anchor.next.getBoundingClientRect().top - anchor.top);
     anchor = null;
   });
