@@ -276,17 +276,6 @@ class BackendContract(PlaceContract):
         make(other, 1)
         assert other.sessions.get(session_id(1)) == record(1)
 
-    def test_a_fork_that_was_never_finished_is_deleted_with_its_source(self, place: Backend, shared: Path) -> None:
-        """It may hold a copy of the whole conversation."""
-        make(place, 1, 2)
-        forks = [place.place_of(place.sessions.begin(record(9 - n, parent=session_id(n)))) for n in (1, 2)]
-        for fork in forks:
-            fork.lines("receipts").append([{"said": "a"}])
-        self.again(shared, place).sessions.delete(session_id(1))
-        with pytest.raises(MissingFolder):
-            forks[0].lines("receipts").append([{"said": "b"}])
-        assert forks[1].lines("receipts").all() == [{"said": "a"}]
-
     def test_sessions_come_in_the_order_of_their_last_use(self, place: Backend, folder: Path) -> None:
         make(place, 1, 2, 3)
         place.sessions.note_used(session_id(1), NOW + timedelta(hours=1))
@@ -326,6 +315,8 @@ class BackendContract(PlaceContract):
         ref = place.sessions.ref(session_id(1))
         place.place_of(ref).lines("receipts").append([{"said": "forget this"}])
         photo = place.place_of(ref).blobs("attachments").put(b"forget this too", ".txt")
+        fork = place.place_of(place.sessions.begin(record(3, parent=ref.id)))  # whose process was killed
+        fork.lines("receipts").append([{"said": "forget this"}])
         place.sessions.delete(session_id(1))
         place.sessions.drop_former()
         self.check_erased(folder, b"forget this")
@@ -338,6 +329,7 @@ class BackendContract(PlaceContract):
                 lambda: backend.place_of(ref).lines("receipts").append([{"said": "again"}]),
                 lambda: backend.place_of(ref).lease("turn").take(),
                 lambda: backend.place_of(ref).blobs("attachments").put(b"again"),
+                *([lambda: fork.lines("receipts").append([{"said": "again"}])] if self.processes else []),
             ]
 
         for each in (place, self.again(folder, place)):
