@@ -28,6 +28,7 @@ from chatbot.memory.memorability import Memorability
 from chatbot.memory.profile import StandingAnswer
 from chatbot.memory.profile_lines import ProfileLine
 from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, RankedMemory, Recollection
+from chatbot.memory.session_catalog import NOT_KEPT
 from chatbot.memory.writing import STARTUP, AddResult, Draft, add_drafts
 from chatbot.messages import FENCE, ends_of, without_blocks
 from chatbot.models.model import Disclosure, estimate_text
@@ -41,8 +42,6 @@ from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import observed, span
 from chatbot.stores.text.redaction import redact, redact_all
 
-NOT_KEPT = "not_kept"
-"""Kind of the record of a message that must not be remembered, even if its turn is killed."""
 AUTO = "auto"
 """The source of rows that hooks captured."""
 WITHHELD, _IN_MESSAGES = "withheld", "in the messages that were sent"

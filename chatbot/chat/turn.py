@@ -20,7 +20,7 @@ from chatbot.attachments.read import Attachment
 from chatbot.chat import dialogue, events
 from chatbot.chat.attached import Attachments, with_file_texts
 from chatbot.chat.calls import Calls, Reply
-from chatbot.chat.conversation_memory import NOT_KEPT, RECENT_QUESTIONS, PromptMemory, limit_disclosure
+from chatbot.chat.conversation_memory import RECENT_QUESTIONS, PromptMemory, limit_disclosure
 from chatbot.chat.memory_block import system_notice
 from chatbot.chat.prompt import PromptBundle, build_prompt, fitting_tools, withheld_tools
 from chatbot.chat.receipts import Receipt
@@ -31,6 +31,7 @@ from chatbot.memory.episode import summarize_episode
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.prompt_injection import injection_in
 from chatbot.memory.scope import new_id
+from chatbot.memory.session_catalog import NOT_KEPT
 from chatbot.messages import CallOptions, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from chatbot.stores.errors import InvalidValue, StoreError, UnknownOutcome
 from chatbot.stores.loops import to_its_end

@@ -30,6 +30,7 @@ import msgspec
 from chatbot.attachments import MEDIA_TYPES
 from chatbot.memory import Memory, MemorySystem, SessionRecord
 from chatbot.memory.erasure import KEY
+from chatbot.memory.session_catalog import NOT_KEPT
 from chatbot.messages import json_in
 from chatbot.stores import transcript
 from chatbot.stores.access import NOT_SECRET, Sensitivity, is_same_project
@@ -75,7 +76,7 @@ async def export_session(memory: MemorySystem, session_id: str, *, memories: boo
     session = await memory.load_session(session_id, any_agent=True)
     entries = await session.transcript_read_all() if session.supports(TranscriptStore) else []
     key_values = await session.kv_entries() if session.supports(KeyValueStore) else []
-    receipts = await session.receipts()
+    receipts = [each for each in await session.records() if each.get("kind") in {None, NOT_KEPT}]
     remembered = MemoryExport()
     if memories:
         with suppress(UnsupportedOperation):  # none are kept

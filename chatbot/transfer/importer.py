@@ -18,11 +18,12 @@ import json
 import logging
 from asyncio import CancelledError, to_thread
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
 from functools import partial
+from itertools import takewhile
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -36,7 +37,7 @@ from chatbot.memory.erasure import FROM, HASH, KEY, PurgeMark, marks_of, marks_o
 from chatbot.memory.handle import CHOICES, Choices
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import utc_now
-from chatbot.memory.session_catalog import RECEIPTS
+from chatbot.memory.session_catalog import NOT_KEPT, RECEIPTS
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.messages import without_blocks
 from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visibility, default_visibility
@@ -130,6 +131,7 @@ class Importer:
         self._added: set[str] = set()
         self._bundled: list[str] = []
         items: list[Item | SessionExport | MemoryExport] = await run_apart(list, source.items)
+        self._given = {each.record.id: each.entries for each in items if isinstance(each, SessionExport)}
         async with nullcontext() if self.dry_run else TurnOrder(self.memory.backend.lease("import"), work="importing"):
             await self._take_all(items)
         return self._report
@@ -196,14 +198,24 @@ class Importer:
             await self._write(record, item.entries, item.key, item.left_out, beyond=len(said))
 
     async def _remember_said(
-        self, record: SessionRecord, entries: Sequence[TranscriptEntry], key: str, *, beyond: int = 0
+        self,
+        record: SessionRecord,
+        entries: Sequence[TranscriptEntry],
+        key: str,
+        *,
+        beyond: int = 0,
+        unkept: Container[str] = (),
     ) -> SessionRecord:
-        """Remember the exchanges after entry `beyond`; return the record, with the id that a killed import gave it."""
+        """Remember the exchanges after entry `beyond`, except those at the times `unkept`.
+
+        Return the record, with the id that a killed import gave it.
+        """
         measure = self.measure
         if measure is None or not self.remembers:
             return record
         visibility = self._allowed_visibility(default_visibility(record.clearance))
-        exchanges = [each for each in exchanges_in(entries) if each.last > beyond]
+        said = (each for each in exchanges_in(entries) if each.last > beyond)
+        exchanges = [each for each in said if format_time(each.at) not in unkept]
         meaning = self.memory.memory(self.agent).scope.meaning
         texts = [without_blocks(each.text) for each in exchanges]
         judgements: Sequence[Judgement | None] = (
@@ -253,7 +265,9 @@ class Importer:
         sensitivity = max(new.sensitivity, given.sensitivity, key=SENSITIVITIES.index)
         record = structs.replace(new, id=free, project=given.project or new.project, sensitivity=sensitivity, **kept)
         if not item.remembered.observations:
-            record = await self._remember_said(record, item.entries, given.id)
+            shared = await self._entries_of_original(item)
+            unkept = {each["at"] for each in item.receipts if each.get("kind") == NOT_KEPT}
+            record = await self._remember_said(record, item.entries, given.id, beyond=shared, unkept=unkept)
         receipts = [{**receipt, "session": record.id} for receipt in item.receipts]
         past = tuple(structs.replace(each, at=min(each.at, self._now)) for each in item.key_values)
         values = past if self.trust else tuple(map(_without_model_and_persona, past))
@@ -262,6 +276,14 @@ class Importer:
         attachments = [(data, suffix_of(name)) for name, data in item.attachments]
         parts: dict[str, Any] = {"key_values": values, "receipts": receipts, "attachments": attachments}
         return await self._write(record, item.entries, given.id, {}, **parts)
+
+    async def _entries_of_original(self, item: SessionExport) -> int:
+        """Return how many entries a fork shares with its original, if that is here or in the bundle."""
+        parent = item.record.parent or ""
+        original: Sequence[TranscriptEntry] = self._given.get(parent, ())
+        if not original and parent in self._here:
+            original = await self._transcript_of(self._here[parent])
+        return sum(1 for _ in takewhile(lambda both: _is_same(*both), zip(item.entries, original, strict=False)))
 
     async def _transcript_of(self, record: SessionRecord) -> Sequence[TranscriptEntry]:
         """Return the transcript of a session, in a dry run as an import would leave it."""

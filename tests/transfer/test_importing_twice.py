@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.episode import exchanges_in
 from chatbot.memory.memorability import Memorability
+from chatbot.memory.session_catalog import NOT_KEPT
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import StoreFailed
 from chatbot.stores.observation import STATUSES, Observation
-from chatbot.stores.records import TranscriptEntry
+from chatbot.stores.records import TranscriptEntry, format_time
 from chatbot.transfer.exports import export_memories, export_session, render_memories, render_session
 from chatbot.transfer.importer import ImportReport
 from tests import command
@@ -355,6 +356,28 @@ async def test_a_bundle_brings_its_own_memories_or_else_its_exchanges_are_rememb
             [row], [record] = await _rows(other, sensitivities=SENSITIVITIES), await other.list_sessions()
             assert (row.user_text, row.assistant_text, row.session_id) == (BIKE[0], kept, session.id)
             assert (record.sensitivity, row.sensitivity) == (marked, marked)
+
+
+async def test_of_a_bundle_nothing_said_without_memory_is_remembered_and_a_fork_takes_nothing_from_its_original(
+    memory: MemorySystem, tmp_path: Path
+) -> None:
+    session, off = [await memory.create_session(exports.AGENTS["chat"], "chat") for _ in range(2)]
+    for each, text in ((session, BIKE[0]), (off, "My locker at the station has the number 4711.")):
+        await each.transcript_append("user", text)
+        await each.transcript_append("assistant", BIKE[1])
+    await session.memory.remember(type="exchange", user_text=BIKE[0])
+    at = format_time((await off.transcript_read_all())[0].at)
+    await off.receipt_append({"version": 1, "kind": NOT_KEPT, "at": at})
+    fork = await memory.fork_session(session.id)
+    exported = [await export_session(memory, each.id) for each in (off, fork, session)]
+    path = tmp_path / "all.jsonl"
+    path.write_text(
+        "".join(render_session(each, "jsonl", left=left) for left, each in zip((2, 1, 0), exported, strict=True))
+    )
+    async with MemorySystem(tmp_path / "other") as other:
+        await _import(other, path)
+        [row] = await _rows(other)
+        assert (row.user_text, row.session_id, row.mention_count) == (BIKE[0], session.id, 0)
 
 
 def test_an_exchange_is_what_the_user_said_in_a_row_with_all_that_was_answered() -> None:
