@@ -273,7 +273,7 @@ def test_a_fact_is_erased_for_good_where_that_is_asked_for() -> None:
 
 def test_changes_of_topic_are_no_facts_of_a_list_unless_they_are_asked_for() -> None:
     from_json("facts", "add", "session:1", "boundary_at", "2026-01-31 router")
-    assert ok("facts") == "no facts found\n"
+    assert ok("facts") == "No facts found\n"
     assert [each["subject"] for each in from_json("facts", "--predicate", "boundary_at")] == ["session:1"]
     ok("export", "-o", "all.md")
     assert "router" not in Path("all.md").read_text("utf-8")

@@ -373,7 +373,7 @@ EVERY_COMMAND = {
     '/memory "': "cannot be read",
     "/sessions show ffff": "no session",
     "/tasks add Call the plumber": "completes one",
-    "/people": "no people found: they are named in memories",
+    "/people": "No people found: they are named in memories",
     "/facts Ada": "lives-in",
     "/why": "query: The heating",
     "/context": "of a window of",
@@ -444,7 +444,7 @@ def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -
     chat.say("/forget 1", "forgotten 0")
     chat.say("/forget heating", "which one\\? number:")
     chat.type("1\r", "forgotten 0.*forgotten 0")
-    chat.say("/recall heating", "no memories found")
+    chat.say("/recall heating", "No memories found")
     chat.say(
         "/tasks add Call the plumber, password: hunter2!x", "SECRETS WERE REMOVED.*Call the plumber.*completes one"
     )
@@ -452,7 +452,7 @@ def test_what_is_remembered_is_told_recalled_and_forgotten(remembering: Start) -
     ok("memory", "edit", private, "--sensitivity", "private")
     chat.say("/tasks", "Buy a ring.*Call the plumber.*completes one")
     chat.say("/tasks done 1", "completed: Buy a ring")
-    for chosen, told in (("9", "none was chosen: nothing was done"), ("1", "completed: Call the plumber.*no tasks")):
+    for chosen, told in (("9", "none was chosen: nothing was done"), ("1", "completed: Call the plumber.*No tasks")):
         chat.say("/tasks done 7 plumbers", "which one\\? number:$")
         chat.type(f"{chosen}\r", told)
     chat.say("/rename", "usage: /rename TITLE")

@@ -24,7 +24,7 @@ from chatbot.stores.records import format_time
 from chatbot.stores.text.dates import local
 
 _NOTHING = {
-    "list_people": "no people found: they are named in memories that you, or a model with tools, add",
+    "list_people": "No people found: they are named in memories that you, or a model with tools, add",
     "list_projects": "No projects yet: begin a session in one with --project NAME",
 }
 _BECAME = {
@@ -121,7 +121,7 @@ def _say_page(operation: Operation, page: ListPage[Any], *, is_first: bool) -> N
     if page.next_cursor:
         output.say(f"more: --page-after {page.next_cursor}")
     elif not page.rows:
-        nothing = _NOTHING.get(operation.name, f"no {operation.name.rpartition('_')[2]} found")
+        nothing = _NOTHING.get(operation.name, f"No {operation.name.rpartition('_')[2]} found")
         output.say(nothing if is_first else "no more results")
 
 

@@ -20,30 +20,30 @@ def say_observations(rows: Sequence[Observation]) -> None:
     """Print a table of observations; with the time of creation only if it differs from that of the last change."""
     created = [age(row.created_at) for row in rows]
     names = ("id", "type", "status", "sensitivity", "namespace", "created", "updated", "title")
-    _say_columns(rows, *names, created=[] if created == [age(row.updated_at) for row in rows] else created)
+    _say_rows(rows, *names, created=[] if created == [age(row.updated_at) for row in rows] else created)
 
 
 def say_hits(hits: Sequence[Hit]) -> None:
     """Print a table of hits with their scores."""
     score = [f"{hit.score:.2f}" for hit in hits]
     rows = [hit.observation for hit in hits]
-    _say_columns(rows, "id", "score", "type", "sensitivity", "namespace", "created", "title", score=score)
+    _say_rows(rows, "id", "score", "type", "sensitivity", "namespace", "created", "title", score=score)
 
 
 def say_timeline(rows: Sequence[Observation], anchor: str) -> None:
     """Print a table in the order of time, in which the observation `anchor` is marked."""
     marks = ["*" if row.id == anchor else "" for row in rows]
     created = [minute(row.created_at) for row in rows]
-    _say_columns(rows, "", "id", "created", "type", "status", "title", **{"": marks, "created": created})
+    _say_rows(rows, "", "id", "created", "type", "status", "title", **{"": marks, "created": created})
 
 
 def say_numbered(rows: Sequence[Observation]) -> None:
     """Print a table of observations to choose from by number."""
     numbers, ids = [str(number) for number in range(1, len(rows) + 1)], [row.id[:SHORTEST_ID] for row in rows]
-    _say_columns(rows, "#", "id", "type", "sensitivity", "updated", "title", **{"#": numbers, "id": ids})
+    _say_rows(rows, "#", "id", "type", "sensitivity", "updated", "title", **{"#": numbers, "id": ids})
 
 
-def _say_columns(rows: Sequence[Observation], *names: str, **given: list[str]) -> None:
+def _say_rows(rows: Sequence[Observation], *names: str, **given: list[str]) -> None:
     """Print a table of these columns, without those in which all rows are active, public, or of no namespace."""
     cells = {
         "id": short_ids([row.id for row in rows]),

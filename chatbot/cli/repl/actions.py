@@ -209,7 +209,7 @@ class MemorySlash(Slash):
         if hits:
             say_numbered([hit.observation for hit in hits])
         else:
-            self._screen.say("no memories found", "dim")
+            self._screen.say("No memories found", "dim")
 
     async def do_forget(self, text: str) -> None:
         """Hide a memory: /forget TEXT, the start of an id, or a number in /recall.

@@ -139,7 +139,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         for number, hit in enumerate(hits, 1):
             say_hit(hit, f"/resume {number}")
         if not hits:
-            self._screen.say("no sessions found", "dim")
+            self._screen.say("No sessions found", "dim")
 
     async def do_rename(self, title: str) -> None:
         """Rename this session: /rename TITLE."""
