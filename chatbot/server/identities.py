@@ -25,7 +25,8 @@ from chatbot.server.access_checks import RateLimits
 from chatbot.server.callers import Accounts, ServerCaller, Tokens
 from chatbot.server.earlier_requests import EarlierRequests
 from chatbot.server.identity_access import IDLE_S, Chats, IdentityAccess
-from chatbot.server.turns import Turns, cancel_all
+from chatbot.server.sse import cancel_all
+from chatbot.server.turns import Turns
 from chatbot.stores.backend import Backend
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import ConflictingChange, StoreAway, StoreError, did_you_mean, nearest

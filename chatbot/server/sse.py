@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, Generic, TypeVar
 
@@ -153,10 +153,17 @@ async def while_wanted(work: Awaitable[Item], *others: Awaitable[None]) -> Item 
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await cancel_all(tasks)
     return None if working.cancelled() else working.result()
+
+
+async def cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> int:
+    """Cancel the tasks, wait until all end, and return how many there were."""
+    tasks = list(tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return len(tasks)
 
 
 class Feed(Generic[Item]):

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextvars import Context
 from datetime import datetime, timedelta
 from functools import partial
@@ -25,7 +25,7 @@ from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
 from chatbot.messages import TextDelta, ToolCall
 from chatbot.server.errors import TurnGone, TurnLost, TurnStopped, problem_of
-from chatbot.server.sse import Feed
+from chatbot.server.sse import Feed, cancel_all
 from chatbot.stores.backend import Backend, Lease, Mark
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import StoreError
@@ -367,12 +367,3 @@ class Turns(AsyncResource):
         await cancel_all(turn.task for turn in self._running)
         while self._stop_requests:
             await self._stop_requests.popitem()[1].aclose()
-
-
-async def cancel_all(tasks: Iterable[asyncio.Task[None]]) -> int:
-    """Cancel the tasks, wait until all end, and return how many there were."""
-    tasks = list(tasks)
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
-    return len(tasks)
