@@ -361,7 +361,7 @@ class SessionHandle:
             await self._mark_memories(those, sensitivity)
         await self._change("write", lambda record: replace(record, sensitivity=sensitivity))
         if remembers:
-            if not await self.turn_order.is_free():  # a turn may go by what it has read
+            if self.saves_trips and not await self.turn_order.is_free():  # a turn may go by what it has read
                 await asyncio.sleep(2 * _FRESH_FOR_S)
             await self._mark_memories(those, sensitivity)  # those that another process has just written
 
