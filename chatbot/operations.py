@@ -57,8 +57,8 @@ class Context(Struct, frozen=True):
 
     memories_of: Callable[[], memory.Memory]
     """Raises `UnsupportedOperation` if the agent keeps no memories."""
-    system: memory.MemorySystem | None
-    """Opens sessions; None if they are not available."""
+    system: memory.MemorySystem
+    """Opens sessions."""
     agent: str = ""
     writer: str = "user"
     """Source of what is written. A `tool` sees only public sessions, and only those of its own agent."""
@@ -76,9 +76,7 @@ class Context(Struct, frozen=True):
 
     @property
     def sessions(self) -> memory.MemorySystem:
-        """The sessions. Raises `UnsupportedOperation` if they are not available."""
-        if self.system is None:
-            raise UnsupportedOperation("sessions are not available here")
+        """The sessions."""
         return self.system if self.own is None else self.own.confined(self.system)
 
     def is_open(self, record: SessionRecord) -> bool:

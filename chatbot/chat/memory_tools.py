@@ -67,8 +67,8 @@ class ToolContext(Struct, frozen=True):
         return self.system if self.session is None else self.session.confined(self.system)
 
 
-def memory_tools(session: SessionHandle, memory: MemorySystem | None = None) -> list[Tool]:
-    """Return that session's tools; none without observations. Those that read other sessions need `memory`."""
+def memory_tools(session: SessionHandle, memory: MemorySystem) -> list[Tool]:
+    """Return that session's tools; none without observations."""
     if not session.supports(ObservationStore):
         return []
     context = Context(lambda: session.memory, memory, session.agent_id, writer="tool", own=session)
@@ -76,11 +76,8 @@ def memory_tools(session: SessionHandle, memory: MemorySystem | None = None) -> 
 
 
 def offered_to_models(context: Context) -> list[Tool]:
-    """Return the tools for a model, in short schemas; those of sessions only if the context has sessions."""
-    operations = [each for each in OPERATIONS.values() if each.tool and each.model]
-    if context.system is None:
-        operations = [each for each in operations if not each.tool.startswith("session_")]
-    tools = [OperationTool(each, context, short=True) for each in operations]
+    """Return the tools for a model, in short schemas."""
+    tools = [OperationTool(each, context, short=True) for each in OPERATIONS.values() if each.tool and each.model]
     return [*tools, OtherTools([tool for tool in tools if not tool.is_offered])]
 
 

@@ -36,7 +36,7 @@ def use(session: SessionHandle, memory: MemorySystem) -> Use:
     return _use(session, memory)
 
 
-def _use(session: SessionHandle, memory: MemorySystem | None = None) -> Use:
+def _use(session: SessionHandle, memory: MemorySystem) -> Use:
     """Call a tool as the model does, and read its answer."""
     toolbox = Toolbox(memory_tools(session, memory))
 
@@ -212,13 +212,8 @@ async def test_a_model_finds_writes_corrects_and_forgets_as_told(session: Sessio
     }
 
 
-async def test_without_observations_there_are_no_tools_and_without_the_system_none_over_sessions(
-    memory: MemorySystem, session: SessionHandle
-) -> None:
+async def test_without_observations_there_are_no_tools(memory: MemorySystem) -> None:
     assert memory_tools(await memory.create_session(["basic_session"], "chat"), memory) == []
-    assert {tool.spec.name for tool in memory_tools(session, memory)} - {
-        tool.spec.name for tool in memory_tools(session)
-    } == {"session_search", "session_read"}
 
 
 @pytest.mark.parametrize("sensitivity", ["private", "secret", "unknown"])

@@ -149,7 +149,7 @@ async def test_two_long_memories_that_the_model_reads_do_not_end_the_turn(memory
     ids = json.dumps({"ids": [row.id for row in rows]})
     calls = [ToolCall(f"c{n}", "memory_get", ids) for n in range(2)]
     model = ScriptedModel([calls, "In the cellar."], window=8_192)
-    chat = chat_of(model, session, memory.home, *memory_tools(session), most=500)
+    chat = chat_of(model, session, memory.home, *memory_tools(session, memory), most=500)
     events = list[TurnEvent]()
     receipt = await chat.turn("Where is the bicycle?", events.append)
     assert (receipt.finish, receipt.reply) == ("stop", "In the cellar.")
