@@ -164,7 +164,7 @@ class PostgresLog(Log):
 
     def _read_to(self, end: int) -> Iterator[tuple[LinePlace, bytes]]:
         while self._position < end:
-            rows = self._rows(statements.READ_EVENTS, **self._next_events())
+            rows = [row for row in self._rows(statements.READ_EVENTS, **self._next_events()) if row[0] < end]
             if self._was_read:
                 self._others_at = time.monotonic()
             for start, text in rows:
@@ -173,7 +173,7 @@ class PostgresLog(Log):
                 self._keep(start, line)
                 self._position, self._last, self._last_at = start + 1, line, start
             if len(rows) < _AT_A_TIME:
-                self._position = max(self._position, end)
+                self._position = end
 
     def event_at(self, place: LinePlace) -> Event:
         if place[0] not in self._lines:
