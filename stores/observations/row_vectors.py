@@ -183,7 +183,8 @@ class Vectors:
         Missing ones of the ten count 0: few rows are never dense. Only the columns that every query uses count.
         """
         used = np.all([np.asarray(each) for each in queries], axis=0)
-        rows = np.array([self._vector_of(number) for number in numbers], "f8")[:, used]
+        whole = np.array([self._vector_of(number) for number in numbers], "f8")
+        rows = whole.compress(used, axis=1)  # an index would make columns that lie together, and rows that do not
         rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), _ROUGH)
         alike = np.vecdot(rows[:, None], rows)
         np.fill_diagonal(alike, 0.0)
