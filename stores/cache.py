@@ -31,24 +31,24 @@ class Cache:
 
     def __init__(self, home: Home, root: Path | None = None) -> None:
         self._home = home
-        self._root = root or user_cache_path("chatbot")
+        self._root = root
 
     @cached_property
     def folder(self) -> Path:
         """The folder, computed on first use: most sessions are opened without a cache."""
         where = str(self._home) if isinstance(self._home, Address) else self._home.resolve()
-        return self._root / blake2b(os.fsencode(where), digest_size=16).hexdigest()
+        return (self._root or user_cache_path("chatbot")) / blake2b(os.fsencode(where), digest_size=16).hexdigest()
 
     def prepare(self) -> Path:
         """Return the folder, created if needed. Raises a `StoreError` if it is not private or cannot be made."""
-        for folder in (self._root, self.folder):
+        for folder in (self.folder.parent, self.folder):
             files.make_folder(folder)
             _check_ours(folder, folder.lstat())
         return self.folder
 
     def check(self) -> None:
         """Raise `UnsafePath` if the folder exists and is not private. Creates and changes nothing."""
-        for folder in (self._root, self.folder):
+        for folder in (self.folder.parent, self.folder):
             if os.path.lexists(folder):
                 _check_ours(folder, folder.lstat())
 

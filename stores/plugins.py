@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, redirect_stdout
+from functools import cache
 from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
@@ -167,7 +168,8 @@ def _kind_of(setting: inspect.Parameter, plugin: type) -> Any:
     return get_type_hints(SimpleNamespace(__annotations__=written), names, include_extras=True).get("", Any)
 
 
-def settings_of(plugin: type) -> dict[str, inspect.Parameter]:
+@cache
+def settings_of(plugin: type) -> Mapping[str, inspect.Parameter]:
     """Return the settings of a plug-in, by name."""
     parameters = inspect.signature(plugin).parameters.values()
     return {found.name: found for found in parameters if found.kind is found.KEYWORD_ONLY}
