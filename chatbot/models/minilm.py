@@ -117,7 +117,11 @@ _BLOCK = 32
 """Columns of a matrix that are stored as one block: with few tokens OpenBLAS multiplies a block in place, in half the
 time of a whole matrix, which it copies first."""
 _FEW_TOKENS = 128
-"""With more tokens than this, joining the blocks into a whole matrix is faster."""
+"""With more tokens than this, joining the blocks into a whole matrix is faster, unless the processor has AVX-512."""
+_IN_PLACE = 1_000_000
+"""Multiplications up to which OpenBLAS copies no matrix then: for many tokens, too, this takes a sixth less time."""
+_AVX_512 = frozenset({"SkylakeX", "Cooperlake", "SapphireRapids"})
+"""Names of OpenBLAS for processors that have it."""
 _CACHED_TOKENS = 32
 """Tokens whose widened vectors are worked on at once, as they fit into the processor's cache."""
 
@@ -147,6 +151,7 @@ class Network:
         self._weights = MINILM.map_arrays(_changed_weights, changes_mark())
         self._tokenizer = tokenizer()
         self._tokens = RecentTexts(self._tokens_of, _KEPT)
+        self._has_avx_512 = not _AVX_512.isdisjoint(each.get("architecture") for each in _threads().info())
 
     def encode(self, texts: list[str]) -> tuple[list[Vector], int]:
         """Return the texts' vectors, each of length 1, by the mean of their tokens, and how many tokens were read."""
@@ -213,12 +218,14 @@ class Network:
 
     def _linear(self, x: Matrix, name: str) -> Matrix:
         blocks, bias = self._weights[f"{name}.weight"], self._weights[f"{name}.bias"]
-        product: Matrix
-        if len(x) > _FEW_TOKENS:
-            product = x @ np.concatenate(list(blocks), axis=1)
+        few = _IN_PLACE // blocks[0].size if self._has_avx_512 else _FEW_TOKENS
+        if len(x) > few and not self._has_avx_512:
+            product: Matrix = x @ np.concatenate(list(blocks), axis=1)
         else:
             product = np.empty((len(x), len(bias)), np.float32)
-            np.matmul(x, blocks, out=product.reshape(len(x), len(blocks), _BLOCK).transpose(1, 0, 2))
+            columns = product.reshape(len(x), len(blocks), _BLOCK).transpose(1, 0, 2)
+            for at in range(0, len(x), few):
+                np.matmul(x[at : at + few], blocks, out=columns[:, at : at + few])
         product += bias
         return product
 
@@ -245,24 +252,22 @@ def _closeness(question: Matrix, text: Matrix) -> float:
 
 
 def _gelu(x: Matrix) -> Matrix:
-    """Apply GELU, x Φ(x), in place, with the error function of Abramowitz and Stegun 7.1.26, good to 1.5e-7."""
+    """Apply GELU, max(x, 0) - |x| Φ(-|x|), in place; Φ by Abramowitz and Stegun 7.1.26, good to 1e-7."""
     for start in range(0, len(x), _CACHED_TOKENS):
         part = x[start : start + _CACHED_TOKENS]
         size = np.abs(part)
-        size *= 0.5**0.5
-        t = 1 / (1 + 0.3275911 * size)
-        series = t * 1.061405429
+        t = 1 / (1 + 0.3275911 * 0.5**0.5 * size)
+        series = t * (0.5 * 1.061405429)
         for term in (-1.453152027, 1.421413741, -0.284496736, 0.254829592):
-            series += term
+            series += 0.5 * term
             series *= t
+        series *= size
         np.square(size, out=size)
-        np.negative(size, out=size)
+        size *= -0.5
         np.exp(size, out=size)
         series *= size
-        tail = np.copysign(1 - series, part)
-        tail += 1
-        part *= tail
-        part *= 0.5
+        np.maximum(part, 0, out=part)
+        part -= series
     return x
 
 
