@@ -171,10 +171,10 @@ class Vectors:
         """Return for each of these rows with a vector what `nearest` finds for it among the wanted rows after it."""
         used = self._usable_flags(digests, wanted)
         present = self.present(digests)
-        own = [number for number in numbers if present[number]]
         return {
             number: self._most_alike(self._vector_of(number), used & self._is_last & (self._numbers > number), limit)
-            for number in own
+            for number in numbers
+            if present[number]
         }
 
     def densities(self, numbers: Sequence[int], queries: Sequence[Vector]) -> Numbers:
@@ -183,8 +183,8 @@ class Vectors:
         Missing ones of the ten count 0: few rows are never dense. Only the columns that every query uses count.
         """
         used = np.all([np.asarray(each) for each in queries], axis=0)
-        whole = np.array([self._vector_of(number) for number in numbers], "f8")
-        rows = whole.compress(used, axis=1)  # an index would make columns that lie together, and rows that do not
+        vectors = np.array([self._vector_of(number) for number in numbers], "f8")
+        rows = vectors.compress(used, axis=1)  # `[:, used]` would scatter each row in memory
         rows /= np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), _ROUGH)
         alike = np.vecdot(rows[:, None], rows)
         np.fill_diagonal(alike, 0.0)
