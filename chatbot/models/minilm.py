@@ -31,7 +31,7 @@ from tokenizers.pre_tokenizers import BertPreTokenizer
 from tokenizers.processors import BertProcessing
 
 from chatbot.models.weights import CHANGES, MINILM, changes_mark, read_changes
-from chatbot.stores.records import Vector
+from chatbot.stores.records import Vector, chunks
 
 Tensor = NDArray[Any]
 Matrix = NDArray[np.float32]
@@ -112,7 +112,8 @@ _BEST = 8
 """Tokens of a text that count twice, those nearest to the question: the rest of a long text may be about anything."""
 _KEPT = 256
 """Texts whose tokens stay in memory, of about 50 kB each."""
-_BATCH_TOKENS = 1024
+_AT_ONCE = 8
+"""Texts that are read together."""
 _BLOCK = 32
 """Columns of a matrix that are stored as one block: with few tokens OpenBLAS multiplies a block in place, in half the
 time of a whole matrix, which it copies first."""
@@ -120,8 +121,7 @@ _FEW_TOKENS = 128
 """With more tokens than this, joining the blocks into a whole matrix is faster, unless the processor has AVX-512."""
 _IN_PLACE = 1_000_000
 """Multiplications up to which OpenBLAS copies no matrix then: for many tokens, too, this takes a sixth less time."""
-_AVX_512 = frozenset({"SkylakeX", "Cooperlake", "SapphireRapids"})
-"""Names of OpenBLAS for processors that have it."""
+_AVX_512 = frozenset({"SkylakeX", "Cooperlake", "SapphireRapids"})  # OpenBLAS's names of processors that have it
 _CACHED_TOKENS = 32
 """Tokens whose widened vectors are worked on at once, as they fit into the processor's cache."""
 
@@ -176,7 +176,7 @@ class Network:
         # Not `encode_batch`, which starts a thread for each core and panics if it cannot.
         tokens = [self._tokenizer.encode(text).ids for text in texts]
         with one_core():
-            for batch in _batches(tokens):
+            for batch in chunks(tokens, _AT_ONCE):
                 yield from self._forward(batch)
 
     def _forward(self, texts: Sequence[Sequence[int]]) -> list[Matrix]:
@@ -280,18 +280,6 @@ def one_core() -> AbstractContextManager[Any]:
 @cache
 def _threads() -> ThreadpoolController:
     return ThreadpoolController()
-
-
-def _batches(texts: Sequence[Sequence[int]]) -> Iterator[list[Sequence[int]]]:
-    """Yield the texts in groups of about equal numbers of tokens."""
-    batch: list[Sequence[int]] = []
-    for tokens in texts:
-        if batch and sum(map(len, batch)) + len(tokens) > _BATCH_TOKENS:
-            yield batch
-            batch = []
-        batch.append(tokens)
-    if batch:
-        yield batch
 
 
 def tokenizer() -> Tokenizer:

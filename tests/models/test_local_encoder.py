@@ -20,7 +20,7 @@ from chatbot.errors import MissingModel
 from chatbot.models import local_encoder
 from chatbot.models.local_encoder import ENGLISH as DIMENSION
 from chatbot.models.local_encoder import MINILM_NAME, LocalEmbedder, MiniLMEmbedder
-from chatbot.models.minilm import low_rank
+from chatbot.models.minilm import _threads, low_rank
 from chatbot.models.multilingual import ENCODER, PATH, QUESTIONS, MultilingualEncoder, question_map
 from chatbot.models.weights import CHANGES, MINILM, MULTILINGUAL, changes_mark
 from chatbot.stores.records import Vector
@@ -147,9 +147,13 @@ async def test_each_vector_has_length_one_whatever_the_text() -> None:
         assert product(found, found) == pytest.approx(1, abs=1e-5)
 
 
-@pytest.mark.nightly
-async def test_a_text_has_the_same_vector_alone_and_among_others() -> None:
+@pytest.mark.parametrize("with_avx_512", [True, False])
+async def test_a_text_has_the_same_vector_alone_and_among_others(
+    *, with_avx_512: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     [alone] = await vectors_of(EXAMPLES[0])
+    architectures = {each.get("architecture") for each in _threads().info()}
+    monkeypatch.setattr("chatbot.models.minilm._AVX_512", architectures if with_avx_512 else set())
     among = await vectors_of("tea " * 300, *EXAMPLES, *["green tea"] * 200)
     assert product(alone, among[1]) == pytest.approx(1, abs=1e-5)
 
