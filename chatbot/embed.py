@@ -118,7 +118,8 @@ class AgentMemory(Memory, AsyncResource):
     def __init__(self, system: MemorySystem, setup: Setup, *, owns: bool = True) -> None:
         hooks, beside = setup.config.hooks, setup.settings.plugins_beside
         self._measure = exchange_measure(setup.config, setup.agent, beside=beside)
-        self._captures = plan_hook("capture", hooks.get("capture"), beside=beside).enabled
+        is_on = setup.agent_settings.remember_exchanges
+        self._captures = is_on and plan_hook("capture", hooks.get("capture"), beside=beside).enabled
         super().__init__(system.memory(setup.agent).scope)  # opens a store: nothing may fail after it
         self.system = system
         """Sessions, and the same memory for other callers."""

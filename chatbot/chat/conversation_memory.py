@@ -324,8 +324,6 @@ class ConversationMemory:
         row has the same words and no reply, the result is that row, or None if it is of another session. `before` is
         the bot's reply just before it; None reads it from the transcript.
         """
-        if not self._settings.remember_exchanges:
-            return None
         self._refresh()
         if before is None and self._session is not None and self._session.supports(TranscriptStore):
             before = reply_before(await self._session.transcript_read_last(_NEAR), asked_at)

@@ -135,7 +135,6 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
     tools: tuple[ToolResult, ...]
     recalled: PromptMemory
     memory: ConversationMemory | None
-    """As in `ToolPost`."""
     notice: Callable[[str], None]
     answers: tuple[object, ...] = ()
     """The answers of the listeners that were waited for; only listeners in the background see them."""

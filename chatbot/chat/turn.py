@@ -42,6 +42,7 @@ from chatbot.tools import ToolResult
 
 if TYPE_CHECKING:
     from chatbot.chat.chat import Chat
+    from chatbot.chat.conversation_memory import ConversationMemory
 
 logger = logging.getLogger(__name__)
 
@@ -148,9 +149,9 @@ class Turn:
         return await self._prompt()
 
     @property
-    def _keeps(self) -> bool:
-        """True if the exchange, and what hooks make of it, may be remembered."""
-        return self._client.keeps and self._chat.rules.settings.remember_exchanges
+    def _kept_in(self) -> ConversationMemory | None:
+        """The memory that may keep the exchange, and what hooks make of it."""
+        return self._memory if self._client.keeps and self._chat.rules.settings.remember_exchanges else None
 
     async def _begin(self) -> None:
         """Write the message with its attachments, or continue one that has no last reply yet; set a title by rule."""
@@ -162,7 +163,7 @@ class Turn:
         else:
             kept = [await self._attached.store(each) for each in self._files]
             self.receipt.attachments = [record for _, record in kept]
-            if self._memory is not None and self._session is not None and not self._keeps:
+            if self._memory is not None and self._session is not None and self._kept_in is None:
                 mark = {"version": 1, "kind": NOT_KEPT, "at": format_time(self._transcript.asked_at)}
                 with suppress(StoreError):  # the next writes report it
                     await self._session.receipt_append(mark)
@@ -195,10 +196,10 @@ class Turn:
         if self._session is None or is_remembered or self._chat.publisher.find(events.KEEPS_MESSAGES) is None:
             return
         earlier = [each for each in await self._transcript.entries() if each.at < self._transcript.asked_at]
-        if self._memory and self._keeps and (lost := dialogue.unanswered(earlier)):
+        if (memory := self._kept_in) and (lost := dialogue.unanswered(earlier)):
             self._notice("the message before this one was never answered; the model sees both")
             try:
-                await self._memory.recover(lost, self._memorability)
+                await memory.recover(lost, self._memorability)
             except StoreError as error:
                 self._notice(f"an earlier message could not be remembered: {error}")
         await self._remember()
@@ -214,12 +215,12 @@ class Turn:
 
     async def _remember(self, reply: str | None = None) -> None:
         """Remember the message; with the reply if only that makes it worth keeping, or if the first try failed."""
-        if self._memory is None or not self._keeps:
+        if (memory := self._kept_in) is None:
             return
         at, text, before = self.receipt.at, self._text, await self._transcript.reply_before()
         measure = self._memorability
         try:
-            kept = await self._memory.remember(at, text, reply, self._recalled, memorability=measure, before=before)
+            kept = await memory.remember(at, text, reply, self._recalled, memorability=measure, before=before)
         except StoreError as error:
             self._unremembered = error
             return
@@ -412,13 +413,8 @@ class Turn:
         if self._session is None:
             return
         for result in results:
-            event = events.ToolPost(
-                session=self._session,
-                turn=self.receipt.turn,
-                at=self._chat.clock(),
-                result=result,
-                memory=self._memory if self._keeps else None,
-            )
+            at, memory = self._chat.clock(), self._kept_in
+            event = events.ToolPost(session=self._session, turn=self.receipt.turn, at=at, result=result, memory=memory)
             await self._chat.publisher.publish(event)
 
     async def _write_results(self, results: Sequence[ToolResult]) -> None:
@@ -457,7 +453,7 @@ class Turn:
             reply=self.receipt.reply,
             tools=tuple(self._results),
             recalled=self._recalled,
-            memory=self._memory if self._keeps else None,
+            memory=self._kept_in,
             notice=self._notice,
         )
         answers = await self._chat.publisher.publish(event, events.Step(events.EXCHANGE_STEP, keep))

@@ -128,8 +128,8 @@ class CommandLineSlash(Slash):
     async def do_memory(self, text: str) -> None:
         """Run a `chatbot memory` command, or turn memory off in this session: /memory ACTION …, or /memory off.
 
-        /memory --help lists the actions, such as timeline, edit and import; /memory ACTION --help explains one. While
-        memory is off nothing is recalled or remembered here; the transcript is kept. /memory on turns it on again.
+        /memory --help lists the actions. While memory is off nothing is recalled or remembered in this session, whose
+        transcript is kept. /memory on turns it on again.
         """
         if text in {"on", "off"}:
             session = self._session()
