@@ -162,10 +162,6 @@ class IdentityAccess(Struct, frozen=True):
             raise UnsupportedOperation(f"the agent {runtime.agent!r} keeps no sessions: it has no stores")
         return await self.memory.create_session(runtime.store_types, runtime.agent)
 
-    async def fork(self, session_id: str, *, at: int | None = None) -> SessionHandle:
-        """Copy a session, or its first `at` entries, to continue it differently. Raises like `session`."""
-        return await self.memory.fork_session(session_id, at=at)
-
     async def erase_user(self) -> UserErasure:
         """Delete all data of the caller's user; first stop their running turns."""
         memory = self.memory

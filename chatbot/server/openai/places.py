@@ -165,7 +165,7 @@ async def find_place(request: ParsedRequest, access: IdentityAccess) -> ReplyPla
     if named is not None:
         session, end = named
         session.check("chat")
-        fork = None if end is None else await access.fork(session.id, at=end)
+        fork = None if end is None else await access.memory.fork_session(session.id, at=end)
         return ReplyPlace(fork or session, is_new=fork is not None)
     if request.session == NEW:
         return ReplyPlace(await access.new_session())
@@ -336,7 +336,7 @@ async def _session_or_fork(
     _, asked, reply = kept[-1]
     if _digest_of(asked) != run[-1].user or (answered is not None and not _is_same_reply(answered, reply)):
         return None
-    return await access.fork(session.id, at=sum(size for size, *_ in kept))
+    return await access.memory.fork_session(session.id, at=sum(size for size, *_ in kept))
 
 
 def _is_same_reply(sent: str, stored: str) -> bool:

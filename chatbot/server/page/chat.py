@@ -445,7 +445,7 @@ async def _fork(access: IdentityAccess, session_id: str, fields: Fields, *, keep
         begin = _position(entries, fields)
         following = (n for n, entry in enumerate(entries[begin + 1 :], begin + 1) if entry.role == "user")
         end = next(following, len(entries)) if keep_message else begin
-    return (await access.fork(session_id, at=end)).id
+    return (await access.memory.fork_session(session_id, at=end)).id
 
 
 def _goto_session(access: IdentityAccess, session_id: str) -> Response:
