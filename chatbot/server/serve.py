@@ -9,9 +9,9 @@ import os
 import resource
 import signal
 import socket
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -36,7 +36,6 @@ logger = logging.getLogger(__name__)
 
 _BACKLOG = 2048
 """Connections that wait to be accepted."""
-_REPORT_EVERY_S = 60
 _MOST_FILES = 10_240
 """Files that a server may have open: a connection and a journal are one each. macOS allows no more."""
 
@@ -84,7 +83,6 @@ def address_of(host: str, sock: socket.socket) -> str:
 def uvicorn_config(app: ASGIApp, settings: ServerSettings, *, grace_s: int) -> uvicorn.Config:
     """Return uvicorn's configuration; running requests get `grace_s` seconds at shutdown."""
     logging.getLogger("uvicorn.error").addFilter(_is_not_cut_off)
-    logger.addFilter(_is_news)
     return uvicorn.Config(
         app,
         http=_ImpatientProtocol,
@@ -101,23 +99,18 @@ def uvicorn_config(app: ASGIApp, settings: ServerSettings, *, grace_s: int) -> u
     )
 
 
-_reported_at: dict[str, float] = {}
+@lru_cache(maxsize=2)
+def _report(text: str, _minute: float) -> None:
+    """Log a text, once in a minute as it is cached: the log must not fill the disk."""
+    logger.error(text)
 
 
-def _is_news(record: logging.LogRecord) -> bool:
-    """Return False for what was reported within the last minute: the log must not fill the disk."""
-    now = time.monotonic()
-    is_news = now - _reported_at.get(record.msg, -math.inf) > _REPORT_EVERY_S
-    if is_news:
-        _reported_at[record.msg] = now
-    return is_news
-
-
-def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report an error of the loop; asyncio reports 2,048 times a second that it cannot accept a connection."""
+def _handle_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Handle an error of the loop; asyncio reports 2,048 times a second that it cannot accept a connection."""
     if context["message"].startswith("socket.accept() out of"):
         why = context["exception"].strerror
-        logger.error("no connection can be accepted: %s: raise the limit of open files, as with `ulimit -n`", why)
+        remedy = "raise the limit of open files, as with `ulimit -n`"
+        _report(f"no connection can be accepted: {why}: {remedy}", loop.time() // 60)
     else:
         loop.default_exception_handler(context)
 
@@ -136,7 +129,8 @@ class _ImpatientProtocol(H11Protocol):
         most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn would refuse those of all connections
         if most is not None and len(self.connections) > most:
             self.app_state = self.app_state | {SURPLUS: True}
-            logger.warning("more connections than [server] connections = %d: the requests of others are refused", most)
+            refused = f"more connections than [server] connections = {most}: the requests of others are refused"
+            _report(refused, self.loop.time() // 60)
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def data_received(self, data: bytes) -> None:
@@ -225,7 +219,7 @@ async def serve_mcp(server: Server[Any], setup: Setup, settings: ServerSettings,
 
 async def _until_cancelled(server: uvicorn.Server, sock: socket.socket, *, longest_s: float | None = None) -> None:
     """Serve until the task is cancelled; then wait for its end, or so long at most, or for `_cut_off` by Ctrl-C."""
-    asyncio.get_running_loop().set_exception_handler(_report)
+    asyncio.get_running_loop().set_exception_handler(_handle_error)
     serving = asyncio.create_task(server.serve([sock]), name="HTTP server")
     try:
         await asyncio.shield(serving)
