@@ -44,10 +44,13 @@ _under_way: Future[ModuleType] | None = None
 
 
 def begin_import() -> Future[ModuleType]:
-    """Start the import on a thread of its own, unless it has been started. Returns at once, never raises."""
+    """Start the import on a thread of its own, unless it has been started. Returns at once, never raises.
+
+    One that failed for want of something, such as a descriptor or room for temporary files, is started again.
+    """
     global _under_way  # noqa: PLW0603 - a process has one litellm
     with _lock:
-        if _under_way is None:
+        if _under_way is None or (_under_way.done() and isinstance(_under_way.exception(), OSError)):
             _under_way = Future()
             _under_way.set_running_or_notify_cancel()  # a cancelled waiter must not cancel the import
             _ImportThread(_under_way).start()
@@ -65,8 +68,8 @@ async def litellm() -> ModuleType:
     try:
         return loading.result() if loading.done() else await asyncio.wrap_future(loading)
     except Exception as error:
-        reason = f"{type(error).__name__}: {error}"
-        raise ProviderFailed(f"litellm cannot be imported ({reason}): reinstall chatbot-runtime") from error
+        remedy = "try again once that is mended" if isinstance(error, OSError) else "reinstall chatbot-runtime"
+        raise ProviderFailed(f"litellm cannot be imported ({type(error).__name__}: {error}): {remedy}") from error
 
 
 class _ImportThread(threading.Thread, MetaPathFinder):
