@@ -7,12 +7,13 @@ enough for a prompt.
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 from msgspec import Struct, to_builtins
 from msgspec.structs import asdict
@@ -27,9 +28,10 @@ from chatbot.operation import LEFT_OUT, REQUIRED, ListPage, Operation, Parameter
 from chatbot.operations import OPERATIONS, Context, Entries, MemoryRows
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import did_you_mean
-from chatbot.stores.observation import Observation, Triple
+from chatbot.stores.fields import LONGEST_LINE
+from chatbot.stores.observation import SUMMARIES, TYPES, Observation, Triple
 from chatbot.stores.query import Version
-from chatbot.stores.records import TranscriptEntry, format_time, is_id, well_formed
+from chatbot.stores.records import TranscriptEntry, format_time, is_id, read_time, well_formed
 from chatbot.stores.text.redaction import redact
 from chatbot.tools import Effect, Tool
 from chatbot.tools.toolbox import coerce, result_text, shorten
@@ -48,6 +50,9 @@ _LONGEST_OLD = 300
 """Number of characters of a changed value that a history shows."""
 _MOST_FACTS = 20
 """Facts of one person in an answer."""
+_STRING = {"type": "string"}
+_WRITABLE = [each for each in TYPES if each not in SUMMARIES | {"exchange", "task"}]
+"""Types that `memory_write` takes; tasks have a tool of their own, the others are written by the program."""
 
 Answer = dict[str, Any]
 
@@ -211,10 +216,87 @@ class OtherTools(Tool):
         return name, {**beside, **given}
 
 
+@lru_cache
 def _arguments_of(operation: Operation) -> Arguments:
-    from chatbot.chat.tool_arguments import arguments_of  # for pydantic, which no prompt needs
+    """Return the checker of an operation's arguments, which has their full schema."""
+    from chatbot.tools.function import Arguments  # for pydantic, which no prompt needs
 
-    return arguments_of(operation)
+    parameters = [
+        inspect.Parameter(
+            name, inspect.Parameter.POSITIONAL_OR_KEYWORD, default=_default_of(each), annotation=_annotation(each)
+        )
+        for name, each in operation.at("tool").items()
+    ]
+    described = {name: each.about.words for name, each in operation.at("tool").items()}
+    return Arguments(operation.tool, operation.brief, parameters, described)
+
+
+def _default_of(parameter: Parameter) -> Any:
+    """Return the default for the schema, which shows numbers and booleans only; None leaves it to the operation."""
+    default = parameter.default_at("tool")
+    return default if default is REQUIRED or isinstance(default, int) else None
+
+
+def _id_or_any(value: object) -> object:
+    """Return an id in the case in which it is stored; any other value unchanged."""
+    plain = value.strip().lower() if isinstance(value, str) else ""
+    return plain if is_id(plain) else value
+
+
+def _id(value: object) -> object:
+    plain = _id_or_any(value)
+    if isinstance(plain, str) and not is_id(plain):
+        raise ValueError(f"{plain!r:.80} is not an id: use one exactly as another tool returned it")
+    return plain
+
+
+def _writable(kind: str) -> str:
+    if kind in TYPES and kind not in _WRITABLE:
+        raise ValueError(f"this tool cannot write a {kind}: choose from {', '.join(_WRITABLE)}")
+    return kind
+
+
+@cache
+def _kinds() -> dict[Any, Any]:
+    """Return the pydantic type of each kind. Lengths are checked, and left out of schemas: few calls come near them."""
+    from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
+
+    def text(longest: int, least: int = 0) -> Any:
+        return Annotated[str, Field(min_length=least, max_length=longest), WithJsonSchema(_STRING)]
+
+    line = text(LONGEST_LINE)
+    an_id = Annotated[str, BeforeValidator(_id), WithJsonSchema(_STRING)]
+    moment = Annotated[
+        datetime,
+        BeforeValidator(lambda value: read_time(str(value))),
+        WithJsonSchema({"type": "string", "format": "date-time"}),
+    ]
+    return {
+        **dict.fromkeys((kinds.SessionId, kinds.FactId, kinds.IdCursor), an_id),
+        kinds.Id: Annotated[text(LONGEST_LINE, 1), BeforeValidator(_id_or_any)],
+        **dict.fromkeys((kinds.Line, kinds.Query), line),
+        **dict.fromkeys((kinds.Past, kinds.Future), moment),
+        kinds.Name: text(LONGEST_LINE, 1),
+        kinds.Text: text(20_000),
+        kinds.Kind: Annotated[line, AfterValidator(_writable), WithJsonSchema({"type": "string", "enum": _WRITABLE})],
+    }
+
+
+def _annotation(parameter: Parameter) -> Any:
+    from pydantic import Field, WithJsonSchema
+
+    about, item = parameter.about, parameter.item
+    if get_args(item)[:1] == (int,):
+        least = about.least or (1 if item == kinds.Tokens else 0)
+        kind: Any = Annotated[int, Field(ge=least, le=about.most)]
+    elif parameter.default is REQUIRED and item == kinds.Line:
+        kind = _kinds()[kinds.Name]  # not empty
+    else:
+        kind = _kinds().get(item, item)
+    if parameter.is_list:
+        kind = Annotated[list[kind], Field(min_length=int(parameter.default is REQUIRED), max_length=50)]
+        kind = Annotated[kind, WithJsonSchema(parameter.schema)]
+    return kind | None if _default_of(parameter) is None else kind
 
 
 @lru_cache
