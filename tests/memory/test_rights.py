@@ -127,6 +127,7 @@ SESSIONS: dict[str, tuple[str, str, Do]] = {
     "kv_set": ("write", "curate", lambda p: p.session.kv_set("k", "v")),
     "kv_delete": ("write", "curate", lambda p: p.session.kv_delete("k")),
     "kv_entries": ("read", "read", lambda p: p.session.kv_entries()),
+    "choices": ("read", "read", lambda p: p.session.choices()),
     "working_memory_read": ("read", "read", lambda p: p.session.working_memory_read()),
     "transcript_append": ("write", "curate", lambda p: p.session.transcript_append("user", "hello")),
     "transcript_extend": (
