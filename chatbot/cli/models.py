@@ -71,7 +71,6 @@ def _list_keys(args: argparse.Namespace, own: Mapping[str, ProviderSettings]) ->
 
 _SHOWN = 40
 """Maximum models that are listed without a text or `--all`."""
-_HEAD = ("model", "window", "$ per 1M in/out", "tools", "images", "usable by")
 _UNKNOWN = "?"
 
 
@@ -94,7 +93,8 @@ async def _list(args: argparse.Namespace) -> None:
         return
     shown = rows if args.all or args.text else rows[:_SHOWN]
     if shown:
-        say_table(_HEAD, [[*cells(model), place or "–"] for model, place in shown])
+        head = ("model", "window", "$ per 1M in/out", "tools", "images", "usable by")
+        say_table(head, [[*cells(model), place or "–"] for model, place in shown])
     else:
         say("No models found: chatbot setup finds keys and local servers")
     for server in servers:

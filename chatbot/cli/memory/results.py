@@ -256,7 +256,6 @@ _TABLES: dict[type, Callable[[Sequence[Any]], None]] = {
     Project: partial(output.say_columns, columns=_PROJECTS),
 }
 """Printers of lists."""
-_HEAD = ("", "what", "how many")
 
 
 async def stats(run: VerbRun) -> None:
@@ -265,7 +264,7 @@ async def stats(run: VerbRun) -> None:
     if run.args.json:
         output.say_json(to_builtins(counted))
     else:
-        output.say_table(_HEAD, _rows(counted))
+        output.say_table(("", "what", "how many"), _rows(counted))
 
 
 def _rows(counted: Stats) -> list[list[str]]:
