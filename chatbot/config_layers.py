@@ -236,10 +236,10 @@ def merge(weaker: Table, stronger: Table) -> Table:
     merged = dict(weaker)
     for key, value in stronger.items():
         below = merged.get(key, {})
-        if isinstance(value, dict):
-            merged[key] = merge(below, value) if isinstance(below, dict) else below
-        else:
+        if not isinstance(value, dict):
             merged[key] = value
+        elif isinstance(below, dict):
+            merged[key] = merge(below, value)
     return merged
 
 

@@ -21,7 +21,7 @@ from msgspec.structs import asdict, replace
 from chatbot.errors import SessionError, SessionNotFound
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller, Environment, Scope
-from chatbot.memory.session_catalog import SessionCatalog
+from chatbot.memory.session_catalog import NOT_KEPT, SessionCatalog
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.messages import json_in
 from chatbot.stores import errors
@@ -492,7 +492,8 @@ class SessionHandle:
         named = [name for name in await asyncio.to_thread(blobs.sizes) if any(name in each.content for each in said)]
         files = ((data, suffix_of(name)) for name in named if (data := blobs.read(name)) is not None)
         key_values = [each for each in kept if entries is None or each.key not in SUMMARY_KEYS]
-        await other.take_in(said, key_values, attachments=files)
+        unkept = [each for each in await self.records() if each.get("kind") == NOT_KEPT]
+        await other.take_in(said, key_values, unkept, files)
 
     async def take_in(
         self,

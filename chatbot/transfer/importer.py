@@ -18,7 +18,7 @@ import json
 import logging
 from asyncio import CancelledError, to_thread
 from collections import Counter
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from datetime import datetime
@@ -32,7 +32,7 @@ from msgspec import Struct, field, structs
 from chatbot.embedder import Judgement
 from chatbot.errors import SessionError
 from chatbot.memory import AddResult, Draft, Memory, MemorySystem, SessionRecord
-from chatbot.memory.episode import EXCHANGE, exchange_draft, exchanges_in
+from chatbot.memory.episode import EXCHANGE, Exchange, exchange_draft, exchanges_in
 from chatbot.memory.erasure import FROM, HASH, KEY, PurgeMark, marks_of, marks_of_fact
 from chatbot.memory.handle import CHOICES, Choices
 from chatbot.memory.memorability import Memorability
@@ -194,28 +194,16 @@ class Importer:
             self._report.skipped.append(Skip(item.key, DELETED))
         else:
             record = known or self._record(self.agent, item.title, item.created_at, item.used_at, origin)
-            record = await self._remember_said(record, item.entries, item.key, beyond=len(said))
+            new = [each for each in exchanges_in(item.entries) if each.last > len(said)]
+            record = await self._remember_said(record, new, item.key)
             await self._write(record, item.entries, item.key, item.left_out, beyond=len(said))
 
-    async def _remember_said(
-        self,
-        record: SessionRecord,
-        entries: Sequence[TranscriptEntry],
-        key: str,
-        *,
-        beyond: int = 0,
-        unkept: Container[str] = (),
-    ) -> SessionRecord:
-        """Remember the exchanges after entry `beyond`, except those at the times `unkept`.
-
-        Return the record, with the id that a killed import gave it.
-        """
+    async def _remember_said(self, record: SessionRecord, exchanges: Sequence[Exchange], key: str) -> SessionRecord:
+        """Remember the exchanges; return the record, with the id that a killed import gave it."""
         measure = self.measure
         if measure is None or not self.remembers:
             return record
         visibility = self._allowed_visibility(default_visibility(record.clearance))
-        said = (each for each in exchanges_in(entries) if each.last > beyond)
-        exchanges = [each for each in said if format_time(each.at) not in unkept]
         meaning = self.memory.memory(self.agent).scope.meaning
         texts = [without_blocks(each.text) for each in exchanges]
         judgements: Sequence[Judgement | None] = (
@@ -267,7 +255,9 @@ class Importer:
         if not item.remembered.observations:
             shared = await self._entries_of_original(item)
             unkept = {each["at"] for each in item.receipts if each.get("kind") == NOT_KEPT}
-            record = await self._remember_said(record, item.entries, given.id, beyond=shared, unkept=unkept)
+            own = (each for each in exchanges_in(item.entries) if each.last > shared)
+            said = [each for each in own if format_time(each.at) not in unkept]
+            record = await self._remember_said(record, said, given.id)
         receipts = [{**receipt, "session": record.id} for receipt in item.receipts]
         past = tuple(structs.replace(each, at=min(each.at, self._now)) for each in item.key_values)
         values = past if self.trust else tuple(map(_without_model_and_persona, past))
@@ -280,9 +270,8 @@ class Importer:
     async def _entries_of_original(self, item: SessionExport) -> int:
         """Return how many entries a fork shares with its original, if that is here or in the bundle."""
         parent = item.record.parent or ""
-        original: Sequence[TranscriptEntry] = self._given.get(parent, ())
-        if not original and parent in self._here:
-            original = await self._transcript_of(self._here[parent])
+        here = await self._transcript_of(self._here[parent]) if parent in self._here else ()
+        original = self._given.get(parent, here)
         return sum(1 for _ in takewhile(lambda both: _is_same(*both), zip(item.entries, original, strict=False)))
 
     async def _transcript_of(self, record: SessionRecord) -> Sequence[TranscriptEntry]:

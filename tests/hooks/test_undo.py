@@ -68,7 +68,7 @@ MAKES_MUCH = "[hooks.summarize]\nevery = 1\n[hooks.boundaries]\nwindow = 1\n"
 @pytest.mark.parametrize("setting", ["true", "false"])
 async def test_nothing_is_made_of_what_was_said_while_memory_was_off(setting: str) -> None:
     configure(MAKES_MUCH, agent=f"remember_exchanges = {setting}")
-    model = ScriptedModel([CALL, f"So {WORD} is its name.", *(reply for _, reply in SAID)])
+    model = ScriptedModel([CALL, f"So {WORD} is its name.", *(reply for _, reply in SAID), "Good."])
     async with talking(model=model, tools=TOOLS) as (runtime, session, chat):
         await session.memory.remember("The granite barge is in the harbour")
         await session.kv_set(CHOICES, Choices(memory=setting == "false").as_text())
@@ -81,6 +81,7 @@ async def test_nothing_is_made_of_what_was_said_while_memory_was_off(setting: st
         await runtime.hooks.settle()
         rows = await session.memory.every(sensitivities=SENSITIVITIES)
         assert len(rows) == (5 if setting == "true" else 1)  # three exchanges and a summary
+        await runtime.chat(await runtime.memory.fork_session(session.id)).turn(SAID[1][0])
     assert "observations.jsonl" not in {Path(path).name for path in holding()}
 
 
