@@ -83,8 +83,7 @@ class EventStream(Response):
             while data := await waiting.take():
                 await send({"type": "http.response.body", "body": data, "more_body": True})
         finally:
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+            await cancel_all([reading])
         if not reading.cancelled() and (error := reading.exception()):
             raise error
         await send({"type": "http.response.body", "body": b"", "more_body": False})
