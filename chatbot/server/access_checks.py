@@ -156,7 +156,7 @@ class AccessChecks:
             follows_link = headers.get("sec-fetch-mode") == "navigate" and scope.get("method") in {"GET", "HEAD"}
             allowed = headers.get("sec-fetch-site") in {None, "same-origin", "none"} or follows_link
         if not allowed:
-            raise Problem(403, "origin_not_allowed", "pages of other sites may not call this server")
+            raise Problem(403, "origin_not_allowed", "this page is of a site that is not in [server] allowed_origins")
 
     async def _caller(self, headers: Headers, address: str) -> ServerCaller:
         self._owner_may_enter = self._owner_may_enter and not await asyncio.to_thread(self._tokens.all)
