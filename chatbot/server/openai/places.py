@@ -9,7 +9,6 @@ that a client sends are never stored. `IdentityAccess` opens sessions, and finds
 from __future__ import annotations
 
 import hashlib
-import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -34,11 +33,9 @@ from chatbot.stores.records import TranscriptEntry
 SESSION_HEADER = "x-chatbot-session"
 MEMORY_HEADER = "x-chatbot-memory"
 _REMEMBERS: tuple[Remembers, ...] = get_args(Remembers)
-_ID_LENGTH = 32
 _LONGEST_RUN = 64
 """Number of the user's last messages by which a session is recognised."""
 _MOST_COMPARED = 8
-_HEADING = re.compile(r"\s*#+ ")
 NEW = "new"
 """Value that begins a new session."""
 
@@ -126,7 +123,7 @@ class ParsedRequest(Struct, frozen=True, kw_only=True, dict=True):
         the conversation is remembered already.
         """
         said = [each.content for each in self.said if each.content]
-        if len(said) != 1 or not _HEADING.match(said[0]):
+        if len(said) != 1 or not said[0].lstrip().startswith("#"):
             return False
         return 0 <= said[0].find("<chat_history>") < said[0].rfind("</chat_history>")
 
@@ -194,7 +191,7 @@ def one_of(**named: str | None) -> str | None:
 
 def response_id(session: SessionHandle | None, turn: str) -> str:
     """Return the id of a response, which a later request can continue."""
-    where = "0" * _ID_LENGTH if session is None else uuid.UUID(session.id).hex
+    where = "0" * 32 if session is None else uuid.UUID(session.id).hex
     return f"resp_{where}{uuid.UUID(turn).hex}"
 
 
@@ -202,7 +199,7 @@ def parse_response_id(response: str) -> tuple[str, str]:
     """Return the session and the turn of a response, or of an item of one. Raises `Problem` for an invalid id."""
     ids = response.partition("_")[2]
     try:
-        session, turn = uuid.UUID(ids[:_ID_LENGTH]), uuid.UUID(ids[_ID_LENGTH : 2 * _ID_LENGTH])
+        session, turn = uuid.UUID(ids[:32]), uuid.UUID(ids[32:64])
     except ValueError:
         raise unknown_response(response) from None
     if not session.int:

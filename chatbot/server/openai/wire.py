@@ -32,9 +32,6 @@ from chatbot.server.openai.places import ParsedRequest, one_of
 from chatbot.server.request_values import Flag, Tokens, only, only_types
 
 _OURS = ("session_id", "identity", "conversation", "previous_response_id", "safety_identifier", "user", "store")
-_MISSPELT = 0.8
-"""Similarity from which an unknown field counts as a misspelt one."""
-_MOST_STOPS = 16
 _NAME = r"^[a-zA-Z0-9_.-]{1,64}$"
 
 
@@ -305,7 +302,7 @@ class ReplyFields(IdentityRequest):
         """Refuse an unknown field that looks like one of ours: a misspelt session_id must not lose a conversation."""
         for name in data if isinstance(data, dict) else ():
             if isinstance(name, str) and name not in cls.model_fields:
-                close = get_close_matches(name, [each for each in _OURS if each in cls.model_fields], 1, _MISSPELT)
+                close = get_close_matches(name, [each for each in _OURS if each in cls.model_fields], 1, cutoff=0.8)
                 if close:
                     raise PydanticCustomError(
                         "misspelt", "unknown field {name}: did you mean {close}?", {"name": name, "close": close[0]}
@@ -338,7 +335,7 @@ class ReplyRequest(ReplyFields):
         Annotated[
             list[Annotated[str, Field(min_length=1)]],
             BeforeValidator(lambda value: [value] if isinstance(value, str) else value),
-            Field(max_length=_MOST_STOPS),
+            Field(max_length=16),
         ]
         | None
     ) = None

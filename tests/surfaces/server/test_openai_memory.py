@@ -145,11 +145,12 @@ def test_header_and_fields_name_a_session_and_must_agree(served: Served, client:
         {"headers": {"X-Chatbot-Session": session_id}},
         {"session_id": session_id},
         {"conversation": session_id},
+        {"conversation": {"id": session_id}},
     ):
         answer = _chat(client, {"role": "system", "content": "Be brief."}, _user("And go."), **way)
         assert answer["session_id"] == session_id
         assert _prompt(served).startswith("Be brief.")
-    assert len(_transcript(client, session_id)) == 8
+    assert len(_transcript(client, session_id)) == 10
     body = {"model": "ada", "messages": [_user("x")], "session_id": session_id}
     refused = client.post("/v1/chat/completions", json=body, headers={"X-Chatbot-Session": "new"})
     assert (refused.status_code, refused.json()["error"]["param"]) == (400, "session_id")

@@ -66,7 +66,9 @@ def test_a_streamed_response_tells_of_every_step(client: openai.OpenAI) -> None:
 
 
 def test_a_response_follows_another_and_forks_where_the_session_went_on(served: Served, client: openai.OpenAI) -> None:
-    first = client.responses.create(model="ada", input="I play chess.")
+    first = client.responses.create(model="ada", input="I play chess.", conversation="new")
+    assert first.conversation is not None
+    assert first.conversation.id == _session(first)
     second = client.responses.create(model="ada", input="And go.", previous_response_id=first.id)
     assert _session(second) == _session(first)
     assert [each.content for each in served.models["ada"].prompts[-1] if each.role == "assistant"] == [
@@ -81,15 +83,6 @@ def test_a_response_follows_another_and_forks_where_the_session_went_on(served: 
     prompt = served.models["ada"].prompts[-1]
     assert [each.content for each in prompt if each.role == "user"] == ["I play chess.", "What do I play?"]
     assert _roles(served, _session(first)) == ["user", "assistant"] * 3
-
-
-def test_a_conversation_is_a_session(served: Served, client: openai.OpenAI) -> None:
-    first = client.responses.create(model="ada", input="I play chess.", conversation="new")
-    assert first.conversation is not None
-    second = client.responses.create(model="ada", input="And go.", conversation={"id": first.conversation.id})
-    assert second.conversation is not None
-    assert second.conversation.id == first.conversation.id == _session(second)
-    assert _roles(served, first.conversation.id) == ["user", "assistant"] * 2
 
 
 def test_items_of_stored_responses_may_be_sent_as_references_to_them(http: Serve) -> None:
