@@ -108,9 +108,8 @@ def _report(text: str, _minute: float) -> None:
 def _handle_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Handle an error of the loop; asyncio reports 2,048 times a second that it cannot accept a connection."""
     if context["message"].startswith("socket.accept() out of"):
-        why = context["exception"].strerror
-        remedy = "raise the limit of open files, as with `ulimit -n`"
-        _report(f"no connection can be accepted: {why}: {remedy}", loop.time() // 60)
+        why = f"{context['exception'].strerror}: raise the limit of open files, as with `ulimit -n`"
+        _report(f"no connection can be accepted: {why}", loop.time() // 60)
     else:
         loop.default_exception_handler(context)
 
@@ -129,8 +128,7 @@ class _ImpatientProtocol(H11Protocol):
         most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn would refuse those of all connections
         if most is not None and len(self.connections) > most:
             self.app_state = self.app_state | {SURPLUS: True}
-            refused = f"more connections than [server] connections = {most}: the requests of others are refused"
-            _report(refused, self.loop.time() // 60)
+            _report(f"requests over more than [server] connections = {most} are refused", self.loop.time() // 60)
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def data_received(self, data: bytes) -> None:

@@ -331,7 +331,9 @@ class Database:
                 pool.putconn(connection)
                 connection = pool.getconn()
         except PoolTimeout as error:
-            raise self._unavailable() from error
+            self._look()
+            why = f"all {MOST_CONNECTIONS} connections of this process were busy for {_LONGEST_WAIT_S:g} s"
+            raise StoreBusy(f"{self.shown}: {why}") from error
         try:
             self._compare_clocks(connection)
             yield connection
@@ -465,16 +467,6 @@ class Database:
         """Return by how many seconds this clock is ahead of that of the database."""
         with self._translated(), self.connection() as connection:
             return skew_of(connection)
-
-    def _unavailable(self) -> StoreError:
-        """Return why there is no connection: no database, or all connections are in use."""
-        try:
-            self._look()
-        except StoreError as error:
-            return error
-        return StoreBusy(
-            f"{self.shown}: all {MOST_CONNECTIONS} connections of this process were busy for {_LONGEST_WAIT_S:g} s"
-        )
 
     @contextmanager
     def _translated(self) -> Iterator[None]:
