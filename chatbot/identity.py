@@ -148,7 +148,7 @@ def check_name(name: str) -> None:
 
 def list_identities(root: Path) -> list[str]:
     """Return the names of all identities in `root`."""
-    return sorted(path.name for path in root.glob("*") if is_identity(path))
+    return sorted(path.name for path in root.glob("*") if is_name(path.name) and is_identity(path))
 
 
 def is_identity(folder: Path) -> bool:

@@ -310,6 +310,7 @@ def test_the_default_identity_needs_no_file(tmp_path: Path) -> None:
 
 def test_an_unknown_identity_is_told_which_there_are(tmp_path: Path) -> None:
     _write(tmp_path, "grace", "")
+    _write(tmp_path, "no name", "")
     with pytest.raises(IdentityError, match=r"choose from ada, grace \(`chatbot init --name nobody` creates it\)"):
         load_identity(tmp_path, "nobody")
 
