@@ -150,13 +150,15 @@ class Network:
     def __init__(self) -> None:
         self._weights = MINILM.map_arrays(_changed_weights, changes_mark())
         self._tokenizer = tokenizer()
+        self._encoded: dict[str, Matrix] = {}  # by the texts encoded last: a question is, and then it is compared
         self._tokens = RecentTexts(self._tokens_of, _KEPT)
         self._has_avx_512 = not _AVX_512.isdisjoint(each.get("architecture") for each in _threads().info())
 
     def encode(self, texts: list[str]) -> tuple[list[Vector], int]:
         """Return the texts' vectors, each of length 1, by the mean of their tokens, and how many tokens were read."""
-        found = [(each.mean(axis=0), len(each)) for each in self._read(texts)]
-        return [array("f", _of_length_1(mean).tobytes()) for mean, _ in found], sum(number for _, number in found)
+        self._encoded = dict(zip(texts, self._read(texts), strict=True))
+        found = [self._encoded[text] for text in texts]
+        return [array("f", _of_length_1(each.mean(axis=0)).tobytes()) for each in found], sum(map(len, found))
 
     def closeness(self, question: str, texts: Sequence[str]) -> dict[str, float]:
         """Return how close each text is to a question, from -1 to 1, by the vectors of their tokens.
@@ -170,7 +172,9 @@ class Network:
 
     def _tokens_of(self, texts: list[str]) -> list[Matrix]:
         """Return the vectors of each text's tokens, each of length 1, without the first and the last."""
-        return [_of_length_1(each[1:-1]) for each in self._read(texts)]
+        new = [text for text in texts if text not in self._encoded]
+        read = self._encoded | dict(zip(new, self._read(new), strict=True))
+        return [_of_length_1(read[text][1:-1]) for text in texts]
 
     def _read(self, texts: list[str]) -> Iterator[Matrix]:
         # Not `encode_batch`, which starts a thread for each core and panics if it cannot.
