@@ -293,12 +293,9 @@ def test_a_file_is_read_for_the_model_and_kept(served: Served, client: openai.Op
     assert [message.content.count("The bike is blue.") for message in prompt if message.source] == [1]
     assert prompt[-1].content.startswith("Which colour?")
     if session:
-        history: Any = [*said, {"role": "assistant", "content": reply.choices[0].message.content}]
-        again = client.chat.completions.create(
-            model="ada", messages=[*history, {"role": "user", "content": "And now?"}], extra_body={"memory": "on"}
-        )
-        assert again.model_extra is not None
-        assert any(message.source == "bike.txt" for message in served.models["ada"].prompts[1])
+        with served.client() as plain:
+            [kept] = plain.get(f"/v1/sessions/{(reply.model_extra or {})['session_id']}/attachments").json()["data"]
+        assert kept["media_type"] == "text/plain"
 
 
 @pytest.mark.parametrize(
