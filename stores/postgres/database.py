@@ -434,7 +434,8 @@ class Database:
 
     def _connect_once(self) -> None:
         """Connect once without the pool, to report a wrong URL at once, and check versions and clocks."""
-        with self._translated(), psycopg.connect(self.url.partition("#")[0], **settings_of(self.url)) as connection:
+        where = self.url.partition("#")[0]
+        with self._translated(), TimedConnection.connect(where, **settings_of(self.url)) as connection:
             expect_iso_dates(connection)
             check_version(connection, self.shown)
             check_clock(connection, self.shown)

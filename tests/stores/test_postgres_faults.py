@@ -353,6 +353,10 @@ def test_a_network_that_swallows_every_answer_is_waited_for_no_longer_than_allow
     monkeypatch.setattr(database_connection, "LONGEST_S", 1.0)
     monkeypatch.setattr(database, "_LONGEST_WAIT_S", 1.0)
     backend = PostgresBackend(Address(f"{backend._address.url}&application_name=hurried", backend.identity))
+    proxy.cut_at(b"chatbot.version", is_heard=True, is_told=False)
+    with pytest.raises(StoreAway, match="no answer for 1 s"):  # before there is a pool
+        backend.document("settings").read()
+    proxy.listens_again()
     proxy.cut_at(b"COMMIT\0", is_heard=True, is_told=False)
     with pytest.raises(StoreFailed, match=r"not known whether it was kept.*no answer for 1 s"):
         backend.document("settings").change(lambda _: b"changed")
