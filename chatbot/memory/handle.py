@@ -69,6 +69,11 @@ class Choices(Struct, frozen=True):
         return json.dumps(asdict(self))
 
 
+def shared_value(key: str, text: str) -> str:
+    """Return a value for other machines and users: of a session's choices, only whether memory is used."""
+    return Choices(memory=Choices.parse(text).memory).as_text() if key == CHOICES else text
+
+
 class WriteResult(Struct):
     """Result of `SessionHandle.write_turn`: failures by the name of the part, and the outcomes of the events."""
 

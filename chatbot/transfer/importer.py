@@ -34,7 +34,7 @@ from chatbot.errors import SessionError
 from chatbot.memory import AddResult, Draft, Memory, MemorySystem, SessionRecord
 from chatbot.memory.episode import EXCHANGE, Exchange, exchange_draft, exchanges_in
 from chatbot.memory.erasure import FROM, HASH, KEY, PurgeMark, marks_of, marks_of_fact
-from chatbot.memory.handle import CHOICES, Choices
+from chatbot.memory.handle import shared_value
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import utc_now
 from chatbot.memory.session_catalog import NOT_KEPT, RECEIPTS
@@ -48,7 +48,7 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.loops import run_apart
 from chatbot.stores.observation import CONTENT, STATUSES, Observation, content_hash
 from chatbot.stores.query import EVERY, Progress
-from chatbot.stores.records import ID, KeyValue, TranscriptEntry, chunks, format_time
+from chatbot.stores.records import ID, TranscriptEntry, chunks, format_time
 from chatbot.transfer.exports import MemoryExport, SessionExport, render_note
 from chatbot.transfer.formats import EDITED, MARKDOWN, Conversation, Item, MemoryItem, Skip, read_markdown
 from chatbot.transfer.sources import BUNDLE, Source
@@ -260,7 +260,8 @@ class Importer:
             record = await self._remember_said(record, said, given.id)
         receipts = [{**receipt, "session": record.id} for receipt in item.receipts]
         past = tuple(structs.replace(each, at=min(each.at, self._now)) for each in item.key_values)
-        values = past if self.trust else tuple(map(_without_model_and_persona, past))
+        without = tuple(structs.replace(each, value=shared_value(each.key, each.value)) for each in past)
+        values = past if self.trust else without  # model and persona
         if values != past:
             self._report.skipped.append(Skip(f"model and persona of {given.id}", "accept them with --trust"))
         attachments = [(data, suffix_of(name)) for name, data in item.attachments]
@@ -482,13 +483,6 @@ class Importer:
         """Return the visibility of an imported row: at most that of the caller's own rows, unless `trust` is set."""
         own = default_visibility(self.memory.caller.clearance)
         return visibility if self.trust else min(visibility, own, key=VISIBILITIES.index)
-
-
-def _without_model_and_persona(entry: KeyValue) -> KeyValue:
-    """Return the choices of a session without model and persona, which the bundle's author may not choose."""
-    if entry.key != CHOICES:
-        return entry
-    return structs.replace(entry, value=Choices(memory=Choices.parse(entry.value).memory).as_text())
 
 
 def _is_same(left: TranscriptEntry, right: TranscriptEntry) -> bool:

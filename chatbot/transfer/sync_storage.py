@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from chatbot.errors import ConfigError, SessionError, without_folders
 from chatbot.memory import MemorySystem
 from chatbot.memory.erasure import mark_of_deleted, marks_of_session
-from chatbot.memory.handle import CHOICES
+from chatbot.memory.handle import CHOICES, Choices, shared_value
 from chatbot.memory.session_catalog import RECEIPTS, SessionCatalog
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import SENSITIVITIES
@@ -107,10 +107,11 @@ class Storage(Struct, frozen=True):
         """Return the stored content of a session without its record."""
         place = self.backend.place_of(ref)
         said = union.with_ids(await self.store.transcript_read_all(ref))
-        values = {each.key: (each.value, format_time(each.at)) for each in await self.store.kv_entries(ref)}
+        kept = {each.key: (each.value, format_time(each.at)) for each in await self.store.kv_entries(ref)}
+        values = {key: (shared_value(key, value), at) for key, (value, at) in kept.items()}
         receipts = await asyncio.to_thread(place.lines(RECEIPTS).all)
         files = [*await asyncio.to_thread(place.blobs(ATTACHMENTS).sizes)]
-        return union.SessionContent(said, values, values.pop(CHOICES, None), receipts, files)
+        return union.SessionContent(said, values, kept.get(CHOICES), receipts, files)
 
 
 @dataclass
@@ -419,7 +420,8 @@ class SessionUnion:
         """Set the values that were set later elsewhere, and delete those that were deleted later."""
         state, store = self.state.sessions[ref.id], self.storage.store
         ours: dict[str, tuple[str, str | None]] = {key: (at, None) for key, at in state.dead.items()}
-        ours |= {each.key: (format_time(each.at), each.value) for each in await store.kv_entries(ref)}
+        kept = {each.key: each for each in await store.kv_entries(ref)}
+        ours |= {key: (format_time(each.at), shared_value(key, each.value)) for key, each in kept.items()}
         later = {key: each for key, each in given.values.items() if union.is_newer(each[::-1], ours.get(key))}
         if dead := {key: at for key, (value, at) in later.items() if value is None}:
             state.dead |= dead
@@ -427,7 +429,9 @@ class SessionUnion:
             await self.storage.save(self.state)
         for key, (value, at) in later.items():
             if value is not None:
-                await store.kv_set(ref, KeyValue(key, value, parse_time(at)))
+                own = Choices.parse(kept[key].value) if key == CHOICES and key in kept else None
+                text = replace(own, memory=Choices.parse(value).memory).as_text() if own else value
+                await store.kv_set(ref, KeyValue(key, text, parse_time(at)))
             elif key in ours:
                 await store.kv_delete(ref, key)
 

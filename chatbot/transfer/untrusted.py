@@ -14,7 +14,7 @@ from zipfile import BadZipFile, ZipFile, ZipInfo
 import msgspec
 from msgspec.structs import replace
 
-from chatbot.memory.handle import CHOICES
+from chatbot.memory.handle import shared_value
 from chatbot.messages import Amount, Usage
 from chatbot.stores.backend import checked_blob, checked_blob_name
 from chatbot.stores.errors import DamagedFile, InvalidValue, LaterFormat
@@ -217,8 +217,7 @@ class SessionLine(_Line, tag="session"):
         values = {}
         for key, (value, at) in self.values.items():
             checked = KeyValue(key, value or "", checked_time(at))  # raises for an invalid key or text
-            if is_own or key != CHOICES:
-                values[key] = (value, format_time(checked.at))
+            values[key] = (value if is_own or value is None else shared_value(key, value), format_time(checked.at))
         set_at = {name: format_time(checked_time(at)) for name, at in self.times.items()}
         session = record.as_json() if is_own else portable(record)
         return replace(self, session=session, times=set_at, values=values)

@@ -26,7 +26,7 @@ from chatbot.chat.ledger import parse_call
 from chatbot.config import MaintenanceSettings
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
-from chatbot.memory.handle import CHOICES
+from chatbot.memory.handle import CHOICES, Choices
 from chatbot.stores.errors import StoreError, StoreFailed, UnsafePath
 from chatbot.stores.on_disk.session_index import SessionIndex
 from chatbot.transfer import sync_storage
@@ -561,15 +561,19 @@ async def test_what_belongs_to_a_machine_stays_there_but_its_backup_has_it(pair:
     here, there, place = pair
     async with here.opened() as memory:
         session = await memory.create_session([*STORES, "in_memory"], "chat")
-        await session.kv_set(CHOICES, json.dumps({"model": "evil/model"}))
+        await session.kv_set(CHOICES, Choices("evil/model", memory=False).as_text())
         await session.attach([(b"photo", ".png")])
         memory.backend.document("tokens.json").change(lambda _: b"{}")
     await _both(pair)
     async with there.opened() as memory:
         session = await memory.load_session(session.id, any_agent=True)
-        assert await session.kv_entries() == []
+        assert await session.choices() == Choices(memory=False)
+        await session.kv_set(CHOICES, Choices("our/model").as_text())
         assert list((await session.attachments()).values()) == [5]
         assert memory.backend.document("tokens.json").read() is None
+    await _both(pair)
+    async with here.opened() as memory:
+        assert await (await memory.load_session(session.id, any_agent=True)).choices() == Choices("evil/model")
     assert {path.suffix for path in place.rglob("*") if path.is_file()} == {".json", ".gz"}
     copy = Machine(tmp_path / "copy", timedelta(0), here.clock)
     with (tmp_path / "kept").open("w+b") as file:
