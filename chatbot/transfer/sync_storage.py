@@ -378,6 +378,10 @@ class SessionUnion:
             record = replace(parent, id=fork_id, parent=session_id, created_at=first.at, used_at=first.at, history="")
             record = replace(record, origin="", pinned_at=None, archived_at=None)
             await SessionCatalog(self.storage.backend).make(record.renamed(title))
+            for each in await self.storage.store.kv_entries(self._sessions.ref(session_id)):
+                if each.key == CHOICES:  # where memory is off, it stays so
+                    shared = replace(each, value=shared_value(each.key, each.value))
+                    await self.storage.store.kv_set(self._sessions.ref(fork_id), shared)
             self.report.forks.append(fork_id)
         async with self._turn_lock(fork_id):
             await self._note(await self._record(fork_id))

@@ -463,6 +463,7 @@ async def test_a_session_continued_on_both_sides_becomes_the_session_and_a_fork(
     await _say(there, session_id, "on the one way")
     async with here.opened() as memory:
         session = await memory.load_session(session_id, any_agent=True)
+        await session.kv_set(CHOICES, Choices(memory=False).as_text())
         photo, damaged = await session.attach([(b"photo", ".png"), (b"to be damaged", ".txt")])
         await session.transcript_append("user", f"on the other way: {photo} {damaged}")
     file = here.folder / "sessions" / session_id / "attachments" / damaged
@@ -483,7 +484,8 @@ async def test_a_session_continued_on_both_sides_becomes_the_session_and_a_fork(
     assert texts == ["hello", f"on the other way: {photo} {damaged}"]
     async with here.opened() as memory:
         [record] = [each for each in await memory.list_sessions() if each.id == fork]
-        assert [*await (await memory.load_session(fork, any_agent=True)).attachments()] == [photo]
+        session = await memory.load_session(fork, any_agent=True)
+        assert ([*await session.attachments()], await session.choices()) == ([photo], Choices(memory=False))
     assert (record.parent, record.title) == (session_id, "Bees (continued on another machine)")
 
 
