@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from msgspec import Struct, field
 
@@ -23,7 +23,7 @@ from chatbot.chat.dialogue import ASSISTANT, ERROR, USER, messages_of, tool_resu
 from chatbot.config import Remembers
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle, SessionRecord
-from chatbot.messages import CallOptions, Image, Message, ToolSpec
+from chatbot.messages import CallOptions, Image, Message, ToolCall, ToolSpec, json_in
 from chatbot.server.errors import Problem, invalid
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.turns import begun_at
@@ -254,15 +254,11 @@ async def _said_in(named: _Continuation, request: ParsedRequest, access: Identit
         entries = await session.transcript_read_last(most)
     else:
         entries = (await session.transcript_read_all())[:end][-most:]
-    if not _wait_for(entries, request.answers):
+    waiting = {call.id for call in unanswered_calls(entries)}
+    if not waiting.issuperset(str(each.tool_call_id) for each in request.answers):
         raise invalid("no pending tool call matches these answers", "messages")
     answers = [tool_result_line(str(each.tool_call_id), each.content) for each in request.answers]
     return tuple(messages_of([*((entry.role, entry.content) for entry in entries), *answers]))
-
-
-def _wait_for(entries: Sequence[TranscriptEntry], answers: Sequence[Message]) -> bool:
-    """Return whether these are answers to tool calls of the entries that have none."""
-    return {call.id for call in unanswered_calls(entries)}.issuperset(str(each.tool_call_id) for each in answers)
 
 
 def is_failed_try(entries: Sequence[TranscriptEntry], request: ParsedRequest) -> bool:
@@ -276,11 +272,11 @@ async def note_history(session: SessionHandle, request: ParsedRequest, reply: Me
     messages = (*request.said, reply)
     entries, run, known = await session.transcript_count(), _exchanges_in(messages), _history_in(session.record)[1]
     shown = len(_exchanges_in(request.before_new))
-    if shown and request.answers:  # the reply that they continue is known only now
-        shown, known = shown - 1, known[:-1]
     before = [_Exchange(each.user) for each in run[:shown]]  # without replies, which the client may have changed
     if shown and known and _end_of(before, known) == len(known):
         before = known  # the client may hold only the end of it
+    if shown and request.answers:  # the reply that they continue is known only now
+        shown, before = shown - 1, before[:-1]
     run = [*before, *run[shown:]]
     await session.note_history(f"{entries}:{'.'.join(map(''.join, run[-_LONGEST_RUN:]))}")
 
@@ -323,7 +319,7 @@ async def _session_or_fork(
     entries, end = await session.transcript_read_all(), _end_of(run, known)
     is_whole = end == len(known) and (count == len(entries) or is_failed_try(entries[count:], request))
     is_whole = is_whole and not access.is_answering(session.id)
-    if is_whole and (answered is None or (request.answers and _wait_for(entries, request.answers))):
+    if is_whole and (answered is None or _waits_for(entries, request)):
         return session
     stored = list(_stored_exchanges(entries[:count]))  # entries after these were added by others
     missing = len(known) - len(stored)  # exchanges from before the session began
@@ -336,9 +332,24 @@ async def _session_or_fork(
     return await access.memory.fork_session(session.id, at=sum(size for size, *_ in kept))
 
 
+def _waits_for(entries: Sequence[TranscriptEntry], request: ParsedRequest) -> bool:
+    """Return whether the request answers calls of the entries as they were made: some models number theirs from 0."""
+    pending = _functions(unanswered_calls(entries))
+    sent = _functions(call for each in request.turn for call in each.tool_calls)
+    answered = {str(each.tool_call_id) for each in request.answers}
+    return bool(answered) and all(each in pending and pending[each] == sent.get(each) for each in answered)
+
+
+def _functions(calls: Iterable[ToolCall]) -> dict[str, tuple[str, Any]]:
+    """Return name and arguments of calls, by their ids. A client may have written the JSON in another form."""
+    functions = {call.id: call.as_openai()["function"] for call in calls}
+    return {each: (called["name"], json_in(called["arguments"])) for each, called in functions.items()}
+
+
 def _is_same_reply(sent: str, stored: str) -> bool:
-    """Return whether two texts are one reply: a client may have cut off its beginning, or continued it."""
-    return bool(sent and stored) and (sent.startswith(stored) or sent.endswith(stored) or stored.endswith(sent))
+    """Return whether two texts are one reply: a client may have cut off its beginning, or added lines to it."""
+    is_continued = f"{sent}\n".startswith(f"{stored}\n")  # "Yes" is not the beginning of "Yesterday"
+    return bool(sent and stored) and (is_continued or sent.endswith(stored) or stored.endswith(sent))
 
 
 def _stored_exchanges(entries: Sequence[TranscriptEntry]) -> Iterator[tuple[int, str, str]]:
