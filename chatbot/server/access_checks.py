@@ -35,8 +35,8 @@ LOGIN = "/login"
 """Path of the login page."""
 OPEN_PATHS = frozenset({"/health", "/ready"})
 """Paths that need no token; Host and Origin are still checked."""
-SURPLUS = "is_surplus"
-"""State of requests that arrive over more connections than `[server] connections` allows."""
+IS_SURPLUS = "is_surplus"
+"""State of requests over connections above `[server] connections`: a function, True while there are more than that."""
 LONGEST_HEAD = 32 * 1024
 """Maximum bytes of a request's address and headers."""
 _FAILURES_PER_MINUTE = 60
@@ -133,7 +133,8 @@ class AccessChecks:
         path = scope["path"]
         if any(path == known or (known.endswith("/") and path.startswith(known)) for known in self._open_paths):
             return None
-        if SURPLUS in scope["state"]:
+        is_surplus = scope["state"].get(IS_SURPLUS)
+        if is_surplus is not None and is_surplus():
             why = f"all {self._settings.connections} connections are in use: see [server] connections"
             raise Problem(503, "busy", why, headers={"retry-after": "5", "connection": "close"})
         caller = await self._caller(headers, (scope.get("client") or ("", 0))[0])

@@ -22,7 +22,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from chatbot.config import ServerSettings
 from chatbot.errors import ConfigError
 from chatbot.options import SERVER
-from chatbot.server.access_checks import LONGEST_HEAD, SURPLUS, AccessChecks, RateLimits, RequestBodies
+from chatbot.server.access_checks import IS_SURPLUS, LONGEST_HEAD, AccessChecks, RateLimits, RequestBodies
 from chatbot.server.callers import TOKENS, Tokens
 from chatbot.trust import is_loopback
 
@@ -127,7 +127,7 @@ class _ImpatientProtocol(H11Protocol):
         super().connection_made(transport)
         most, self.limit_concurrency = self.limit_concurrency, None  # uvicorn would refuse those of all connections
         if most is not None and len(self.connections) > most:
-            self.app_state = self.app_state | {SURPLUS: True}
+            self.app_state = self.app_state | {IS_SURPLUS: lambda: len(self.connections) > most}
             _report(f"requests over more than [server] connections = {most} are refused", self.loop.time() // 60)
         self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 

@@ -71,6 +71,8 @@ def test_connections_above_the_limit_are_refused_and_those_below_it_are_served(h
             assert (refused.status_code, refused.json()["error"]["code"]) == (503, "busy")
             assert {"retry-after", "x-request-id"} <= refused.headers.keys()
             assert surplus.get("/health").status_code == 200
+            others.close()
+            assert surplus.get("/v1/models").status_code == 200  # over the connection that was one too many
         assert first.get("/v1/models").status_code == 200
 
 
