@@ -28,7 +28,6 @@ from chatbot.memory.memorability import Memorability
 from chatbot.memory.profile import StandingAnswer
 from chatbot.memory.profile_lines import ProfileLine
 from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, RankedMemory, Recollection
-from chatbot.memory.session_catalog import NOT_KEPT
 from chatbot.memory.writing import STARTUP, AddResult, Draft, add_drafts
 from chatbot.messages import FENCE, ends_of, without_blocks
 from chatbot.models.model import Disclosure, estimate_text
@@ -354,7 +353,7 @@ class ConversationMemory:
         self._refresh()
         memory, tombstones, since = self._memory, self._memory.scope.environment.tombstones, lost[-1].at
         is_copy = session.record.parent or (session.record.origin and not session.record.origin.startswith(KEYED))
-        unkept = await times_not_kept(session)
+        unkept = await session.times_not_kept(since)
         if (
             is_copy
             or await session.receipts_since(since)
@@ -445,11 +444,6 @@ class ConversationMemory:
         except UnknownObservation:
             return None
         return next((version for version in versions if version.observation.id == observation_id), None)
-
-
-async def times_not_kept(session: SessionHandle) -> set[str]:
-    """Return the times of the messages of a session that must not be remembered."""
-    return {each["at"] for each in await session.records() if each.get("kind") == NOT_KEPT}
 
 
 def _record(

@@ -169,6 +169,9 @@ class Turn:
                     await self._session.receipt_append(mark)
             await self._transcript.write_asked([link for link, _ in kept])
         self.receipt.at, self.receipt.reply_number = self._transcript.asked_at, self._transcript.reply_number
+        if self._session and self._kept_in and self.receipt.resumed_at:  # memory may have been off when it was written
+            unkept = await self._session.times_not_kept(self.receipt.at)
+            self._client = replace(self._client, keeps=format_time(self.receipt.at) not in unkept)
         await self._title.set_by_rule(self._typed)  # before the reply: a list shows the session meanwhile
         self._is_begun = True
 

@@ -19,7 +19,6 @@ from msgspec import Meta, Struct
 
 from chatbot.attachments import with_file_names
 from chatbot.chat.calls import Calls
-from chatbot.chat.conversation_memory import times_not_kept
 from chatbot.chat.dialogue import ASSISTANT, USER
 from chatbot.chat.events import SESSION_END, TURN_END, SessionEnd, TurnEnd
 from chatbot.chat.governor import fenced, with_bars, without_role_marks
@@ -162,10 +161,11 @@ class Summarize(Hook):
         """Update the summary, or write the first one, unless there are fewer than `least` turns for it."""
         earlier = await session.memory.session_summaries(session_id=session.id, limit=1, sensitivities=SENSITIVITIES)
         entries = await episode.without_forgotten(session, await session.transcript_read_last(episode.READ_AT_ONCE))
-        if (new if earlier else len(episode.exchanges_in(entries))) < least:
-            return
-        entries = [*episode.without(entries, await times_not_kept(session))]
+        if entries:
+            entries = [*episode.without(entries, await session.times_not_kept(entries[0].at))]
         turns = episode.exchanges_in(entries)
+        if (new if earlier else len(turns)) < least:
+            return
         before = earlier[0].metadata if earlier else {}
         asked = (_most_informative(with_file_names(each.text)) for each in turns)
         replies = (_most_informative(each.reply) for each in reversed(turns))

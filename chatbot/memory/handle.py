@@ -424,6 +424,11 @@ class SessionHandle:
         self.check("read")
         return [record for record in await self._records_since(self._ref, moment) if "kind" not in record]
 
+    async def times_not_kept(self, since: datetime) -> set[str]:
+        """Return the times of the messages from `since` on that must not be remembered."""
+        self.check("read")
+        return {each["at"] for each in await self._records_since(self._ref, since) if each.get("kind") == NOT_KEPT}
+
     async def _records_since(self, session: SessionRef, moment: datetime) -> list[dict[str, Any]]:
         receipts, earliest = self._catalog.receipts(session), format_time(moment)  # in UTC: its text sorts by time
 

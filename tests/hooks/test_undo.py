@@ -68,7 +68,7 @@ MAKES_MUCH = "[hooks.summarize]\nevery = 1\n[hooks.boundaries]\nwindow = 1\n"
 @pytest.mark.parametrize("setting", ["true", "false"])
 async def test_nothing_is_made_of_what_was_said_while_memory_was_off(setting: str) -> None:
     configure(MAKES_MUCH, agent=f"remember_exchanges = {setting}")
-    model = ScriptedModel([CALL, f"So {WORD} is its name.", *(reply for _, reply in SAID), "Good."])
+    model = ScriptedModel([CALL, f"So {WORD} is its name.", *(reply for _, reply in SAID), "Good.", "Good."])
     async with talking(model=model, tools=TOOLS) as (runtime, session, chat):
         await session.memory.remember("The granite barge is in the harbour")
         await session.kv_set(CHOICES, Choices(memory=setting == "false").as_text())
@@ -76,6 +76,7 @@ async def test_nothing_is_made_of_what_was_said_while_memory_was_off(setting: st
         assert ("granite barge is in" in sent(model)) == (setting == "false")  # that setting only remembers nothing
         await chat.turn(SAID[0][0])
         await session.kv_set(CHOICES, Choices().as_text())
+        await chat.turn(SAID[0][0], client=ClientRequest(again=True))  # it was said while memory was off
         for text, _ in SAID[1:]:
             await chat.turn(text)
         await runtime.hooks.settle()
@@ -83,6 +84,18 @@ async def test_nothing_is_made_of_what_was_said_while_memory_was_off(setting: st
         assert len(rows) == (5 if setting == "true" else 1)  # three exchanges and a summary
         await runtime.chat(await runtime.memory.fork_session(session.id)).turn(SAID[1][0])
     assert "observations.jsonl" not in {Path(path).name for path in holding()}
+
+
+async def test_a_session_is_not_summed_up_for_what_was_said_while_memory_was_off() -> None:
+    configure()
+    async with talking(*(reply for _, reply in SAID)) as (runtime, session, chat):
+        await session.kv_set(CHOICES, Choices(memory=False).as_text())
+        for text, _ in SAID:
+            await chat.turn(text)
+            await session.kv_set(CHOICES, Choices().as_text())
+        await runtime.end_session(session)
+        await runtime.hooks.settle()
+        assert await session.memory.session_summaries(session_id=session.id) == []
 
 
 @pytest.mark.parametrize("before", [0, 1, 4])
