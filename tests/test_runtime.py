@@ -160,6 +160,7 @@ async def test_embeddings_under_way_count_towards_the_limit_of_the_day(monkeypat
 @pytest.mark.parametrize("sends_away", [False, True])
 async def test_a_runtime_is_ready_once_the_encoder_is_loaded_and_a_provider_is_not_asked(*, sends_away: bool) -> None:
     _configure("")
-    async with Runtime(Options(identity="ada"), embedder=(embedder := LetterEmbedder(sends_away=sends_away))) as runtime:
+    embedder = LetterEmbedder(sends_away=sends_away)
+    async with Runtime(Options(identity="ada"), embedder=embedder) as runtime:
         await runtime.ready()
     assert bool(embedder.calls) is not sends_away
