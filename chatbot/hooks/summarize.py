@@ -161,10 +161,11 @@ class Summarize(Hook):
         """Update the summary, or write the first one, unless there are fewer than `least` turns for it."""
         earlier = await session.memory.session_summaries(session_id=session.id, limit=1, sensitivities=SENSITIVITIES)
         entries = await episode.without_forgotten(session, await session.transcript_read_last(episode.READ_AT_ONCE))
-        if entries:
-            entries = [*episode.without(entries, await session.times_not_kept(entries[0].at))]
+        if (new if earlier else len(episode.exchanges_in(entries))) < least:
+            return
+        entries = [*episode.without(entries, await session.times_not_kept(entries[0].at))] if entries else []
         turns = episode.exchanges_in(entries)
-        if (new if earlier else len(turns)) < least:
+        if not earlier and len(turns) < least:
             return
         before = earlier[0].metadata if earlier else {}
         asked = (_most_informative(with_file_names(each.text)) for each in turns)
