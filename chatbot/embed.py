@@ -44,7 +44,7 @@ from chatbot.stores.base import AsyncResource, TranscriptStore
 from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import check_limit
-from chatbot.stores.records import check_path, check_text, check_time, check_type, real_path, well_formed
+from chatbot.stores.records import check_path, check_text, check_time, check_type, format_time, real_path, well_formed
 from chatbot.tools import Toolbox, ToolResult
 
 __all__ = ["AgentMemory", "MemoryContext", "MemoryTool", "Portal", "RecordResult", "ToolUse", "open_memory"]
@@ -54,6 +54,7 @@ AnyMessage = TypeVar("AnyMessage", bound=Mapping[str, Any])
 _CLOCKS_APART = timedelta(minutes=1)
 """How far a sender's clock may be ahead of ours."""
 _SAYS_NOTHING = "the message states nothing, and the reply adds nothing that memory needs"
+_OFF = "memory is off in this session"
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +141,7 @@ class AgentMemory(Memory, AsyncResource):
         """
         said = asked_in(messages)
         turn = self._turn(session, recall_rows=check_limit(rows, "rows"), recall_tokens=check_limit(tokens, "tokens"))
-        if not said:
+        if not said or await _is_off(session):
             return MemoryContext()
         since, listed = None, [messages] if isinstance(messages, str) else messages
         if session is not None and session.supports(TranscriptStore):
@@ -173,8 +174,12 @@ class AgentMemory(Memory, AsyncResource):
         recalled = check_type(MemoryContext() if context is None else context, MemoryContext, "context").recalled
         given = enumerate(check_type(tools, Iterable, "tools"))
         results = [check_type(each, ToolUse, f"tools[{number}]").as_result(number) for number, each in given]
+        if is_off := session is not None and await _is_off(session):
+            await session.note_not_kept(at)
         if session is not None and session.supports(TranscriptStore):
             await session.transcript_extend(_entries(at, user, max(self.scope.clock(), at), assistant, results))
+        if is_off:
+            return RecordResult(reason=_OFF)
         await memory.note_use(recalled.block.injected)
         measure = self._measure
         kept = None if measure is None else await turn.remember(at, user, assistant, recalled, memorability=measure)
@@ -201,13 +206,17 @@ class AgentMemory(Memory, AsyncResource):
         async with self._own_session(session).hold_turn():
             turn, measure = self._turn(session), self._measure
             before = await entries_with_question(session, unwrap_message)
+            if is_off := await _is_off(session):
+                for at in [each.at for each in new if unwrap_message(each).role == USER]:
+                    await session.note_not_kept(at)
             await session.transcript_extend(new)
-            if measure is None:
+            if measure is None or is_off:
                 return []
             known = {each.number for each in exchanges_in(before)}
             kept = []
             found = exchanges_in([*before, *map(unwrap_message, new)])
-            for each in [each for each in found if each.last > len(before)]:
+            unkept = await session.times_not_kept(found[0].at) if found else ()
+            for each in [each for each in found if each.last > len(before) and format_time(each.at) not in unkept]:
                 if each.number in known:
                     await _take_back(turn, each, found)
                 kept.append(await turn.remember(each.at, each.text, each.reply, memorability=measure))
@@ -416,6 +425,10 @@ def item_of(entry: TranscriptEntry) -> dict[str, Any]:
         return {"role": entry.role, "content": entry.content}
     found = json_in(entry.content)  # which may have been edited by hand
     return found if isinstance(found, dict) else {"role": USER, "content": entry.content}
+
+
+async def _is_off(session: SessionHandle | None) -> bool:
+    return session is not None and not (await session.choices()).memory
 
 
 async def _take_back(turn: ConversationMemory, taken: Exchange, found: Iterable[Exchange]) -> None:

@@ -31,7 +31,6 @@ from chatbot.memory.episode import summarize_episode
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.prompt_injection import injection_in
 from chatbot.memory.scope import new_id
-from chatbot.memory.session_catalog import NOT_KEPT
 from chatbot.messages import CallOptions, ReasoningDelta, TextDelta, ToolCall, ToolSpec
 from chatbot.stores.errors import InvalidValue, StoreError, UnknownOutcome
 from chatbot.stores.loops import to_its_end
@@ -164,9 +163,8 @@ class Turn:
             kept = [await self._attached.store(each) for each in self._files]
             self.receipt.attachments = [record for _, record in kept]
             if self._memory is not None and self._session is not None and self._kept_in is None:
-                mark = {"version": 1, "kind": NOT_KEPT, "at": format_time(self._transcript.asked_at)}
                 with suppress(StoreError):  # the next writes report it
-                    await self._session.receipt_append(mark)
+                    await self._session.note_not_kept(self._transcript.asked_at)
             await self._transcript.write_asked([link for link, _ in kept])
         self.receipt.at, self.receipt.reply_number = self._transcript.asked_at, self._transcript.reply_number
         if self._session and self._kept_in and self.receipt.resumed_at:  # memory may have been off when it was written

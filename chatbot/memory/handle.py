@@ -424,6 +424,10 @@ class SessionHandle:
         self.check("read")
         return [record for record in await self._records_since(self._ref, moment) if "kind" not in record]
 
+    async def note_not_kept(self, at: datetime) -> None:
+        """Record that the message of that time must not be remembered. Durable on return."""
+        await self.receipt_append({"version": 1, "kind": NOT_KEPT, "at": format_time(at)})
+
     async def times_not_kept(self, since: datetime) -> set[str]:
         """Return the times of the messages from `since` on that must not be remembered."""
         self.check("read")

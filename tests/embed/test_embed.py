@@ -20,6 +20,7 @@ from chatbot.config import Config
 from chatbot.embed import AgentMemory, MemoryContext, Portal, ToolUse, open_memory
 from chatbot.errors import ChatbotError, ConfigError
 from chatbot.memory import MemorySystem, erase_user, export_user
+from chatbot.memory.handle import CHOICES, Choices
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.errors import AccessDenied, InvalidValue, StoreError
@@ -406,6 +407,20 @@ async def test_a_session_keeps_the_transcript_and_shows_nothing_twice(memory: Ag
     replied = [{"role": "user", "content": text}, {"role": "assistant", "content": "Noted."}]
     assert not (await memory.context([*replied, {"role": "user", "content": messages[-1]}])).text
     assert "Lisbon" in (await memory.context(messages[-1])).text
+
+
+async def test_a_session_with_memory_off_recalls_and_remembers_nothing(memory: AgentMemory) -> None:
+    session = await memory.session("thread-7")
+    await memory.record(user="My sister Anna lives in Lisbon.", assistant="Noted.")
+    await session.kv_set(CHOICES, Choices(memory=False).as_text())
+    assert not (await memory.context("Where does Anna live?", session=session)).text
+    recorded = await memory.record(user="My brother Otto lives in Porto.", assistant="Noted.", session=session)
+    assert recorded.reason == "memory is off in this session"
+    uncle = {"role": "user", "content": "My uncle Jan lives in Faro."}
+    assert await memory.append(session, [uncle, {"role": "assistant", "content": "Noted."}, uncle]) == []
+    await session.kv_set(CHOICES, Choices().as_text())
+    assert await memory.append(session, [{"role": "assistant", "content": "In Faro."}]) == []
+    assert len(await memory.every()) == 1
 
 
 def test_a_portal_leaves_no_work_and_no_thread_waiting_nor_waits_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:

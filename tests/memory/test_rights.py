@@ -154,6 +154,7 @@ SESSIONS: dict[str, tuple[str, str, Do]] = {
     "receipts": ("read", "read", lambda p: p.session.receipts()),
     "records": ("read", "read", lambda p: p.session.records()),
     "receipts_since": ("read", "read", lambda p: p.session.receipts_since(p.record.created_at)),
+    "note_not_kept": ("write", "write", lambda p: p.session.note_not_kept(p.record.created_at)),
     "times_not_kept": ("read", "read", lambda p: p.session.times_not_kept(p.record.created_at)),
     "remembered_since": ("read", "read", lambda p: p.session.remembered_since(p.record.created_at)),
     "list_files": ("read", "read", lambda p: p.session.list_files()),
