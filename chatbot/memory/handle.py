@@ -21,7 +21,7 @@ from msgspec.structs import asdict, replace
 from chatbot.errors import SessionError, SessionNotFound
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller, Environment, Scope
-from chatbot.memory.session_catalog import NOT_KEPT, SessionCatalog
+from chatbot.memory.session_catalog import HANDED_OVER, NOT_KEPT, SessionCatalog
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.messages import json_in
 from chatbot.stores import errors
@@ -30,7 +30,7 @@ from chatbot.stores.backend import ATTACHMENTS, Blobs, SessionFile, suffix_of
 from chatbot.stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.query import EVERY, FactFilter, check_number
-from chatbot.stores.records import KeyValue, SessionRecord, SessionRef, TranscriptEntry, check_type, format_time
+from chatbot.stores.records import EPOCH, KeyValue, SessionRecord, SessionRef, TranscriptEntry, check_type, format_time
 from chatbot.stores.row_events import Event, Outcome
 
 if TYPE_CHECKING:
@@ -436,21 +436,33 @@ class SessionHandle:
     async def _records_since(self, session: SessionRef, moment: datetime) -> list[dict[str, Any]]:
         receipts, earliest = self._catalog.receipts(session), format_time(moment)  # in UTC: its text sorts by time
 
+        def is_since(record: dict[str, Any]) -> bool:
+            return str(record.get("at", "")) >= earliest or record.get("kind") == HANDED_OVER  # those come late
+
         def read() -> list[dict[str, Any]]:
-            return list(takewhile(lambda each: str(each.get("at", "")) >= earliest, receipts.newest_first()))[::-1]
+            return list(takewhile(is_since, receipts.newest_first()))[::-1]
 
         return await asyncio.to_thread(read)
 
     async def remembered_since(self, moment: datetime) -> list[tuple[str, str]]:
         """Return the times of remembered turns from `moment` on, each with the id of its row.
 
-        For a fork also those of the sessions that it was made from, unless they were deleted.
+        For a fork also those of the sessions that it was made from, even if they were deleted: see `hand_over`.
         """
-        receipts = await self.receipts_since(moment)
+        self.check("read")
+        receipts = await self._records_since(self._ref, moment)
         for ancestor, _ in await self._ancestors():
             with suppress(errors.MissingFolder):  # it was deleted
                 receipts += await self._records_since(self._catalog.ref(ancestor), moment)
         return [(str(each["at"]), str(each["remembered"])) for each in receipts if each.get("remembered")]
+
+    async def hand_over(self, forks: Iterable[str]) -> None:
+        """Note in forks which of its turns were remembered, before the session is deleted. Durable on return."""
+        mark = {"version": 1, "kind": HANDED_OVER}
+        marks = [{**mark, "at": at, "remembered": row} for at, row in await self.remembered_since(EPOCH)]
+        for fork in forks if marks else ():
+            with suppress(errors.MissingFolder):
+                await asyncio.to_thread(self._catalog.receipts(self._catalog.ref(fork)).append, marks)
 
     async def list_files(self) -> list[SessionFile]:
         """Return the files in the session's folder, sorted by name; none for a session without a folder."""

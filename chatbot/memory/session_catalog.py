@@ -79,6 +79,8 @@ class SessionFilter(Struct, frozen=True, kw_only=True):
 RECEIPTS = "receipts"
 NOT_KEPT = "not_kept"
 """Kind of the record of a message that must not be remembered, even if its turn is killed."""
+HANDED_OVER = "remembered"
+"""Kind of the record of a turn of a deleted session in its forks: the id of its memory, which may be erased later."""
 FAILURES = "hook_failures"
 """Lines with the failures of hooks; a message may quote the conversation."""
 _MISSING_ID = "00000000-0000-7000-8000-000000000000"

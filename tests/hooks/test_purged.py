@@ -299,6 +299,27 @@ async def test_a_fork_tells_nothing_in_short_of_what_went_away_from_its_source(a
         assert WORD in str(await fork.transcript_read_all())
 
 
+@pytest.mark.parametrize("away", [Memory.purge, Memory.forget])
+async def test_a_fork_tells_nothing_of_what_went_away_after_its_source(away: Away) -> None:
+    configure("[hooks.summarize]\nevery = 2\nleast = 2\n")
+    model = ScriptedModel([*["Noted."] * len(SAID), "The harbour crane is green."])
+    async with talking(model=model) as (runtime, session, chat):
+        exchange = await say_all(chat, _nothing)
+        fork = await runtime.memory.fork_session(session.id)
+        said = [(await runtime.chat(fork).turn("We decided to paint the harbour crane green")).remembered]
+        await runtime.hooks.settle()
+        await runtime.memory.delete_session(session.id, keep_memory=True)
+        await away(runtime.memory.memory(), exchange)
+        for text in ("How many geese are there at the harbour?", "Is the harbour deep?"):
+            said.append((await runtime.chat(fork).turn(text)).remembered)
+            assert WORD not in sent(model)
+        await runtime.hooks.settle()
+        assert [each["remembered"] for each in await fork.receipts_since(fork.record.created_at)] == said
+        [summary] = await fork.memory.session_summaries(session_id=fork.id)
+        assert WORD not in f"{summary.text()}{summary.metadata}{await fork.kv_get(KEY)}"
+        assert WORD in str(await fork.transcript_read_all())
+
+
 async def test_a_session_is_summed_up_though_a_memory_of_it_is_erased_meanwhile(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
