@@ -273,6 +273,13 @@ class IdentityAccess(Struct, frozen=True):
         """Return whether a turn of a session runs in this server."""
         return bool(self.turns.under_way((self.identity, session_id)))
 
+    def claim(self, session_id: str) -> bool:
+        """Return whether no turn of a session runs in this server or has claimed it; if so, claim it for the next."""
+        is_free = not (self.is_answering(session_id) or (self.identity, session_id) in self.turns.claimed)
+        if is_free:
+            self.turns.claimed.add((self.identity, session_id))
+        return is_free
+
     async def is_answering_elsewhere(self, session_id: str) -> bool:
         """Return whether another server or program runs a turn of a session."""
         return not self.is_answering(session_id) and await self._stop_requests.is_running(session_id)

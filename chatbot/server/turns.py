@@ -321,6 +321,8 @@ class Turns(AsyncResource):
         self._running: dict[RunningTurn, SessionKey] = {}
         self._begun: deque[tuple[SessionKey, RunningTurn]] = deque(maxlen=_KEPT_TURNS)
         self._stop_requests: dict[str, StopRequests] = {}
+        self.claimed: set[SessionKey] = set()
+        """Sessions in which a turn is about to begin."""
 
     def stop_requests(self, identity: str, backend: Backend) -> StopRequests:
         """Return the requests between servers to stop turns, which `backend` stores."""

@@ -307,26 +307,40 @@ async def _reply_in_session(
 
     If the turn fails, delete a new session: the client will ask again. In another, its message is not written twice.
     """
-    client = ClientRequest(
-        turn=turn,
-        persona=request.persona,
-        history=place.history,
-        asked=request.asked.without_files(),
-        answers=request.answers,
-        sent=request.turn if request.answers else (),
-        tools=request.tools,
-        options=request.options,
-        recalls=request.recalls_always or not request.options.is_forced,
-        again=not access.is_answering(session.id)
-        and places.is_failed_try(await last_exchange(session.for_turns()), request),
-    )
     try:
+        running = await _begin_turn(access, request, place, session, turn)
+        async for delta in _deltas_of(running, note):
+            yield delta
+    except Exception:
+        if place.is_new:
+            await access.forget_new(session)
+        raise
+
+
+async def _begin_turn(
+    access: IdentityAccess, request: ParsedRequest, place: ReplyPlace, session: SessionHandle, turn: str
+) -> RunningTurn:
+    """Begin the turn with that id, for which the session may have been claimed."""
+    try:
+        client = ClientRequest(
+            turn=turn,
+            persona=request.persona,
+            history=place.history,
+            asked=request.asked.without_files(),
+            answers=request.answers,
+            sent=request.turn if request.answers else (),
+            tools=request.tools,
+            options=request.options,
+            recalls=request.recalls_always or not request.options.is_forced,
+            again=not access.is_answering(session.id)
+            and places.is_failed_try(await last_exchange(session.for_turns()), request),
+        )
         text = request.typed
         if request.answers:
             text = request.asked.content or await (await access.chat(session.id)).last_message() or ""
             if not text:
                 raise invalid(UNMATCHED_ANSWERS, "messages")
-        running = await access.begin_turn(
+        return await access.begin_turn(
             session.id,
             text,
             attachments=request.attachments,
@@ -334,12 +348,8 @@ async def _reply_in_session(
             client=client,
             then=None if place.history is None else partial(_note_history, session, request),
         )
-        async for delta in _deltas_of(running, note):
-            yield delta
-    except Exception:
-        if place.is_new:
-            await access.forget_new(session)
-        raise
+    finally:
+        access.turns.claimed.discard((access.identity, session.id))
 
 
 async def _note_history(session: SessionHandle, request: ParsedRequest, events: Sequence[TurnEvent]) -> None:

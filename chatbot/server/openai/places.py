@@ -318,8 +318,7 @@ async def _session_or_fork(
     run, (count, known) = _exchanges_in(request.before_new), _history_in(record)
     entries, end = await session.transcript_read_all(), _end_of(run, known)
     is_whole = end == len(known) and (count == len(entries) or is_failed_try(entries[count:], request))
-    is_whole = is_whole and not access.is_answering(session.id)
-    if is_whole and (answered is None or _waits_for(entries, request)):
+    if is_whole and (answered is None or _waits_for(entries, request)) and access.claim(session.id):
         return session
     stored = list(_stored_exchanges(entries[:count]))  # entries after these were added by others
     missing = len(known) - len(stored)  # exchanges from before the session began

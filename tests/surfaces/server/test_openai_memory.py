@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -133,6 +134,15 @@ def test_a_history_leads_to_the_session_it_fits_or_to_a_fork_or_a_new_one(served
     alike = [_chat(client, _user("hi")) for _ in range(2)]
     third = _chat(client, _user("hi"), _reply(alike[0]), _user("I play go."))
     assert third["session_id"] not in {each["session_id"] for each in alike}
+
+
+def test_continuations_of_one_history_at_once_are_sessions_of_their_own(served: Served, client: httpx.Client) -> None:
+    first = _chat(client, _user("I play chess."))
+    messages = [[_user("I play chess."), _reply(first), _user(f"And {game}.")] for game in range(6)]
+    with ThreadPoolExecutor() as pool:
+        answers = [*pool.map(lambda said: _chat(client, *said), messages)]
+    assert len({each["session_id"] for each in answers}) == 6
+    assert first["session_id"] in {each["session_id"] for each in answers}
 
 
 def test_header_and_fields_name_a_session_and_must_agree(served: Served, client: httpx.Client) -> None:
