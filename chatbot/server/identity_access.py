@@ -60,14 +60,13 @@ class Chats:
 
     async def end(self, runtime: Runtime, session_id: str) -> None:
         """End the conversation of a session before its deletion, so that nothing is written afterwards."""
-        for key in [each for each in self._chats if each[:2] == (runtime.setup.identity.name, session_id)]:
-            del self._chats[key]
+        self.drop(runtime.setup.identity.name, session_id)
         await runtime.hooks.end_session(session_id)
         await runtime.hooks.settle(session_id)  # what hooks write at the end
 
-    def drop(self, identity: str) -> None:
-        """Drop the conversations of an identity before its runtime is closed."""
-        for key in [each for each in self._chats if each[0] == identity]:
+    def drop(self, *place: str) -> None:
+        """Drop the conversations of an identity, or of one session in it, before that is closed."""
+        for key in [each for each in self._chats if each[: len(place)] == place]:
             del self._chats[key]
 
     async def close_idle(self, is_busy: Callable[[str, str], bool]) -> int:

@@ -279,8 +279,7 @@ class StopRequests:
     async def aclose(self) -> None:
         """Stop reading requests."""
         if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await cancel_all([self._task])
 
     def lease(self, session_id: str) -> Lease:
         """Return the lease that a running turn of the session holds."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 from msgspec import Struct, field
 
@@ -23,7 +23,7 @@ from chatbot.chat.dialogue import ASSISTANT, ERROR, USER, messages_of, tool_resu
 from chatbot.config import Remembers
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle, SessionRecord
-from chatbot.messages import CallOptions, Image, Message, ToolCall, ToolSpec, json_in
+from chatbot.messages import CallOptions, Image, Message, ToolSpec, json_in
 from chatbot.server.errors import Problem, invalid
 from chatbot.server.identity_access import IdentityAccess
 from chatbot.server.turns import begun_at
@@ -333,16 +333,11 @@ async def _session_or_fork(
 
 def _waits_for(entries: Sequence[TranscriptEntry], request: ParsedRequest) -> bool:
     """Return whether the request answers calls of the entries as they were made: some models number theirs from 0."""
-    pending = _functions(unanswered_calls(entries))
-    sent = _functions(call for each in request.turn for call in each.tool_calls)
+    pending = {call.id: (call.name, json_in(call.arguments) or {}) for call in unanswered_calls(entries)}
+    calls = [call for each in request.turn for call in each.tool_calls]
+    sent = {call.id: (call.name, json_in(call.arguments) or {}) for call in calls}  # a client writes {} for nothing
     answered = {str(each.tool_call_id) for each in request.answers}
     return bool(answered) and all(each in pending and pending[each] == sent.get(each) for each in answered)
-
-
-def _functions(calls: Iterable[ToolCall]) -> dict[str, tuple[str, Any]]:
-    """Return name and arguments of calls, by their ids. A client may have written the JSON in another form."""
-    functions = {call.id: call.as_openai()["function"] for call in calls}
-    return {each: (called["name"], json_in(called["arguments"])) for each, called in functions.items()}
 
 
 def _is_same_reply(sent: str, stored: str) -> bool:
