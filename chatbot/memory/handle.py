@@ -30,7 +30,16 @@ from chatbot.stores.backend import ATTACHMENTS, Blobs, SessionFile, suffix_of
 from chatbot.stores.base import CONTRACTS, KeyValueStore, ObservationStore, Store, TranscriptStore, contracts_of
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.query import EVERY, FactFilter, check_number
-from chatbot.stores.records import EPOCH, KeyValue, SessionRecord, SessionRef, TranscriptEntry, check_type, format_time
+from chatbot.stores.records import (
+    EPOCH,
+    KeyValue,
+    SessionRecord,
+    SessionRef,
+    TranscriptEntry,
+    check_type,
+    format_time,
+    parse_time,
+)
 from chatbot.stores.row_events import Event, Outcome
 
 if TYPE_CHECKING:
@@ -55,6 +64,8 @@ class Choices(Struct, frozen=True):
     model: str = ""
     persona: str = ""
     memory: bool = True
+    memory_at: str = ""
+    """When memory was last turned off or on; empty if it never was."""
 
     @classmethod
     def parse(cls, text: str | None) -> Choices:
@@ -62,16 +73,21 @@ class Choices(Struct, frozen=True):
         table = json_in(text or "{}")
         if not isinstance(table, dict):
             return cls()
-        return cls(str(table.get("model", "")), str(table.get("persona", "")), table.get("memory") is not False)
+        memory_at = ""
+        with suppress(errors.InvalidValue):
+            memory_at = format_time(parse_time(str(table.get("memory_at", ""))))
+        model, persona = str(table.get("model", "")), str(table.get("persona", ""))
+        return cls(model, persona, table.get("memory") is not False, memory_at)
 
     def as_text(self) -> str:
         """Return the value to store."""
         return json.dumps(asdict(self))
 
 
-def shared_value(key: str, text: str) -> str:
-    """Return a value for other machines and users: of a session's choices, only whether memory is used."""
-    return Choices(memory=Choices.parse(text).memory).as_text() if key == CHOICES else text
+def shared_value(key: str, text: str, at: str = "") -> str:
+    """Return a value for other machines and users: of choices, only whether memory is used, `at` or when it says."""
+    chosen = Choices.parse(text)
+    return Choices(memory=chosen.memory, memory_at=at or chosen.memory_at).as_text() if key == CHOICES else text
 
 
 class WriteResult(Struct):
@@ -278,6 +294,12 @@ class SessionHandle:
     async def choices(self) -> Choices:
         """Return what was chosen for the session; the defaults if nothing was, or nowhere to keep it."""
         return Choices.parse(await self.kv_get(CHOICES) if self.supports(KeyValueStore) else None)
+
+    async def choose(self, choices: Choices) -> None:
+        """Keep what was chosen for the session, and when memory was turned off or on. Durable on return."""
+        own = await self.choices()
+        is_same, now = choices.memory == own.memory, format_time(self._environment.clock())
+        await self.kv_set(CHOICES, replace(choices, memory_at=own.memory_at if is_same else now).as_text())
 
     async def working_memory_read(self) -> str:
         """Return the value of the key `working_memory`; empty if it was never set."""

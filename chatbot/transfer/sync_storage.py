@@ -107,11 +107,11 @@ class Storage(Struct, frozen=True):
         """Return the stored content of a session without its record."""
         place = self.backend.place_of(ref)
         said = union.with_ids(await self.store.transcript_read_all(ref))
-        kept = {each.key: (each.value, format_time(each.at)) for each in await self.store.kv_entries(ref)}
-        values = {key: (shared_value(key, value), at) for key, (value, at) in kept.items()}
+        entries = await self.store.kv_entries(ref)
+        choices = next(((each.value, format_time(each.at)) for each in entries if each.key == CHOICES), None)
         receipts = await asyncio.to_thread(place.lines(RECEIPTS).all)
         files = [*await asyncio.to_thread(place.blobs(ATTACHMENTS).sizes)]
-        return union.SessionContent(said, values, kept.get(CHOICES), receipts, files)
+        return union.SessionContent(said, _shared(entries), choices, receipts, files)
 
 
 @dataclass
@@ -272,8 +272,10 @@ class SessionUnion:
         content = await self.storage.content(ref)
         for key, (value, at) in content.values.items():  # clocks of machines differ, and what replaced another is later
             if at < (seen := before.set_at.get(key) or before.dead.get(key, "")) and not self.report.dry_run:
-                content.values[key] = value, union.time_after(seen, parse_time(at))
-                await self.storage.store.kv_set(ref, KeyValue(key, value, parse_time(content.values[key][1])))
+                later = union.time_after(seen, parse_time(at))
+                content.values[key] = shared_value(key, value, later), later
+                text = _with_own(key, content.values[key][0], content.choices and content.choices[0])
+                await self.storage.store.kv_set(ref, KeyValue(key, text, parse_time(later)))
         state = before.next(record, content, self.now(), is_merged=is_merged)
         digest = _digest([to_builtins(state), content.values, content.receipts])
         self.state.sessions[record.id] = replace(state, stamp=stamp, digest=digest)
@@ -378,10 +380,10 @@ class SessionUnion:
             record = replace(parent, id=fork_id, parent=session_id, created_at=first.at, used_at=first.at, history="")
             record = replace(record, origin="", pinned_at=None, archived_at=None)
             await SessionCatalog(self.storage.backend).make(record.renamed(title))
-            for each in await self.storage.store.kv_entries(self._sessions.ref(session_id)):
-                if each.key == CHOICES:  # where memory is off, it stays so
-                    shared = replace(each, value=shared_value(each.key, each.value))
-                    await self.storage.store.kv_set(self._sessions.ref(fork_id), shared)
+            shared = _shared(await self.storage.store.kv_entries(self._sessions.ref(session_id)))
+            if CHOICES in shared:  # where memory is off, it stays so
+                text, at = shared[CHOICES]
+                await self.storage.store.kv_set(self._sessions.ref(fork_id), KeyValue(CHOICES, text, parse_time(at)))
             self.report.forks.append(fork_id)
         async with self._turn_lock(fork_id):
             await self._note(await self._record(fork_id))
@@ -424,8 +426,9 @@ class SessionUnion:
         """Set the values that were set later elsewhere, and delete those that were deleted later."""
         state, store = self.state.sessions[ref.id], self.storage.store
         ours: dict[str, tuple[str, str | None]] = {key: (at, None) for key, at in state.dead.items()}
-        kept = {each.key: each for each in await store.kv_entries(ref)}
-        ours |= {key: (format_time(each.at), shared_value(key, each.value)) for key, each in kept.items()}
+        entries = await store.kv_entries(ref)
+        ours |= {key: (at, value) for key, (value, at) in _shared(entries).items()}
+        choices = next((each.value for each in entries if each.key == CHOICES), None)
         later = {key: each for key, each in given.values.items() if union.is_newer(each[::-1], ours.get(key))}
         if dead := {key: at for key, (value, at) in later.items() if value is None}:
             state.dead |= dead
@@ -433,11 +436,28 @@ class SessionUnion:
             await self.storage.save(self.state)
         for key, (value, at) in later.items():
             if value is not None:
-                own = Choices.parse(kept[key].value) if key == CHOICES and key in kept else None
-                text = replace(own, memory=Choices.parse(value).memory).as_text() if own else value
-                await store.kv_set(ref, KeyValue(key, text, parse_time(at)))
+                await store.kv_set(ref, KeyValue(key, _with_own(key, value, choices), parse_time(at)))
             elif key in ours:
                 await store.kv_delete(ref, key)
+
+
+def _shared(entries: Iterable[KeyValue]) -> dict[str, tuple[str, str]]:
+    """Return the values of a session for other machines, with times: of choices, when memory was turned off or on."""
+    found = {}
+    for each in entries:
+        chosen, at = Choices.parse(each.value if each.key == CHOICES else None), format_time(each.at)
+        if each.key != CHOICES or chosen.memory_at or not chosen.memory:  # else a model was chosen, and no more
+            at = chosen.memory_at or at
+            found[each.key] = shared_value(each.key, each.value, at), at
+    return found
+
+
+def _with_own(key: str, shared: str, own: str | None) -> str:
+    """Return a shared value, of choices with the `own` model and persona."""
+    if key != CHOICES or own is None:
+        return shared
+    given = Choices.parse(shared)
+    return replace(Choices.parse(own), memory=given.memory, memory_at=given.memory_at).as_text()
 
 
 async def digest_of_storage(storage: Storage) -> str:

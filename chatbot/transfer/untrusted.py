@@ -217,7 +217,8 @@ class SessionLine(_Line, tag="session"):
         values = {}
         for key, (value, at) in self.values.items():
             checked = KeyValue(key, value or "", checked_time(at))  # raises for an invalid key or text
-            values[key] = (value if is_own or value is None else shared_value(key, value), format_time(checked.at))
+            time = format_time(checked.at)
+            values[key] = (value if is_own or value is None else shared_value(key, value, time), time)
         set_at = {name: format_time(checked_time(at)) for name, at in self.times.items()}
         session = record.as_json() if is_own else portable(record)
         return replace(self, session=session, times=set_at, values=values)

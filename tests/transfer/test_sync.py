@@ -21,6 +21,7 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
+from msgspec.structs import replace
 
 from chatbot.chat.ledger import parse_call
 from chatbot.config import MaintenanceSettings
@@ -485,7 +486,7 @@ async def test_a_session_continued_on_both_sides_becomes_the_session_and_a_fork(
     async with here.opened() as memory:
         [record] = [each for each in await memory.list_sessions() if each.id == fork]
         session = await memory.load_session(fork, any_agent=True)
-        assert ([*await session.attachments()], await session.choices()) == ([photo], Choices(memory=False))
+        assert ([*await session.attachments()], (await session.choices()).memory) == ([photo], False)
     assert (record.parent, record.title) == (session_id, "Bees (continued on another machine)")
 
 
@@ -514,6 +515,33 @@ async def test_key_values_and_titles_go_by_time_and_what_is_remembered_meanwhile
     record = session.record
     assert (record.title, record.sensitivity, record.project) == ("later", "private", "house")
     assert record.pinned_at is not None
+
+
+async def test_memory_that_was_turned_off_stays_off_where_a_model_was_chosen_later(pair: Pair) -> None:
+    session_id = await _session(pair[0], "hello")
+    await _both(pair)
+
+    async def choose(machine: Machine, **chosen: Any) -> None:
+        async with machine.opened() as memory:
+            session = await memory.load_session(session_id, any_agent=True)
+            await session.choose(replace(await session.choices(), **chosen))
+
+    async def chosen() -> list[tuple[str, bool]]:
+        found = []
+        for machine in pair[:2]:
+            async with machine.opened() as memory:
+                choices = await (await memory.load_session(session_id, any_agent=True)).choices()
+                found.append((choices.model, choices.memory))
+        return found
+
+    await choose(pair[0], model="its/model")
+    await choose(pair[0], memory=False)
+    await choose(pair[1], model="our/model")
+    await _both(pair)
+    assert await chosen() == [("its/model", False), ("our/model", False)]
+    await choose(Machine(pair[1].home, timedelta(days=-365), pair[1].clock), memory=True)
+    await _both(pair)
+    assert await chosen() == [("its/model", True), ("our/model", True)]
 
 
 async def test_what_a_clock_a_year_ahead_gave_is_taken_and_changed_later(pair: Pair) -> None:
@@ -569,13 +597,14 @@ async def test_what_belongs_to_a_machine_stays_there_but_its_backup_has_it(pair:
     await _both(pair)
     async with there.opened() as memory:
         session = await memory.load_session(session.id, any_agent=True)
-        assert await session.choices() == Choices(memory=False)
-        await session.kv_set(CHOICES, Choices("our/model").as_text())
+        assert not (await session.choices()).memory
+        await session.choose(Choices("our/model"))
         assert list((await session.attachments()).values()) == [5]
         assert memory.backend.document("tokens.json").read() is None
     await _both(pair)
     async with here.opened() as memory:
-        assert await (await memory.load_session(session.id, any_agent=True)).choices() == Choices("evil/model")
+        chosen = await (await memory.load_session(session.id, any_agent=True)).choices()
+        assert (chosen.model, chosen.memory) == ("evil/model", True)
     assert {path.suffix for path in place.rglob("*") if path.is_file()} == {".json", ".gz"}
     copy = Machine(tmp_path / "copy", timedelta(0), here.clock)
     with (tmp_path / "kept").open("w+b") as file:

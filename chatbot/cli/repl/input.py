@@ -32,7 +32,6 @@ from chatbot.cli.run import run_command
 from chatbot.errors import ChatbotError, SessionNotFound
 from chatbot.identity import list_identities
 from chatbot.memory import SessionFilter, SessionHandle
-from chatbot.memory.handle import CHOICES
 from chatbot.options import Options, Setup
 from chatbot.runtime import Runtime
 from chatbot.stores.access import fold
@@ -133,7 +132,7 @@ class CommandLineSlash(Slash):
         """
         if text in {"on", "off"}:
             session = self._session()
-            await session.kv_set(CHOICES, replace(await session.choices(), memory=text == "on").as_text())
+            await session.choose(replace(await session.choices(), memory=text == "on"))
             self._screen.say(f"memory is {text} in this session, from the next message on", "dim")
         else:
             await self._command("memory", text)

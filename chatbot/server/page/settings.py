@@ -13,6 +13,7 @@ from typing import Any
 import tomlkit
 from fastapi import APIRouter, Request, Response
 from msgspec import Struct
+from msgspec.structs import replace
 from tomlkit.exceptions import TOMLKitError
 
 from chatbot.chat.dialogue import ClientRequest
@@ -20,7 +21,6 @@ from chatbot.config import Config
 from chatbot.errors import ChatbotError
 from chatbot.identity import DEFAULT_PERSONA, Persona, personas
 from chatbot.memory import SessionHandle
-from chatbot.memory.handle import CHOICES, Choices
 from chatbot.models.catalog import SUGGESTED, CatalogModel, usable_models
 from chatbot.models.provider import check_takes_key, key_places, parsed_key, remove_key, store_key, stored_keys
 from chatbot.server.dependencies import IdentitiesHere
@@ -42,14 +42,14 @@ async def choose(access: IdentityAccess, session: SessionHandle, fields: Mapping
     if "chosen" in fields and session.supports(KeyValueStore):
         model = _field_value(fields, "model") if access.caller.is_owner else before.model
         model = "" if model == access.runtime.model_asked_for else model
-        after = Choices(model, _persona(access, fields), "memory" in fields)
+        after = replace(before, model=model, persona=_persona(access, fields), memory="memory" in fields)
     if after != before:
         await access.runtime.model_named(after.model)  # raises for one that cannot be used, before anything is changed
     project = fields.get("project", session.record.project)
     if is_moved := project != session.record.project:
         await session.move(project)
     if after != before:
-        await session.kv_set(CHOICES, after.as_text())
+        await session.choose(after)
     return is_moved or after != before
 
 
