@@ -69,8 +69,7 @@ class StorageProbe(AsyncResource):
     async def aclose(self) -> None:
         """Stop waiting for an answer."""
         if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+            await cancel_all([self._looking])
         self._thread.shutdown(wait=False)
 
 

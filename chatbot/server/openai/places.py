@@ -298,11 +298,12 @@ async def _session_of(request: ParsedRequest, access: IdentityAccess) -> Session
                 and _end_of(run, _history_in(record)[1]) > 0
             ),
         )
-        alike = [record for record in found if _may_have_replies(run, _history_in(record)[1])] or found
-        answered = None if len(alike) == 1 else list(_sent_exchanges(request.before_new))[-1][1]
-        for record in alike[:_MOST_COMPARED]:
-            if (session := await _session_or_fork(record, answered, request, access)) is not None:
-                return session
+        alike = [record for record in found if _may_have_replies(run, _history_in(record)[1])]
+        for records in (alike, found):
+            answered = None if len(records) == 1 else list(_sent_exchanges(request.before_new))[-1][1]
+            for record in records[:_MOST_COMPARED]:
+                if (session := await _session_or_fork(record, answered, request, access)) is not None:
+                    return session
     return None
 
 

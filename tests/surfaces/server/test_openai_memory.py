@@ -246,8 +246,9 @@ def test_an_agent_that_is_run_again_with_the_same_task_stays_in_one_session_each
 
 
 def test_a_reply_with_lines_added_and_the_end_of_a_history_lead_to_their_session(http: Serve) -> None:
-    served = http(["Yes, it is.", "Yes", ToolCall("c1", "weather", "{}"), "Rain.", "No."], tokens=True)
+    served = http(["So.", "Yes, it is.", "Yes", ToolCall("c1", "weather", "{}"), "Rain.", "No."], tokens=True)
     with served.client(served.token("ada", memory="on")) as client:
+        _chat(client, _user("Is it?"), {"role": "assistant", "content": "Perhaps."}, _user("So?"))  # begun elsewhere
         first, _ = _chat(client, _user("Is it?")), _chat(client, _user("Is it?"))
         told = {"role": "assistant", "content": f"{_reply(first)['content']}\nCalled tools: none"}  # as agents note it
         said = [_user("Is it?"), told, _user("And in Oslo?")]
