@@ -54,7 +54,6 @@ AnyMessage = TypeVar("AnyMessage", bound=Mapping[str, Any])
 _CLOCKS_APART = timedelta(minutes=1)
 """How far a sender's clock may be ahead of ours."""
 _SAYS_NOTHING = "the message states nothing, and the reply adds nothing that memory needs"
-_OFF = "memory is off in this session"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +173,11 @@ class AgentMemory(Memory, AsyncResource):
         recalled = check_type(MemoryContext() if context is None else context, MemoryContext, "context").recalled
         given = enumerate(check_type(tools, Iterable, "tools"))
         results = [check_type(each, ToolUse, f"tools[{number}]").as_result(number) for number, each in given]
-        if is_off := session is not None and await _is_off(session):
-            await session.note_not_kept(at)
+        is_off = await _is_off(session, [at])
         if session is not None and session.supports(TranscriptStore):
             await session.transcript_extend(_entries(at, user, max(self.scope.clock(), at), assistant, results))
         if is_off:
-            return RecordResult(reason=_OFF)
+            return RecordResult(reason="memory is off in this session")
         await memory.note_use(recalled.block.injected)
         measure = self._measure
         kept = None if measure is None else await turn.remember(at, user, assistant, recalled, memorability=measure)
@@ -206,9 +204,7 @@ class AgentMemory(Memory, AsyncResource):
         async with self._own_session(session).hold_turn():
             turn, measure = self._turn(session), self._measure
             before = await entries_with_question(session, unwrap_message)
-            if is_off := await _is_off(session):
-                for at in [each.at for each in new if unwrap_message(each).role == USER]:
-                    await session.note_not_kept(at)
+            is_off = await _is_off(session, [each.at for each in new if unwrap_message(each).role == USER])
             await session.transcript_extend(new)
             if measure is None or is_off:
                 return []
@@ -427,8 +423,13 @@ def item_of(entry: TranscriptEntry) -> dict[str, Any]:
     return found if isinstance(found, dict) else {"role": USER, "content": entry.content}
 
 
-async def _is_off(session: SessionHandle | None) -> bool:
-    return session is not None and not (await session.choices()).memory
+async def _is_off(session: SessionHandle | None, asked: Iterable[datetime] = ()) -> bool:
+    """Return whether memory is off in a session; if so, the messages that were `asked` then are never remembered."""
+    if session is None or (await session.choices()).memory:
+        return False
+    for at in asked:
+        await session.note_not_kept(at)
+    return True
 
 
 async def _take_back(turn: ConversationMemory, taken: Exchange, found: Iterable[Exchange]) -> None:

@@ -221,7 +221,7 @@ class Chat:
         try:
             if self.session is not None and self.session.supports(KeyValueStore):
                 values = {each.key: each.value for each in await self.session.kv_entries()}
-                uses_memory = CHOICES not in values or Choices.parse(values[CHOICES]).memory
+                uses_memory = Choices.parse(values.get(CHOICES)).memory
         except StoreError as error:
             uses_memory = False
             emit(Notice(f"memory is not used, as it may be off in this session: {error}"))
