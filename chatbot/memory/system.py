@@ -287,12 +287,13 @@ class MemorySystem(SessionOpening):
         scopes = [] if keep_memory else self._scopes_of(records, caller)
         stores = [(record.id, store) for record in records for store in self._stores_of(record).values()]
         marks = [mark_of_deleted(record.id) for record in records]
+        has_forks = keep_memory and len(await self._with_forks(target.sessions)) > len(records)
         for record in records:
-            if keep_memory:  # which may be erased later: forks then leave out the turn
+            if not keep_memory:
+                marks += marks_of_session(record.id, record.origin)
+            elif has_forks:  # the memory may be erased later: they then leave out the turn
                 owner = self._handle(record, self._stores_of(record), caller=self._owner_in(record.namespace))
                 await owner.hand_over((await self._with_forks([record.id]))[1:])
-            else:
-                marks += marks_of_session(record.id, record.origin)
         await self.tombstones.bar(marks, self._clock())
         erased = [await erase(scope, target) for scope in scopes]
         for session_id, store in stores:

@@ -404,6 +404,13 @@ async def test_an_argument_of_another_type_is_named(memory: MemorySystem) -> Non
             make()
 
 
+async def test_a_session_whose_receipts_cannot_be_read_can_be_deleted(memory: MemorySystem, memory_home: Path) -> None:
+    session = await memory.create_session(STORES, "chat")
+    (memory_home / "sessions" / session.id / "receipts.jsonl").mkdir()
+    await memory.delete_session(session.id, keep_memory=True)
+    assert await memory.list_sessions() == []
+
+
 async def test_what_is_in_the_way_of_a_new_session_is_named(memory: MemorySystem, memory_home: Path) -> None:
     first = await memory.create_session(STORES, "chat")
     (memory_home / ".drafts").rmdir()
