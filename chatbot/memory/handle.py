@@ -21,7 +21,7 @@ from msgspec.structs import asdict, replace
 from chatbot.errors import SessionError, SessionNotFound
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller, Environment, Scope
-from chatbot.memory.session_catalog import HANDED_OVER, NOT_KEPT, SessionCatalog
+from chatbot.memory.session_catalog import HANDED_OVER, NOT_KEPT, SessionCatalog, handed_over
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.messages import json_in
 from chatbot.stores import errors
@@ -471,20 +471,22 @@ class SessionHandle:
 
         For a fork also those of the sessions that it was made from, even if they were deleted: see `hand_over`.
         """
+        return [(str(each["at"]), str(each["remembered"])) for each in await self._remembered_since(moment)]
+
+    async def _remembered_since(self, moment: datetime) -> list[dict[str, Any]]:
         self.check("read")
         receipts = await self._records_since(self._ref, moment)
         for ancestor, _ in await self._ancestors():
             with suppress(errors.MissingFolder):  # it was deleted
                 receipts += await self._records_since(self._catalog.ref(ancestor), moment)
-        return [(str(each["at"]), str(each["remembered"])) for each in receipts if each.get("remembered")]
+        return [each for each in receipts if each.get("remembered")]
 
     async def hand_over(self, forks: Iterable[str]) -> None:
         """Note in forks which of its turns were remembered, before the session is deleted. Durable on return."""
-        mark = {"version": 1, "kind": HANDED_OVER}
-        marks = [{**mark, "at": at, "remembered": row} for at, row in await self.remembered_since(EPOCH)]
-        for fork in forks if marks else ():
+        turns = [handed_over(each) for each in await self._remembered_since(EPOCH)]
+        for fork in forks if turns else ():
             with suppress(errors.MissingFolder):
-                await asyncio.to_thread(self._catalog.receipts(self._catalog.ref(fork)).append, marks)
+                await asyncio.to_thread(self._catalog.receipts(self._catalog.ref(fork)).append, turns)
 
     async def list_files(self) -> list[SessionFile]:
         """Return the files in the session's folder, sorted by name; none for a session without a folder."""

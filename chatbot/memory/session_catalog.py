@@ -80,7 +80,7 @@ RECEIPTS = "receipts"
 NOT_KEPT = "not_kept"
 """Kind of the record of a message that must not be remembered, even if its turn is killed."""
 HANDED_OVER = "remembered"
-"""Kind of the record of a turn of a deleted session in its forks: the id of its memory, which may be erased later."""
+"""Kind of the record, in forks, of a turn of their deleted session, whose memory may be erased later."""
 FAILURES = "hook_failures"
 """Lines with the failures of hooks; a message may quote the conversation."""
 _MISSING_ID = "00000000-0000-7000-8000-000000000000"
@@ -193,7 +193,10 @@ class SessionCatalog(Closable):
         given = {str(each.get("title", "")) for each in receipts.all() if each.get("at") == began}
         self._untitle([session], {title, *given})  # first: after a kill in between, the receipt still has the title
         receipts.rewrite(
-            lambda each: each if each.get("at") != began or "kind" in each else _withdrawn(each), holding=[began]
+            lambda each: (
+                _withdrawn(each) if each.get("at") == began and each.get("kind") in {None, HANDED_OVER} else each
+            ),
+            holding=[began],
         )
 
     @in_thread
@@ -282,6 +285,12 @@ def _without_quotes(receipt: Record, said: set[str], titles: set[str]) -> Record
     if said.isdisjoint(asked := _queries(receipt)):
         return receipt
     return {**receipt, "memory": {**receipt["memory"], "query": [each for each in asked if each not in said]}}
+
+
+def handed_over(receipt: Record) -> Record:
+    """Return the record of a turn for forks of its session: its memory, and the texts that are erased with it."""
+    kept: Record = {name: receipt[name] for name in ("at", "remembered", "title") if name in receipt}
+    return {"version": 1, "kind": HANDED_OVER, **kept, "memory": {"query": _queries(receipt)[-1:]}}
 
 
 def _withdrawn(receipt: Record) -> Record:

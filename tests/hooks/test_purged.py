@@ -317,6 +317,8 @@ async def test_a_fork_tells_nothing_of_what_went_away_after_its_source(away: Awa
         assert [each["remembered"] for each in await fork.receipts_since(fork.record.created_at)] == said
         [summary] = await fork.memory.session_summaries(session_id=fork.id)
         assert WORD not in f"{summary.text()}{summary.metadata}{await fork.kv_get(KEY)}"
+        quotes = f"{(await runtime.memory.load_session(fork.id, any_agent=True)).record.title}{await fork.records()}"
+        assert (WORD in quotes) == (away is Memory.forget)
         assert WORD in str(await fork.transcript_read_all())
 
 
