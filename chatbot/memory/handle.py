@@ -483,6 +483,7 @@ class SessionHandle:
 
     async def hand_over(self, forks: Iterable[str]) -> None:
         """Note in forks which of its turns were remembered, before the session is deleted. Durable on return."""
+        self.check("erase")
         turns = [handed_over(each) for each in await self._remembered_since(EPOCH)]
         for fork in forks if turns else ():
             with suppress(errors.MissingFolder):

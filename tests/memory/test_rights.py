@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.handle import Choices
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller
 from chatbot.memory.session_catalog import SessionFilter
@@ -128,6 +129,8 @@ SESSIONS: dict[str, tuple[str, str, Do]] = {
     "kv_delete": ("write", "curate", lambda p: p.session.kv_delete("k")),
     "kv_entries": ("read", "read", lambda p: p.session.kv_entries()),
     "choices": ("read", "read", lambda p: p.session.choices()),
+    "choose": ("write", "curate", lambda p: p.session.choose(Choices())),
+    "hand_over": ("erase", "erase", lambda p: p.session.hand_over([])),
     "working_memory_read": ("read", "read", lambda p: p.session.working_memory_read()),
     "transcript_append": ("write", "curate", lambda p: p.session.transcript_append("user", "hello")),
     "transcript_extend": (
@@ -154,7 +157,7 @@ SESSIONS: dict[str, tuple[str, str, Do]] = {
     "receipts": ("read", "read", lambda p: p.session.receipts()),
     "records": ("read", "read", lambda p: p.session.records()),
     "receipts_since": ("read", "read", lambda p: p.session.receipts_since(p.record.created_at)),
-    "note_not_kept": ("write", "write", lambda p: p.session.note_not_kept(p.record.created_at)),
+    "note_not_kept": ("write", "curate", lambda p: p.session.note_not_kept(p.record.created_at)),
     "times_not_kept": ("read", "read", lambda p: p.session.times_not_kept(p.record.created_at)),
     "remembered_since": ("read", "read", lambda p: p.session.remembered_since(p.record.created_at)),
     "list_files": ("read", "read", lambda p: p.session.list_files()),
@@ -196,6 +199,7 @@ BESIDE: dict[str, set[Right]] = {
     "profile_set": {"read"}, "profile_accept": {"read", "write"}, "profile_reject": {"read"},
     "profile_pin": {"read", "chat"}, "profile_forget": {"read", "chat"}, "profile_learn": {"read"},
     "upsert": {"read"}, "fork_session": {"read"}, "preview_purge": {"read"}, "preview_delete": {"read"},
+    "choose": {"read"}, "hand_over": {"read"},
 }  # fmt: skip
 EVERY = MEMORIES | SESSIONS | SYSTEM
 
