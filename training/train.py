@@ -74,7 +74,7 @@ PLANS = {
     "asks_the_bot": HeadPlan("yes", (0.05,)),
     "states_something": HeadPlan("yes", (0.25,)),
     "orders_a_model": HeadPlan("order", (0.10, 0.01)),
-    "english": HeadPlan("en", (0.08,)),
+    "english": HeadPlan("en", (0.09,)),
 }
 """The heads, by the names of their files; `english` is trained on the languages of all lines in files."""
 FILES = [HERE / f"{name}.tsv" for name in sorted(PLANS) if name != "english"]

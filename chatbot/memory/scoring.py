@@ -56,7 +56,7 @@ _NEEDED, _DOUBT = 0.62, 0.45
 """A row belongs in a prompt if its evidence plus `_DOUBT` times its share of the best evidence reaches `_NEEDED`."""
 _CHANCE, _LESS_PER_POINT = 0.57, 0.2
 """The best evidence that small talk has by chance, and how much less suffices for each point of `needs_memory`."""
-_SINGLE, MANY = 0.4, 200
+_SINGLE, MANY = 0.42, 200
 """How much less evidence a single row has by chance than the best of `MANY` rows."""
 _UNSURE, _MOST_UNSURE = 0.5, 2
 """The score of `needs_memory` below which a prompt has at most so many rows."""
