@@ -1,28 +1,4 @@
-"""Errors above the stores, as one tree. The other tree is `chatbot.stores.errors.StoreError`.
-
-ChatbotError
-├── ConfigError             a setting or configuration file is invalid      (ValueError)
-│   └── NotTrusted          a file that was found sets what needs the user's trust
-├── IdentityError           an identity is missing or malformed             (LookupError)
-├── UnknownToken            no token has that name, or several have         (LookupError)
-├── SessionError
-│   ├── SessionNotFound     no session has that id, prefix or title         (LookupError)
-│   ├── AmbiguousSession    more than one session matches                   (LookupError)
-│   ├── WrongAgent          the session belongs to another agent            (PermissionError)
-│   ├── SessionExpired      its time to live is over                        (LookupError)
-│   └── DamagedSession      its session.json cannot be parsed               (ValueError)
-├── ModelError
-│   ├── UnknownModel        no such model, or no provider for the name      (LookupError)
-│   ├── MissingModel        the model's weights, engine or package is absent (FileNotFoundError)
-│   ├── KeyRefused          the provider refused the key                    (PermissionError)
-│   ├── RateLimited         the provider asks to slow down                  (RuntimeError)
-│   ├── ContextTooLong      the prompt does not fit the model's window      (ValueError)
-│   ├── RequestRefused      the provider refused this request               (ValueError)
-│   ├── ModelTimeout        no answer in time                               (TimeoutError)
-│   └── ProviderFailed      unreachable, overloaded, or broke off           (ConnectionError)
-├── BudgetExceeded          the next call could exceed a limit              (RuntimeError)
-│   └── QuotaExceeded       the limit is that of a token or a user for the day
-└── ToolError               a tool failed, or got wrong arguments           (RuntimeError)
+"""Errors above the stores: `ChatbotError` and its kinds. Those of stores are in `chatbot.stores.errors`.
 
 Messages are lower case: what is wrong, then what to do or what exists. Each door maps the classes to its own codes.
 """

@@ -1,28 +1,4 @@
-"""Errors of stores, as one tree.
-
-StoreError
-├── UnsupportedOperation   no store of this session supports it        (NotImplementedError)
-├── UnknownStore           no plug-in of that name is installed        (LookupError)
-├── BrokenStore            a plug-in cannot be loaded, or has failed   (ImportError)
-├── InvalidSettings        a plug-in refuses its configuration         (ValueError)
-├── InvalidValue           an invalid argument, or one not to be kept  (ValueError)
-├── UnsafePath             a path that would leave its folder          (PermissionError)
-├── MissingFolder          the session's folder does not exist         (FileNotFoundError)
-├── DamagedFile            a file that cannot be parsed                (ValueError)
-├── LaterFormat            a file written by a later release           (ValueError)
-├── UnknownObservation     no such row, or one hidden from the caller  (LookupError)
-├── UnknownProject         nothing that the caller may see is in it    (LookupError)
-├── ConflictingChange      a change that contradicts stored data       (ValueError)
-│   └── ChangedMeanwhile   the row has changed since the caller read it
-├── OtherEmbedder          vectors were made by another model          (ValueError)
-├── AccessDenied           the caller may not do this, or not here     (PermissionError)
-│   └── MissingRight       an operation that needs a right which the caller lacks
-├── StoreBusy              another process held the lock for too long  (TimeoutError)
-├── ClosedResource         an operation after `aclose`                 (RuntimeError)
-└── StoreFailed            the disk refused: full, read-only, broken   (OSError)
-    ├── ReadOnlyFolder     the folder or database can be read but not written
-    └── StoreAway          the database does not answer just now       (ConnectionError)
-        └── UnknownOutcome it went away in a write, which may be kept
+"""Errors of stores: `StoreError` and its kinds.
 
 A store raises nothing else on purpose. Every class is also the builtin that a Python programmer would catch.
 """
