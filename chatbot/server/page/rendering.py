@@ -179,7 +179,7 @@ def _templates() -> Environment:
         anchor=lambda text: re.sub(r"[^0-9A-Za-z]", "-", text),
         capitalize_first=lambda text: text if _NAME.match(text) else text[:1].upper() + text[1:],
         happened=lambda kind: _HAPPENED.get(kind, kind),
-        local_time=lambda text: f"{parse_time(text).astimezone():%Y-%m-%d %H:%M}",
+        local_time=_local_time,
         markdown=render,
         query=urlencode,
         span_of_days=span_of_days,
@@ -211,6 +211,14 @@ class Assets(StaticFiles):
         if path.endswith(".webmanifest"):
             response.headers["content-type"] = "application/manifest+json"
         return response
+
+
+def _local_time(text: str) -> str:
+    """Return a time in the machine's time zone; as it is in a receipt that was edited."""
+    try:
+        return f"{parse_time(text).astimezone():%Y-%m-%d %H:%M}"
+    except InvalidValue:
+        return text
 
 
 def addresses() -> dict[str, str]:
