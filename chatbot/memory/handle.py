@@ -277,7 +277,7 @@ class SessionHandle:
 
     async def kv_get(self, key: str) -> str | None:
         """Return the value of `key`, or None."""
-        return await self._store(KeyValueStore, "read").kv_get(replace(self._ref, fresh_at=self._as_of()), key)
+        return await self._store(KeyValueStore, "read").kv_get(self._ref_as_of(), key)
 
     async def kv_set(self, key: str, value: str) -> None:
         """Keep `value` as the newest entry. Durable on return. Raises `InvalidValue` for an empty or very long key."""
@@ -289,7 +289,7 @@ class SessionHandle:
 
     async def kv_entries(self) -> list[KeyValue]:
         """Return all key-value entries, in the order in which they were set."""
-        return await self._store(KeyValueStore, "read").kv_entries(replace(self._ref, fresh_at=self._as_of()))
+        return await self._store(KeyValueStore, "read").kv_entries(self._ref_as_of())
 
     async def choices(self) -> Choices:
         """Return what was chosen for the session; the defaults if nothing was, or nowhere to keep it."""
@@ -321,8 +321,7 @@ class SessionHandle:
 
     async def transcript_read_last(self, n: int = 20) -> list[TranscriptEntry]:
         """Return the last `n` entries, archived ones too, oldest first; an empty list for `n` below 1."""
-        session = replace(self._ref, fresh_at=self._as_of())
-        return await self._store(TranscriptStore, "read").transcript_read_last(session, check_number(n, "n"))
+        return await self._store(TranscriptStore, "read").transcript_read_last(self._ref_as_of(), check_number(n, "n"))
 
     async def transcript_read_all(self) -> list[TranscriptEntry]:
         """Return every entry that is still known, archived ones first."""
@@ -579,6 +578,9 @@ class SessionHandle:
             except SessionError:  # it is gone, or damaged; its memories are kept
                 break
         return list(line.items())
+
+    def _ref_as_of(self) -> SessionRef:
+        return replace(self._ref, fresh_at=self._as_of())
 
     def _as_of(self) -> float:
         """Return the time of the turn's first reads, while others may be answered as of then; else 0."""
