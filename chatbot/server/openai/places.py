@@ -299,9 +299,9 @@ async def _session_of(request: ParsedRequest, access: IdentityAccess) -> Session
             ),
         )
         alike = [record for record in found if _may_have_replies(run, _history_in(record)[1])]
-        for records in (alike, found):
+        for records, tried in ((alike, []), (found, alike)):
             answered = None if len(records) == 1 else list(_sent_exchanges(request.before_new))[-1][1]
-            for record in records[:_MOST_COMPARED]:
+            for record in [each for each in records[:_MOST_COMPARED] if each not in tried]:
                 if (session := await _session_or_fork(record, answered, request, access)) is not None:
                     return session
     return None
@@ -334,9 +334,10 @@ async def _session_or_fork(
 
 def _waits_for(entries: Sequence[TranscriptEntry], request: ParsedRequest) -> bool:
     """Return whether the request answers calls of the entries as they were made: some models number theirs from 0."""
-    pending = {call.id: (call.name, json_in(call.arguments) or {}) for call in unanswered_calls(entries)}
-    calls = [call for each in request.turn for call in each.tool_calls]
-    sent = {call.id: (call.name, json_in(call.arguments) or {}) for call in calls}  # a client writes {} for nothing
+    pending, sent = (
+        {call.id: (call.name, json_in(call.arguments) or {}) for call in calls}  # a client writes {} for nothing
+        for calls in (unanswered_calls(entries), [call for each in request.turn for call in each.tool_calls])
+    )
     answered = {str(each.tool_call_id) for each in request.answers}
     return bool(answered) and all(each in pending and pending[each] == sent.get(each) for each in answered)
 
