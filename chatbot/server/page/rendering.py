@@ -216,7 +216,7 @@ class Assets(StaticFiles):
 def _local_time(text: str) -> str:
     """Return a time in the machine's time zone; as it is in a receipt that was edited."""
     try:
-        return f"{parse_time(text).astimezone():%Y-%m-%d %H:%M}"
+        return f"{local(parse_time(text)):%Y-%m-%d %H:%M}"
     except InvalidValue:
         return text
 
