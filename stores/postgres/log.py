@@ -54,7 +54,7 @@ class PostgresLog(Log):
         self._found: tuple[int, float, int] | None = None
         """The thread and time of the last `is_replaced`, and the end that it found, for `read_new`."""
         self._of_thread = threading.local()
-        """What this thread has `found` with a turn's lease: values and rows by statement."""
+        """Its `found` has the rows that this thread read with a turn's lease, and their values, by statement."""
         self._lines: OrderedDict[int, bytes] = OrderedDict()
         self._writing: tuple[int, int] | None = None
         """Generation and size while this process writes."""

@@ -1,4 +1,4 @@
-"""What a server, a database, its connection or a primary that dies loses and says: nothing that was acknowledged."""
+"""Death of a server, a database, its connection or a primary: what was acknowledged is kept, and errors say why."""
 
 import asyncio
 import os
@@ -43,7 +43,7 @@ WRITERS = 4
 
 @dataclass
 class Written:
-    """What a writer was told: numbers that were acknowledged, and what was said of the others."""
+    """Answers that a writer got: numbers that were acknowledged, and the errors of the others."""
 
     acknowledged: list[int] = field(default_factory=list)
     refused: dict[int, StoreError] = field(default_factory=dict)
