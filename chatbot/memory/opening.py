@@ -21,7 +21,7 @@ from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.inputs import list_of
 from chatbot.memory.memory import Memory
 from chatbot.memory.scope import Caller, Environment, Observable, Scope, SystemOptions, new_id, utc_now
-from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter
+from chatbot.memory.session_catalog import MESSAGES, SessionCatalog, SessionFilter, with_forks
 from chatbot.memory.session_search import SessionHit, of_each, search
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import OWNER, fold
@@ -391,10 +391,10 @@ class SessionOpening(AsyncResource, Observable):
             raise UnsupportedOperation(f"none of the stores {', '.join(names or [self._default_store])} keeps memories")
         return Scope(store, self.caller, self._environment)
 
-    async def _erase_quotes(self, sessions: Collection[str], erased: Collection[str], again: Collection[str]) -> None:
+    async def _erase_quotes(self, sessions: Collection[str], erased: Collection[str], rows: Mapping[str, int]) -> None:
         """Delete summaries of sessions and their forks, and quotes of erased rows, as `EraseQuotes` says."""
-        elsewhere = await self._catalog.sessions_remembered_as(again) if again else ()
-        all_of_them = await self._with_forks(dict.fromkeys([*sessions, *elsewhere]))
+        elsewhere = await self._catalog.sessions_remembered_as(rows, everywhere=any(rows.values()))
+        all_of_them = with_forks(dict.fromkeys([*sessions, *elsewhere]), await self._catalog.parents())
         if erased:
             await self._catalog.erase_quotes([self._catalog.ref(each) for each in all_of_them], erased)
         for each in all_of_them:
@@ -414,14 +414,6 @@ class SessionOpening(AsyncResource, Observable):
     def _owner_in(self, namespace: str) -> Caller:
         """Return the owner of that namespace as caller, for work that does not depend on who calls."""
         return Caller(namespace, OWNER, observer=self.caller.observer)
-
-    async def _with_forks(self, sessions: Collection[str]) -> list[str]:
-        forks = await self._catalog.find(lambda record: record.parent is not None)
-        found = dict.fromkeys(sessions)
-        for record in sorted(forks, key=lambda record: record.created_at):  # parents before forks
-            if record.parent in found:
-                found[record.id] = None
-        return list(found)
 
     def _meaning_of(self, store: ObservationStore) -> Meaning | None:
         if self._embedder is not None and id(store) not in self._meanings:

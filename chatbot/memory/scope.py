@@ -111,10 +111,10 @@ _NEW = frozenset({"add", "triple"})
 """Kinds of events that make new rows or facts."""
 Sensitivities: TypeAlias = tuple[access.Sensitivity, ...] | Collection[access.Sensitivity]
 """Sensitivities asked for. The tuple type is for mypy, which otherwise infers `("private",)` as a tuple of `str`."""
-EraseQuotes = Callable[[Collection[str], Collection[str], Collection[str]], Awaitable[None]]
+EraseQuotes = Callable[[Collection[str], Collection[str], Mapping[str, int]], Awaitable[None]]
 """Delete summaries of sessions, and quotes of erased rows in receipts and titles.
 
-The last argument has the ids of rows that other sessions may have repeated: a repetition makes no new row.
+The last argument has the ids of all rows, each with how often it was repeated: a repetition makes no new row.
 """
 
 
@@ -385,7 +385,7 @@ class Scope(Struct, frozen=True):
         quoted = [row for row in rows if row.type == "exchange" or row.source == "auto"]
         sessions = {row.session_id for row in quoted if row.session_id is not None}
         if sessions and self.environment.erase_quotes is not None:
-            await self.environment.erase_quotes(sessions, erased, {row.id for row in quoted if row.mention_count})
+            await self.environment.erase_quotes(sessions, erased, {row.id: row.mention_count for row in quoted})
 
     def changed(self, operation: str, ids: Sequence[str]) -> None:
         """Report that these rows were changed."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import warnings
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from datetime import datetime
 from typing import Any
@@ -199,11 +199,24 @@ class SessionCatalog(Closable):
             holding=[began],
         )
 
+    async def parents(self) -> dict[str, str]:
+        """Return the session that each fork was made from, oldest fork first; it may be deleted."""
+        forks = await self.find(lambda record: record.parent is not None)
+        return {each.id: str(each.parent) for each in sorted(forks, key=lambda each: each.created_at)}
+
+    async def sessions_remembered_as(self, ids: Collection[str], *, everywhere: bool) -> list[str]:
+        """Return the sessions with a turn that was remembered under one of these ids; damaged ones name none.
+
+        Unless `everywhere`, only forks of deleted sessions are looked at: they may be forks of forks.
+        """
+        there, parents = await asyncio.to_thread(self.sessions.ids), await self.parents()
+        orphans = [fork for fork, parent in parents.items() if parent not in there]
+        return await self._remembered_as(ids, there if everywhere else orphans)
+
     @in_thread
-    def sessions_remembered_as(self, ids: Collection[str]) -> list[str]:
-        """Return the sessions with a turn that was remembered under one of these ids; damaged ones name none."""
+    def _remembered_as(self, ids: Collection[str], sessions: Iterable[str]) -> list[str]:
         found = []
-        for each in self.sessions.ids():
+        for each in sessions:
             with suppress(errors.MissingFolder, errors.DamagedFile, errors.LaterFormat, errors.UnsafePath):
                 if self.receipts(self.sessions.ref(each)).holds("remembered", ids):
                     found.append(each)
@@ -211,7 +224,10 @@ class SessionCatalog(Closable):
 
     @in_thread
     def erase_quotes(self, sessions: Sequence[SessionRef], ids: Collection[str]) -> None:
-        """Erase texts of turns with these ids from receipts and titles of sessions that exist. Durable on return."""
+        """Erase texts of turns with these ids from receipts and titles of sessions that exist. Durable on return.
+
+        Forks come after the sessions that they were made from.
+        """
         receipts: list[Record] = []
         kept: list[SessionRef] = []
         for session in sessions:
@@ -223,7 +239,7 @@ class SessionCatalog(Closable):
         titles = {str(receipt["title"]) for receipt in those if receipt.get("title")}
         self._untitle(kept, titles)
         # forks first: after a kill in between, the receipts of the turns still say what is to be erased
-        for session in sorted(kept, key=lambda each: each.id, reverse=True):
+        for session in reversed(kept):
             with suppress(errors.MissingFolder):
                 self.receipts(session).rewrite(lambda receipt: _without_quotes(receipt, said, titles))
 
@@ -285,6 +301,14 @@ def _without_quotes(receipt: Record, said: set[str], titles: set[str]) -> Record
     if said.isdisjoint(asked := _queries(receipt)):
         return receipt
     return {**receipt, "memory": {**receipt["memory"], "query": [each for each in asked if each not in said]}}
+
+
+def with_forks(sessions: Iterable[str], parents: Mapping[str, str]) -> list[str]:
+    """Return sessions, then their direct and indirect forks by the parents of all forks."""
+    found = dict.fromkeys(sessions)
+    while more := [fork for fork, parent in parents.items() if parent in found and fork not in found]:
+        found |= dict.fromkeys(more)
+    return list(found)
 
 
 def handed_over(receipt: Record) -> Record:

@@ -21,7 +21,7 @@ from chatbot.memory.inputs import list_of
 from chatbot.memory.memory import Memory
 from chatbot.memory.opening import SessionOpening
 from chatbot.memory.scope import Caller, Scope
-from chatbot.memory.session_catalog import SESSIONS_AT_ONCE
+from chatbot.memory.session_catalog import SESSIONS_AT_ONCE, with_forks
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import Clearance, Right, least_clearance
 from chatbot.stores.base import ObservationStore, SessionStore
@@ -282,18 +282,17 @@ class MemorySystem(SessionOpening):
 
         Raises `SessionNotFound` if another process deleted all of them.
         """
-        target = Target(sessions=tuple(record.id for record in records))
+        target, parents = Target(sessions=tuple(record.id for record in records)), await self._catalog.parents()
         forks = await self._forks_of(target.sessions)
         scopes = [] if keep_memory else self._scopes_of(records, caller)
         stores = [(record.id, store) for record in records for store in self._stores_of(record).values()]
         marks = [mark_of_deleted(record.id) for record in records]
-        has_forks = keep_memory and len(await self._with_forks(target.sessions)) > len(records)
         for record in records:
-            if not keep_memory:
-                marks += marks_of_session(record.id, record.origin)
-            elif has_forks:  # the memory may be erased later: they then leave out the turn
+            marks += () if keep_memory else marks_of_session(record.id, record.origin)
+            left = [each for each in with_forks([record.id], parents) if each not in target.sessions]
+            if left and (keep_memory or record.parent):  # what stays may be erased later: they then leave out the turn
                 owner = self._handle(record, self._stores_of(record), caller=self._owner_in(record.namespace))
-                await owner.hand_over((await self._with_forks([record.id]))[1:])
+                await owner.hand_over(left, own=keep_memory)
         await self.tombstones.bar(marks, self._clock())
         erased = [await erase(scope, target) for scope in scopes]
         for session_id, store in stores:
@@ -318,7 +317,7 @@ class MemorySystem(SessionOpening):
 
     async def _forks_of(self, sessions: Sequence[str]) -> list[str]:
         """Return the other sessions that are direct or indirect forks of these and open to the caller."""
-        forks = (await self._with_forks(sessions))[len({*sessions}) :]
+        forks = with_forks(sessions, await self._catalog.parents())[len({*sessions}) :]
         found = await self._find_open(lambda record: record.id in forks, None) if forks else []
         return sorted((record.id for record in found), key=forks.index)
 

@@ -111,10 +111,10 @@ class FileLines(backend.Lines):
 
     def holds(self, name: str, values: Collection[str]) -> bool:
         """Search the lines for these values without decoding them."""
-        wanted = [f'"{name}":"{value}"'.encode() for value in values]
+        before, wanted = f'"{name}":"'.encode(), {value.encode() for value in values}
         with self._reading() as folder:
             lines = json_lines.lines_backwards(folder, self._name) if folder else ()
-            return any(each in line for line in lines for each in wanted)
+            return any(each.partition(b'"')[0] in wanted for line in lines for each in line.split(before)[1:])
 
     @contextmanager
     def _reading(self) -> Iterator[Folder | None]:

@@ -299,16 +299,18 @@ async def test_a_fork_tells_nothing_in_short_of_what_went_away_from_its_source(a
         assert WORD in str(await fork.transcript_read_all())
 
 
+@pytest.mark.parametrize("between", ["nothing", "a fork", "a fork with its memories"])
 @pytest.mark.parametrize("away", [Memory.purge, Memory.forget])
-async def test_a_fork_tells_nothing_of_what_went_away_after_its_source(away: Away) -> None:
+async def test_a_fork_tells_nothing_of_what_went_away_after_its_source(away: Away, between: str) -> None:
     configure("[hooks.summarize]\nevery = 2\nleast = 2\n")
     model = ScriptedModel([*["Noted."] * len(SAID), "The harbour crane is green."])
     async with talking(model=model) as (runtime, session, chat):
         exchange = await say_all(chat, _nothing)
-        fork = await runtime.memory.fork_session(session.id)
+        source = await runtime.memory.fork_session(session.id) if between != "nothing" else session
+        fork = await runtime.memory.fork_session(source.id)
         said = [(await runtime.chat(fork).turn("We decided to paint the harbour crane green")).remembered]
         await runtime.hooks.settle()
-        await runtime.memory.delete_session(session.id, keep_memory=True)
+        await runtime.memory.delete_session(source.id, keep_memory="its memories" not in between)
         await away(runtime.memory.memory(), exchange)
         for text in ("How many geese are there at the harbour?", "Is the harbour deep?"):
             said.append((await runtime.chat(fork).turn(text)).remembered)
