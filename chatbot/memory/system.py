@@ -198,15 +198,15 @@ class MemorySystem(SessionOpening):
             raise refusal
         return records
 
-    async def erase_session(self, *records: SessionRecord) -> Erasure:
-        """Delete sessions of this namespace with their memory, whatever clearance they need. Needs `erase`.
+    async def erase_session(self, *records: SessionRecord, keep_memory: bool = False) -> Erasure:
+        """Delete sessions of this namespace as `delete_session` does, whatever clearance they need. Needs `erase`.
 
         Raises `SessionNotFound` for one of another namespace, or if another process was faster with all of them.
         """
         self.caller.check("erase")
         if foreign := [record for record in records if record.namespace != self.caller.namespace]:
             raise SessionNotFound.of(foreign[0].id)
-        return await self._erase(records, self.caller.elevated(clearance="full"), keep_memory=False)
+        return await self._erase(records, self.caller.elevated(clearance="full"), keep_memory=keep_memory)
 
     async def sessions_anywhere(self) -> list[SessionRecord]:
         """Return the sessions of this namespace and of those inside it, expired ones too.

@@ -257,10 +257,7 @@ class Sync:
             view = View("full", self.now(), frozenset(SENSITIVITIES), namespaces=None, erasing=True)
             with suppress(UnknownObservation):
                 await memories.scope.store.purge(view, alone, who=MAINTENANCE, why="synced", alone=True)
-        gone = [each for each in fresh - facts if await self._sessions.delete(each)]
-        if gone:
-            await asyncio.to_thread(self.storage.backend.sessions.drop_former)
-        self.report.taken["sessions"] += len(gone)
+        self.report.taken["sessions"] += await self._sessions.delete(fresh - facts)
         self.report.taken["erased"] = len(whole) + len(alone)
 
     def _unite_log(self, batch: untrusted.Delivery) -> tuple[log_union.Journal, list[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, field
@@ -13,11 +14,11 @@ from typing import Any, cast
 from msgspec import Struct, to_builtins
 from msgspec.structs import replace
 
-from chatbot.errors import ConfigError, SessionError, without_folders
+from chatbot.errors import ConfigError, SessionError, SessionNotFound, without_folders
 from chatbot.memory import MemorySystem
 from chatbot.memory.erasure import mark_of_deleted, marks_of_session
 from chatbot.memory.handle import CHOICES, Choices, shared_value
-from chatbot.memory.session_catalog import RECEIPTS, SessionCatalog
+from chatbot.memory.session_catalog import NOT_KEPT, RECEIPTS, SESSIONS_AT_ONCE, SessionCatalog
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Document, Examination, Flaw, Lines, Sessions, suffix_of
@@ -36,6 +37,7 @@ from chatbot.stores.records import (
     SessionRef,
     TranscriptEntry,
     canonical,
+    chunks,
     format_time,
     parse_record,
     parse_time,
@@ -146,20 +148,29 @@ class SessionUnion:
             erased.add(session_id)
         return session_id in erased
 
-    async def delete(self, session_id: str) -> bool:
-        """Delete a session that was deleted elsewhere, for imports too if with its memories; return if it was there."""
-        self.state.sessions.pop(session_id, None)
-        with suppress(MissingFolder):
-            ref, memories = await asyncio.to_thread(self._sessions.ref, session_id), self.memory.memory().everywhere()
-            if not await memories.every(session_id=session_id, sensitivities=SENSITIVITIES, statuses=STATUSES):
-                origin = ""
+    async def delete(self, session_ids: Iterable[str]) -> int:
+        """Delete sessions that were deleted elsewhere, for imports too if with their memories; return how many."""
+        readable, gone = defaultdict[str, list[SessionRecord]](list), 0
+        memories, barred = self.memory.memory().everywhere(), self.memory.tombstones
+        for each in session_ids:
+            self.state.sessions.pop(each, None)
+            with suppress(MissingFolder, SessionNotFound):
+                ref, record = await asyncio.to_thread(self._sessions.ref, each), None
                 with suppress(DamagedFile, LaterFormat):
-                    origin = (await asyncio.to_thread(self._sessions.get, session_id)).origin
-                await self.memory.tombstones.bar([*marks_of_session(session_id, origin)], self.now())
-            await self.storage.store.forget_session(ref)
-            await asyncio.to_thread(self._sessions.delete, session_id)
-            return True
-        return False
+                    record = await self._record(each)
+                if not await memories.every(session_id=each, sensitivities=SENSITIVITIES, statuses=STATUSES):
+                    await barred.bar([*marks_of_session(each, record.origin if record else "")], self.now())
+                if record and STORES.own.keys() >= {*record.store_types}:
+                    readable[record.namespace].append(record)
+                    continue
+                await self.storage.store.forget_session(ref)
+                gone += len(await SessionCatalog(self.storage.backend).delete(each))
+        for namespace, records in readable.items():
+            owner = self.memory.cleared_for(namespace=namespace)
+            for some in chunks(records, SESSIONS_AT_ONCE):
+                with suppress(SessionNotFound):
+                    gone += len((await owner.erase_session(*some, keep_memory=True)).sessions)
+        return gone
 
     async def changed(
         self, known: union.PlaceState, *, is_own: bool, progress: Callable[[int, int], None]
@@ -311,6 +322,7 @@ class SessionUnion:
             return None
         for name, data in given.files.items():
             await asyncio.to_thread(self._blobs(session_id).put, data, suffix_of(name))
+        await self._unite_receipts(session_id, given.receipts)
         await self._unite_transcript(session_id, ours, theirs)
         if saves:
             await self._note(await self._record(session_id), is_merged=True)
@@ -318,8 +330,6 @@ class SessionUnion:
         said = await self.storage.store.transcript_read_all(ref)
         await asyncio.to_thread(self._drop_files, session_id, said)
         await self._take_values(ref, given)
-        lines = self.storage.backend.place_of(ref).lines(RECEIPTS)
-        await asyncio.to_thread(unite_lines, lines, given.receipts, receipts=True)
         await self._take_record(session_id, given)
         await self._note(await self._record(session_id), is_merged=True)
         return self.state.sessions[session_id].digest != before
@@ -388,9 +398,17 @@ class SessionUnion:
         async with self._turn_lock(fork_id):
             await self._note(await self._record(fork_id))
             await self._copy_files(session_id, fork_id, said)
+            receipts = await asyncio.to_thread(self._receipts(session_id).all)
+            await self._unite_receipts(fork_id, [each for each in receipts if each.get("kind") == NOT_KEPT])
             ours = union.with_ids(await self.storage.store.transcript_read_all(self._sessions.ref(fork_id)))
             await self._unite_transcript(fork_id, ours, said)
             await self._note(await self._record(fork_id), is_merged=True)
+
+    def _receipts(self, session_id: str) -> Lines:
+        return self.storage.backend.place_of(self._sessions.ref(session_id)).lines(RECEIPTS)
+
+    async def _unite_receipts(self, session_id: str, given: Iterable[dict[str, Any]]) -> None:
+        await asyncio.to_thread(unite_lines, self._receipts(session_id), given, receipts=True)
 
     def _drop_files(self, session_id: str, said: list[TranscriptEntry]) -> None:
         """Erase the attachments that were erased on any side, unless a message names them."""

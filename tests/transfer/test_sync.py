@@ -27,9 +27,12 @@ from chatbot.chat.ledger import parse_call
 from chatbot.config import MaintenanceSettings
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
+from chatbot.memory.episode import summarize_episode
 from chatbot.memory.handle import CHOICES, Choices
+from chatbot.memory.session_catalog import FAILURES
 from chatbot.stores.errors import StoreError, StoreFailed, UnsafePath
 from chatbot.stores.on_disk.session_index import SessionIndex
+from chatbot.stores.records import format_time
 from chatbot.transfer import sync_storage
 from chatbot.transfer.backups import backup, copy_storage, restore
 from chatbot.transfer.exports import export_session, render_session
@@ -444,6 +447,26 @@ async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(pair: Pa
             assert [each.object for each in await memory.memory("chat").query_facts()] == ["kale"]
 
 
+async def test_what_a_deleted_session_said_leaves_its_fork_on_the_other_machine_with_its_memory(pair: Pair) -> None:
+    here, there, _ = pair
+    session_id, row_id = await _session(here, "Ada keeps bees"), await _remembered(here, "Ada keeps bees")
+    async with here.opened() as memory:
+        session = await memory.load_session(session_id, any_agent=True)
+        [entry] = await session.transcript_read_all()
+        await session.receipt_append({"turn": row_id, "at": format_time(entry.at), "remembered": row_id})
+    await _both(pair)
+    async with there.opened() as memory:
+        fork = (await memory.fork_session(session_id)).id
+        memory.backend.lines(FAILURES).append([{"session": session_id, "error": "bees"}])
+    async with here.opened() as memory:
+        await memory.delete_session(session_id, keep_memory=True)
+    await _both(pair)
+    async with there.opened() as memory:
+        await memory.memory().purge(row_id)
+        assert await summarize_episode(await memory.load_session(fork, any_agent=True), here.now()) == ""
+        assert memory.backend.lines(FAILURES).all() == []
+
+
 async def test_of_a_profile_the_value_stated_last_holds(pair: Pair) -> None:
     here, there, _ = pair
     for machine, city in ((there, "Ulm"), (here, "Bern")):
@@ -466,7 +489,8 @@ async def test_a_session_continued_on_both_sides_becomes_the_session_and_a_fork(
         session = await memory.load_session(session_id, any_agent=True)
         await session.kv_set(CHOICES, Choices(memory=False).as_text())
         photo, damaged = await session.attach([(b"photo", ".png"), (b"to be damaged", ".txt")])
-        await session.transcript_append("user", f"on the other way: {photo} {damaged}")
+        entry = await session.transcript_append("user", f"on the other way: {photo} {damaged}")
+        await session.note_not_kept(entry.at)
     file = here.folder / "sessions" / session_id / "attachments" / damaged
     file.write_bytes(b"another")
     await there.sync(place)
@@ -487,6 +511,7 @@ async def test_a_session_continued_on_both_sides_becomes_the_session_and_a_fork(
         [record] = [each for each in await memory.list_sessions() if each.id == fork]
         session = await memory.load_session(fork, any_agent=True)
         assert ([*await session.attachments()], (await session.choices()).memory) == ([photo], False)
+        assert await session.times_not_kept(entry.at) == {format_time(entry.at)}
     assert (record.parent, record.title) == (session_id, "Bees (continued on another machine)")
 
 
