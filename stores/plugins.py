@@ -255,8 +255,8 @@ def open_place(place: Place | Home | None) -> Place:
     return FilePlace(place) if isinstance(place, Path) else place
 
 
-def create_tables(address: Address, *, role: str = "") -> Literal["created", "updated", "unchanged"]:
-    """Create or update the tables of a database, for `role` too; return what was done. Raises a `StoreError`."""
+def create_tables(address: Address, *, role: str = "") -> Literal["created", "unchanged"]:
+    """Create the tables of a database, for `role` too; return what was done. Raises a `StoreError`."""
     with _driver():
         from chatbot.stores.postgres import schema
     return schema.create(address.url, role=role)

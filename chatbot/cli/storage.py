@@ -44,9 +44,9 @@ async def run(args: argparse.Namespace) -> Exit:
     if args.action == "copy":
         return await _copy(args)
     done = await asyncio.to_thread(create_tables, _address(args), role=args.role)
-    lines = ["the tables already exist" if done == "unchanged" else f"{done} the tables"]
+    lines = ["the tables already exist" if done == "unchanged" else "created the tables"]
     lines += [f"{args.role} may use them"] if args.role else []
-    value = {"created": done == "created", "updated": done == "updated", "role": args.role or None}
+    value = {"created": done == "created", "role": args.role or None}
     output.say_result(args, value, "\n".join(lines))
     return Exit.OK
 

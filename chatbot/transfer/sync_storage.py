@@ -277,7 +277,7 @@ class SessionUnion:
         """Note the state of a session; return its content if it was read. For `is_merged` see `SessionState.next`."""
         ref = self._sessions.ref(record.id)
         stamp = await asyncio.to_thread(self._stamp, record, ref)
-        before = self.state.sessions.get(record.id, union.SessionState(union.portable(record)))
+        before = self.state.sessions.get(record.id, union.SessionState(union.digests_of(record)))
         if stamp and before.stamp == stamp and not is_merged:
             return None
         content = await self.storage.content(ref)
@@ -358,7 +358,7 @@ class SessionUnion:
                 self.has_marked = True
         if any(here.get(name) != theirs.get(name) for name in later):
             changed = await asyncio.to_thread(self._sessions.change, session_id, change)
-            state.record = union.SessionState(union.portable(changed)).record
+            state.record = union.digests_of(changed)
         state.times |= {name: given.times[name] for name in later if name in given.times}
 
     async def _transcript_of(self, machine: str, given: SessionLine, known: union.Entries) -> union.Transcript | None:

@@ -113,11 +113,16 @@ class PlaceState(msgspec.Struct):
         return new
 
 
+def digests_of(record: SessionRecord) -> dict[str, str]:
+    """Return digests of the fields: a deleted session leaves neither its title nor the name of its user here."""
+    return {name: digest_of(canonical(value)).hex() for name, value in portable(record).items()}
+
+
 class SessionState(msgspec.Struct):
     """State of a session after the last sync."""
 
-    record: dict[str, Any] = {}
-    """Digests of the fields of its record: a deleted session leaves neither its title nor the name of its user here."""
+    record: dict[str, str] = {}
+    """As `digests_of`."""
     times: dict[str, str] = {}
     """When fields of the record were changed."""
     ids: list[str] = []
@@ -131,10 +136,6 @@ class SessionState(msgspec.Struct):
     """Changes with the session, so that an unchanged one is not read; empty if there is none."""
     digest: str = ""
 
-    def __post_init__(self) -> None:
-        if isinstance(self.record.get("version"), int):  # the fields themselves, as of `portable`
-            self.record = {name: digest_of(canonical(value)).hex() for name, value in self.record.items()}
-
     def next(self, record: SessionRecord, content: SessionContent, now: datetime, *, is_merged: bool) -> SessionState:
         """Return the state of the session with another record and content, without stamp and digest.
 
@@ -147,7 +148,7 @@ class SessionState(msgspec.Struct):
             cut += {*self.ids, *self.files} - {*ids, *content.files, *cut}
             gone = self.set_at.keys() - content.values.keys()
             dead |= {key: time_after(self.set_at[key], now) for key in gone}
-        new = SessionState(portable(record), {**self.times}, ids, content.files, sorted(cut), set_at, dead)
+        new = SessionState(digests_of(record), {**self.times}, ids, content.files, sorted(cut), set_at, dead)
         for name in {**self.record, **new.record}:
             if self.record.get(name) != new.record.get(name):
                 new.times[name] = time_after(new.times.get(name) or format_time(record.created_at), now)

@@ -161,10 +161,6 @@ class ErasedLine(_Line, tag="erased"):
     alone: bool | None = None
 
 
-class _GoneLine(ErasedLine, tag="gone"):
-    """An `ErasedLine` under the tag of an earlier release."""
-
-
 class RecordsLine(_Line, tag="lines"):
     """Calls of the bill; in a backup also lines that belong to the machine."""
 
@@ -224,7 +220,7 @@ class SessionLine(_Line, tag="session"):
         return replace(self, session=session, times=set_at, values=values)
 
 
-Line = RowLine | ErasedLine | _GoneLine | RecordsLine | DocumentLine | SessionLine
+Line = RowLine | ErasedLine | RecordsLine | DocumentLine | SessionLine
 
 
 class FileHead(msgspec.Struct):

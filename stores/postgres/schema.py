@@ -13,10 +13,7 @@ from chatbot.stores.home import without_password
 from chatbot.stores.postgres import statements
 from chatbot.stores.postgres.database_connection import CREATE, explain
 
-VERSION = 2
-"""2: lines of the log stay in their places, where servers of version 1 erase others than they should."""
-_VIEWS = "CREATE OR REPLACE FUNCTION"
-"""Where the views begin in the SQL."""
+VERSION = 1
 TABLES = ("session", "message", "key_value", "head", "line", "document", "lease", "event", "piece")
 """Every table that has rows of identities."""
 _BOUNDS = """
@@ -26,13 +23,13 @@ SET LOCAL client_connection_check_interval = '2s'
 """
 """Bounds the wait for locks, and ends a statement soon after its process was killed."""
 _ALONE = "LOCK TABLE chatbot.version IN SHARE ROW EXCLUSIVE MODE"
-"""Waits for others who update or grant; everyone may read meanwhile."""
+"""Waits for others who grant; everyone may read meanwhile."""
 
-Done = Literal["created", "updated", "unchanged"]
+Done = Literal["created", "unchanged"]
 
 
 def create(url: str, *, role: str = "") -> Done:
-    """Create all tables or none, or update those of an earlier release; also concurrently. `role` may use them."""
+    """Create all tables or none; also concurrently. `role` may use them."""
     where = without_password(url)
     try:
         try:
@@ -53,9 +50,7 @@ def text() -> str:
 def check_version(connection: psycopg.Connection[Any], where: str) -> None:
     """Raise a `StoreError` unless the tables are of the version that this release works with, and can hold any text."""
     _check_encoding(connection, where)
-    if (row := _version(connection, where)) == (1,):
-        raise StoreFailed(f"{where}: the tables are of an earlier release: stop its servers, then run `{CREATE}`")
-    if row != (VERSION,):
+    if (row := _version(connection, where)) != (VERSION,):
         raise LaterFormat(
             f"{where}: the tables are of another release (version {row and row[0]}, this one knows {VERSION}): "
             "use that release, or another database"
@@ -91,12 +86,8 @@ def _create(url: str, role: str, where: str) -> Done:
             done = "created"
             connection.execute(sql.SQL(text()))
             connection.execute("INSERT INTO chatbot.version (number) VALUES (%s)", (VERSION,))
-        elif role or _version(connection, where) == (1,):
+        elif role:
             connection.execute(_ALONE)
-            if _version(connection, where) == (1,):
-                done = "updated"
-                connection.execute("UPDATE chatbot.version SET number = %s", (VERSION,))
-                connection.execute(sql.SQL("".join(text().partition(_VIEWS)[1:])))
         check_version(connection, where)
         _grant(connection, role)
         return done

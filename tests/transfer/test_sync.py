@@ -4,7 +4,6 @@ import asyncio
 import gzip
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -40,7 +39,6 @@ from chatbot.transfer.importer import Importer
 from chatbot.transfer.sources import open_source
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import KEY, NAME, FolderPlace, ServerAnswer, open_sealed
-from chatbot.transfer.union import STATE, portable
 from tests.clock import Clock
 from tests.disk import ENDLESS, Put
 from tests.effort import by_day, rounds
@@ -112,38 +110,6 @@ async def test_a_second_sync_changes_nothing_and_a_dry_run_neither(pair: Pair) -
     report = await there.sync(place)
     assert not [*filter(None, [*report.taken.values(), *report.given.values()])]
     assert sorted(place.rglob("*")) == files
-
-
-async def test_the_state_of_an_earlier_release_loses_its_titles_and_changes_nothing(pair: Pair) -> None:
-    here, _, place = pair
-    session_id = await _session(here, "hello", title="Of bees")
-    await here.sync(place)
-    async with here.opened() as memory:
-        record = portable((await memory.load_session(session_id, any_agent=True)).record)
-    file = here.folder / STATE
-    state = json.loads(file.read_bytes())
-    file.write_text(json.dumps(state | {"sessions": {session_id: state["sessions"][session_id] | {"record": record}}}))
-    await _say(here, session_id, "and wasps")
-    await here.sync(place)
-    after = json.loads(file.read_bytes())["sessions"][session_id]
-    assert ("bees" in file.read_text(), after["times"]) == (False, {})
-
-
-async def test_erasures_in_the_files_of_an_earlier_release_are_taken(pair: Pair) -> None:
-    """Rows had a kind of line of their own there, and sessions did not say that they are no rows."""
-    here, there, place = pair
-    row_id, session_id = await _remembered(here, "Ada keeps bees"), await _session(here, "hello")
-    await _both(pair)
-    async with here.opened() as memory:
-        await memory.memory("chat").purge(row_id)
-        await memory.delete_session(session_id)
-    await here.sync(place)
-    for path in [*place.glob("*/*.gz")]:
-        text = gzip.decompress(path.read_bytes()).replace(b', "alone": null', b"")
-        data = gzip.compress(re.sub(rb'"erased"(.*"alone")', rb'"gone"\1', text))
-        path.rename(path.with_name(f"{path.name[:7]}{sha256(data).hexdigest()[:32]}.gz")).write_bytes(data)
-    report = await there.sync(place)
-    assert (report.aside, await there.rows(), await there.said()) == ([], {}, {})
 
 
 async def test_of_two_corrections_the_later_one_holds_and_both_are_in_the_history(pair: Pair) -> None:
