@@ -25,7 +25,7 @@ from chatbot.memory.session_catalog import SESSIONS_AT_ONCE, with_forks
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import Clearance, Right, least_clearance
 from chatbot.stores.base import ObservationStore, SessionStore
-from chatbot.stores.errors import InvalidValue, StoreError, UnsupportedOperation
+from chatbot.stores.errors import InvalidValue, MissingFolder, StoreError, UnsupportedOperation
 from chatbot.stores.fields import how_many
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.records import EPOCH, KeyValue, SessionRecord, TranscriptEntry, chunks
@@ -108,8 +108,11 @@ class MemorySystem(SessionOpening):
         old = source.record
         record = self._new_record(old.store_types, old.agent_id, title or old.title, old.id)
         record = replace(record, clearance=old.clearance, sensitivity=old.sensitivity, project=old.project)
-        async with self._drafting(record) as draft:
-            await to_its_end(source.copy_to(draft, entries=at))  # no thread writes into a copy that is dropped
+        try:
+            async with self._drafting(record) as draft:
+                await to_its_end(source.copy_to(draft, entries=at))  # no thread writes into a copy that is dropped
+        except MissingFolder as error:  # the session was deleted meanwhile, with this draft
+            raise SessionNotFound.of(session_id) from error
         return self._handle(record, self._stores_of(record))
 
     async def adopt_session(

@@ -64,7 +64,7 @@ def listen_on(host: str, port: int) -> socket.socket:
     """Return a socket that listens on that address. Raises `ConfigError`."""
     try:
         family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        sock = socket.create_server(address[:2], family=family, backlog=_BACKLOG)
+        sock = socket.create_server(address, family=family, backlog=_BACKLOG)  # with the zone of IPv6
     except (OSError, UnicodeError) as error:
         why = getattr(error, "strerror", None) or "this cannot be the name of a host"
         raise ConfigError(f"{host} port {port} is not available: {why}; choose others by --host and --port") from error

@@ -14,6 +14,7 @@ from typing import Any, cast
 import psycopg
 import pytest
 
+from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.people import ALIAS
 from chatbot.memory.scope import new_id, user_namespace
@@ -222,6 +223,21 @@ async def test_forks_keep_their_copy_and_are_named(memory: MemorySystem) -> None
     assert len(await fork.transcript_read_all()) == 1
     assert await left(memory) == (1, 0)
     assert await fork.kv_get("episode_summary") is None
+
+
+async def test_a_fork_of_what_is_deleted_meanwhile_is_not_made(
+    memory: MemorySystem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session, take_in = await talk(memory), SessionHandle.take_in
+
+    async def deleted_first(copy: SessionHandle, *content: Any) -> None:
+        await memory.delete_session(session.id)
+        await take_in(copy, *content)
+
+    monkeypatch.setattr(SessionHandle, "take_in", deleted_first)
+    with pytest.raises(SessionNotFound, match=session.id):
+        await memory.fork_session(session.id)
+    assert await memory.list_sessions() == []
 
 
 async def test_what_is_purged_can_be_named_by_person_and_source(memory: MemorySystem) -> None:

@@ -57,6 +57,8 @@ def test_a_port_that_is_taken_is_told_and_so_is_a_host_that_cannot_be() -> None:
         command.fails(3, "is not available", "serve", "--port", str(taken.getsockname()[1]))
     with pytest.raises(ConfigError, match="this cannot be the name of a host"):
         listen_on("a..b", 0)
+    with pytest.raises(ConfigError, match=r"assign|family"):  # its zone is read, and no machine here has it
+        listen_on(f"fe80::99%{socket.if_nameindex()[0][1]}", 0)
 
 
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
