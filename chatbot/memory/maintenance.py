@@ -249,20 +249,11 @@ class Run:
         self, days: float, rule: RetentionSettings, statuses: tuple[Status, ...]
     ) -> list[RowState]:
         """Return the rows that the rule applies to: of those that several rules cover, the first rule has all."""
-        earlier = list(takewhile(lambda other: other is not rule, self._policy.rules))
-        whole = [other for other in earlier if other.agent is None and other.namespace is None]
-        taken = {each for other in whole for each in _covered_types(other)}
-        types = tuple(each for each in _covered_types(rule) if each not in taken)
-        if not types:
-            return []
-        wanted = Filter(statuses=statuses, types=types, agent_id=rule.agent, quiet_since=self._days_ago(days))
-        rows = {row.id: row for row in await self._states(wanted) if rule.namespace in {None, row.namespace}}
-        for other in earlier if rows else ():
-            shared = tuple(each for each in _covered_types(other) if each in types)
-            others = replace(wanted, types=shared, agent_id=other.agent)
-            for row in await self._states(others) if shared else ():
-                if other.namespace in {None, row.namespace}:
-                    rows.pop(row.id, None)
+        since, rows = self._days_ago(days), dict[str, RowState]()
+        for each in (rule, *takewhile(lambda other: other is not rule, self._policy.rules)):
+            wanted = Filter(statuses=statuses, types=_covered_types(each), agent_id=each.agent, quiet_since=since)
+            covered = {row.id: row for row in await self._states(wanted) if each.namespace in {None, row.namespace}}
+            rows = covered if each is rule else {name: row for name, row in rows.items() if name not in covered}
         return list(rows.values())
 
     async def _archive_surplus(self, rows: Sequence[Observation]) -> None:
