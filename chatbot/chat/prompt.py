@@ -87,21 +87,16 @@ async def build_prompt(
     texts = {"summary": summary, "earlier memory": earlier_block if len(exchanges) > 1 else "", "memory": block}
     extras = {name: await model.count_tokens([Message("user", text)]) if text else 0 for name, text in texts.items()}
     room = window - reply - persona_tokens
-    dropped = []
-    needed = costs[-1] if costs else 0
-    if costs and needed > room >= 2 * (_fixed_cost(exchanges[-1], needed) + extras["memory"]):
-        needed = room - extras["memory"]  # what must be cut anyway leaves room for a small memory block
-    for name in texts:
-        if extras[name] and costs and needed + sum(extras.values()) > room:
-            extras[name], texts[name] = 0, ""
-            dropped.append(name)
+    dropped = _dropped_extras(extras, exchanges[-1], costs[-1], room)
+    texts |= dict.fromkeys(dropped, "")
+    extras |= dict.fromkeys(dropped, 0)
     room -= sum(extras.values())
     exchanges, costs, cuts = await fit(exchanges, costs, room, model)
     first = _first_shown(costs, room)
     if first >= len(exchanges):
         raise ContextTooLong(
             f"{model.name} has a window of {window} tokens, too small for the persona ({persona_tokens}), "
-            f"the message ({costs[-1] if costs else 0}) and a reply ({reply}): shorten the message, "
+            f"the message ({costs[-1]}) and a reply ({reply}): shorten the message, "
             "or lower max_output_tokens in [model]"
         )
     shown = exchanges[first:]
@@ -130,6 +125,18 @@ async def build_prompt(
         dropped=tuple(dropped),
         cut=cuts,
     )
+
+
+def _dropped_extras(extras: Mapping[str, int], last: Sequence[Message], needed: int, room: int) -> list[str]:
+    """Return the names of the extras that leave no room for the last exchange, which needs so many tokens."""
+    if needed > room >= 2 * (_fixed_cost(last, needed) + extras["memory"]):
+        needed = room - extras["memory"]  # what must be cut anyway leaves room for a small memory block
+    left, dropped = sum(extras.values()), []
+    for name, tokens in extras.items():
+        if tokens and needed + left > room:
+            left -= tokens
+            dropped.append(name)
+    return dropped
 
 
 def _unmarked(message: Message) -> Message:
