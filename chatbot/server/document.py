@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import threading
-from typing import Any, get_args
+from typing import Any
 
 from fastapi import FastAPI
 
-from chatbot.messages import Priority, TaskScope, TaskStatus
 from chatbot.server.access_checks import OPEN_PATHS
 from chatbot.server.errors import OF_WRITES
 from chatbot.server.idempotency import HEADER, KEY_PATTERN, LONGEST_KEY
-from chatbot.stores.access import Clearance, GivenSensitivity, Sensitivity, Visibility
-from chatbot.stores.observation import Status, Type
 
 _API = "/v1/"
 _WRITES = frozenset({"post", "put", "patch", "delete"})
@@ -48,19 +45,6 @@ _DESCRIPTIONS = {
     "valid_to": "When it stopped being true; null if it still is.",
 }
 """Descriptions of fields without one of their own; fields not listed are described by their name."""
-_NAMED = {
-    "Clearance": Clearance,
-    "GivenSensitivity": GivenSensitivity,
-    "MemoryStatus": Status,
-    "MemoryType": Type,
-    "Priority": Priority,
-    "Sensitivity": Sensitivity,
-    "TaskScope": TaskScope,
-    "TaskStatus": TaskStatus,
-    "Visibility": Visibility,
-}
-"""Names of enums: generated clients would number optional ones."""
-_ANY_OBJECT = {"type": "object", "additionalProperties": True}
 
 
 class DocumentedApi(FastAPI):
@@ -119,22 +103,4 @@ def _complete(document: dict[str, Any]) -> dict[str, Any]:
                 operation["responses"].setdefault(str(status), described)
     for path in OPEN_PATHS & document["paths"].keys():
         document["paths"][path]["get"]["security"] = []
-    choices = {get_args(choice): name for name, choice in _NAMED.items()}
-    components["schemas"] |= {name: {"type": "string", "enum": [*each]} for each, name in choices.items()}
-    components["schemas"]["AnyObject"] = {**_ANY_OBJECT, "description": "Any JSON object."}
-    completed: dict[str, Any] = _with_names(document, choices)
-    return completed
-
-
-def _with_names(value: Any, names: dict[tuple[str, ...], str]) -> Any:
-    """Return the document with references in place of alternatives that have a name."""
-    if isinstance(value, list):
-        return [_with_names(each, names) for each in value]
-    if not isinstance(value, dict):
-        return value
-    named = {key: _with_names(each, names) for key, each in value.items()}
-    for each in named.get("anyOf", ()):
-        if name := "AnyObject" if each == _ANY_OBJECT else names.get(tuple(each.get("enum", ()))):
-            each.clear()
-            each["$ref"] = f"#/components/schemas/{name}"
-    return named
+    return document
