@@ -113,6 +113,7 @@ async def purge_memories(run: VerbRun) -> None:
     for each in gone.ids:
         say(f"purged {each}" + (", derived from the others" if each in erasure.derived else ""))
     say_marked("transcripts are unchanged: `chatbot sessions delete` deletes sessions with their memory")
+    say_marked("memories that these replaced stay: see `chatbot memory list --status superseded`")
     run.say_typed_lines()
 
 

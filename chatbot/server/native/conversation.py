@@ -218,7 +218,7 @@ async def _result(
     return {"session_id": session_id, "reply": ended.reply, "receipt": ended.receipt}
 
 
-_AS_A_DOWNLOAD = {
+AS_A_DOWNLOAD = {
     "content-disposition": "attachment",
     "x-content-type-options": "nosniff",
     "content-security-policy": "default-src 'none'; sandbox",
@@ -258,7 +258,7 @@ async def get_file(
     session = await access.session(session_id)
     if name not in {file.name for file in await session.list_files()}:
         raise Problem(404, "file_not_found", f"the session has no file {name!r:.80}")
-    return StreamingResponse(session.stream_file(name), media_type="application/octet-stream", headers=_AS_A_DOWNLOAD)
+    return StreamingResponse(session.stream_file(name), media_type="application/octet-stream", headers=AS_A_DOWNLOAD)
 
 
 class AttachedFile(Shape):
@@ -287,4 +287,4 @@ async def get_attachment(
 ) -> Response:
     """Return a picture or document as it was sent, or a text without its secrets."""
     data = await access.attachment(session_id, name)
-    return Response(data, media_type=media_of(name), headers=_AS_A_DOWNLOAD)
+    return Response(data, media_type=media_of(name), headers=AS_A_DOWNLOAD)

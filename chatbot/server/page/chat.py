@@ -24,6 +24,7 @@ from chatbot.server.dependencies import SessionId
 from chatbot.server.errors import problem_of
 from chatbot.server.idempotency import WritingHere
 from chatbot.server.identity_access import IdentityAccess
+from chatbot.server.native.conversation import AS_A_DOWNLOAD
 from chatbot.server.page import talk
 from chatbot.server.page.markdown import GrowingText
 from chatbot.server.page.rendering import (
@@ -454,18 +455,15 @@ def _goto_session(access: IdentityAccess, session_id: str) -> Response:
 
 FILE_FIELD = "file:"
 """Beginning of the names of form fields with a file; a number and the file's name follow."""
-_HEADERS = {
-    "cache-control": "private, max-age=3600",
-    "content-security-policy": "default-src 'none'; sandbox",
-    "x-content-type-options": "nosniff",
-}
 
 
 @router.get("/c/{session_id}/file/{name}")
 async def show_file(access: AccessHere, session_id: SessionId, name: Annotated[str, Path(max_length=64)]) -> Response:
     """Return a picture as it is, and any other file as a download."""
     data, media = await access.attachment(session_id, name), media_of(name)
-    headers = _HEADERS if is_image(media) else {**_HEADERS, "content-disposition": "attachment"}
+    headers = {**AS_A_DOWNLOAD, "cache-control": "private, max-age=3600"}
+    if is_image(media):
+        headers["content-disposition"] = "inline"
     return Response(data, media_type=media, headers=headers)
 
 
