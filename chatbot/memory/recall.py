@@ -306,7 +306,8 @@ def verdicts_of(
         holds_words = (need is None or need > 0) and any(row.holds_words for row in rows)
         is_chance = share > 0 and not (holds_words or _stands_out(rows))
     else:
-        least, enough, most = thresholds(best, need, len(rows))
+        is_compared = any(row.closeness is not None for row in rows)
+        least, enough, most = thresholds(best, need, len(rows), is_compared=is_compared)
         is_chance, share = 0 < best < least, max(share, enough)
     verdicts, recalled = [], 0
     for row in rows:

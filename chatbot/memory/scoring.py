@@ -58,6 +58,8 @@ _CHANCE, _LESS_PER_POINT = 0.57, 0.2
 """The best evidence that small talk has by chance, and how much less suffices for each point of `needs_memory`."""
 _SINGLE, MANY = 0.42, 200
 """How much less evidence a single row has by chance than the best of `MANY` rows."""
+_UNCOMPARED = 0.1
+"""How much less evidence the best of many rows has if none is compared token by token, which raises the closest."""
 _UNSURE, _MOST_UNSURE = 0.5, 2
 """The score of `needs_memory` below which a prompt has at most so many rows."""
 OTHER = "other"
@@ -210,13 +212,15 @@ def _raised(row: RowScore, closeness: float, weight: float) -> RowScore:
     return replace(row, evidence=row.evidence + by, closeness=closeness, weighed=weighed, score=score)
 
 
-def thresholds(best: float, need: float, rows: int) -> tuple[float, float, float]:
+def thresholds(best: float, need: float, rows: int, *, is_compared: bool = True) -> tuple[float, float, float]:
     """Return the evidence that the best row of a prompt must have, the share of it that any row needs, and most rows.
 
     The first falls with the score of `needs_memory`, the second with the best evidence. Both are lower if there are few
-    rows: the highest of n random numbers grows about as the root of log n (Gumbel 1958, "Statistics of extremes").
+    rows: the highest of n random numbers grows about as the root of log n (Gumbel 1958, "Statistics of extremes"). They
+    are also lower if the rows are not compared token by token.
     """
-    less = _SINGLE * max(0.0, 1 - math.sqrt(math.log(max(rows, 1)) / math.log(MANY)))
+    few = max(0.0, 1 - math.sqrt(math.log(max(rows, 1)) / math.log(MANY)))
+    less = _SINGLE * few + (0.0 if is_compared else _UNCOMPARED * (1 - few))
     least, share = _CHANCE - _LESS_PER_POINT * need - less, min(1.0, _NEEDED / (best + less + _DOUBT))
     return least, share, math.inf if need >= _UNSURE else _MOST_UNSURE
 

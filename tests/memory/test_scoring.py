@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from chatbot.memory import scoring
 from chatbot.memory.recall import NOT_NEEDED, verdicts_of
-from chatbot.memory.scoring import PROFILES, RowScore, ScoringProfile, outstanding_row, score_rows
+from chatbot.memory.scoring import PROFILES, RowScore, ScoringProfile, by_closeness, outstanding_row, score_rows
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import Candidates, Match
 
@@ -162,9 +162,18 @@ def test_the_less_a_message_needs_memory_and_the_more_rows_there_are_the_more_ev
 ) -> None:
     rows = {str(number): candidate(str(number), lexical=0.0) for number in range(among)}
     found = ranked(rows, INJECT, similar=dict.fromkeys(rows, 0.0) | {"0": cosine, "1": 0.8 * cosine, "2": 0.8 * cosine})
+    found = by_closeness(found, dict.fromkeys(rows, 0.5), INJECT)
     verdicts = [verdict for _, verdict in verdicts_of(found, INJECT, 5, frozenset(), need=need)]
     assert verdicts.count("recalled") == recalled
     assert verdicts.count("no better than chance") == (among if not recalled and cosine else 0)
+
+
+def test_rows_that_are_not_compared_token_by_token_need_less_evidence() -> None:
+    rows = {str(number): candidate(str(number), lexical=0.0) for number in range(200)}
+    found = ranked(rows, INJECT, similar=dict.fromkeys(rows, 0.0) | {"0": 0.65})
+    compared = by_closeness(found, dict.fromkeys([*rows][:12], 0.5), INJECT)
+    best = [verdicts_of(each, INJECT, 5, frozenset(), need=0.0)[0][1] for each in (found, compared)]
+    assert best == ["recalled", "no better than chance"]
 
 
 _AMOUNTS = st.floats(0, 1000, allow_nan=False)
