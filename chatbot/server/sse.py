@@ -171,6 +171,7 @@ class Feed(Generic[Item]):
     def __init__(self) -> None:
         self.items: list[Item] = []
         """All items so far; `add` adds one."""
+        self.readers = 0
         self._has_ended = False
         self._grown = asyncio.Event()
 
@@ -187,13 +188,16 @@ class Feed(Generic[Item]):
     async def read(self) -> AsyncIterator[Item]:
         """Yield every item, from the first on; ends when the feed does."""
         at = 0
-        while True:
-            while at < len(self.items):
-                yield self.items[at]
-                at += 1
-            if self._has_ended:
-                return
-            await self._grown.wait()
+        self.readers += 1
+        try:
+            while at < len(self.items) or not self._has_ended:
+                if at == len(self.items):
+                    await self._grown.wait()
+                else:
+                    yield self.items[at]
+                    at += 1
+        finally:
+            self.readers -= 1
 
     def _wake(self) -> None:
         grown, self._grown = self._grown, asyncio.Event()

@@ -23,7 +23,7 @@ from chatbot.chat.events import ClientCall, Emit, TurnEvent
 from chatbot.chat.receipts import Receipt, with_calls
 from chatbot.memory import SessionHandle
 from chatbot.memory.scope import utc_now
-from chatbot.messages import TextDelta, ToolCall
+from chatbot.messages import Message, TextDelta, ToolCall
 from chatbot.server.errors import TurnGone, TurnLost, TurnStopped, problem_of
 from chatbot.server.sse import Feed, cancel_all
 from chatbot.stores.backend import Backend, Lease, Mark
@@ -55,7 +55,7 @@ SessionKey = tuple[str, str]
 """An identity and the id of a session."""
 
 AfterTurn = Callable[[Sequence[TurnEvent]], Awaitable[None]]
-"""Called with all events after a turn has succeeded, before its waiters resume."""
+"""Called with all events once the exchange is kept, before the turn's waiters resume; also if it was stopped."""
 
 
 class TurnResult(Struct, frozen=True):
@@ -80,6 +80,7 @@ class RunningTurn:
     ) -> None:
         self.text, self.files = text, attachments
         self.begun_at = utc_now()
+        self.asked = client.asked or Message("user", text)
         self.is_again = client.again
         """True if it answers a message that is in the transcript already."""
         self._feed: Feed[TurnEvent] = Feed()
@@ -94,6 +95,16 @@ class RunningTurn:
         """Yield the events from the start to the end of the turn; its errors are not raised here."""
         return self._feed.read()
 
+    @property
+    def is_left(self) -> bool:
+        """True if it belongs to a request with a history, and no client reads its reply any more."""
+        return self._then is not None and not self._feed.readers
+
+    @property
+    def text_so_far(self) -> str:
+        """The text of the reply so far."""
+        return "".join(event.text for event in self._feed.items if isinstance(event, TextDelta))
+
     async def ended(self) -> TurnResult:
         """Wait for the result of the turn. Raises its error; cancelling the wait does not stop the turn."""
         await asyncio.wait([self.task])
@@ -107,7 +118,11 @@ class RunningTurn:
             if self._receipt.lost:
                 logger.error("turn %s could not be stored: %s", self._receipt.turn, "; ".join(self._receipt.notices))
             if self._then is not None:
-                await self._follow(self._then, self._receipt)
+                await self._follow(self._then, self._receipt.notices)
+        except asyncio.CancelledError:
+            if self._then is not None and len(self._feed.items) > bool(self.files):  # files are read before it is kept
+                await self._follow(self._then, [])
+            raise
         except Exception as error:  # noqa: BLE001 - plug-ins may raise anything; the waiting caller gets the error
             problem_of(error)  # logs it, also if nobody waits
             self.error = error
@@ -116,12 +131,12 @@ class RunningTurn:
                 self.files = ()
             self._feed.end()
 
-    async def _follow(self, then: AfterTurn, receipt: Receipt) -> None:
+    async def _follow(self, then: AfterTurn, notices: list[str]) -> None:
         try:
             await then(self._feed.items)
         except StoreError as error:  # the reply is stored, so its caller gets it
             logger.warning("%s: %s", _NOT_FOUND_AGAIN, error)
-            receipt.notices.append(_NOT_FOUND_AGAIN)
+            notices.append(_NOT_FOUND_AGAIN)
 
 
 class KeptTurn:
@@ -351,6 +366,11 @@ class Turns(AsyncResource):
     def latest(self, key: SessionKey) -> list[RunningTurn]:
         """Return the latest turns of that session, ended ones too, for a listener that comes just after the end."""
         return [turn for place, turn in self._begun if place == key]
+
+    def left(self, identity: str) -> list[tuple[str, RunningTurn]]:
+        """Return the turns of an identity that were left, each with its session, in which no other waits."""
+        turns = [(key[1], turn) for turn, key in self._running.items() if key[0] == identity and turn.is_left]
+        return [(session, turn) for session, turn in turns if self.under_way((identity, session)) == [turn]]
 
     def of_identity(self, identity: str) -> list[RunningTurn]:
         """Return the turns of all sessions of an identity that have not ended."""

@@ -33,6 +33,7 @@ from chatbot.server.openai.models import access_of
 from chatbot.server.openai.places import ParsedRequest, ReplyPlace
 from chatbot.server.openai.wire import Lenient, ReplyRequest
 from chatbot.server.turns import KeptTurn, RunningTurn
+from chatbot.stores.loops import to_its_end
 
 router = APIRouter(prefix="/v1/chat/completions", tags=["openai"], responses={**OF_IDENTITY, **OF_MODELS})
 _END = sse.event("[DONE]")
@@ -181,12 +182,8 @@ class PendingReply(Struct):
         return {} if self.session is None else {places.SESSION_HEADER: self.session.id}
 
     async def answer(self, whole: Awaitable[Any], receive: Receive) -> JSONResponse:
-        """Answer with the whole reply."""
-        return JSONResponse(await self._while_wanted(whole, receive), headers=self.headers)
-
-    async def _while_wanted(self, work: Awaitable[Any], receive: Receive) -> Any:
-        """Return the result of the work. Without a session it ends when the client leaves: nobody would get it."""
-        return await sse.while_wanted(work, *([sse.until_left(receive)] if self.session is None else []))
+        """Answer with the whole reply. If the client leaves, only a turn in a session goes on."""
+        return JSONResponse(await sse.while_wanted(whole, sse.until_left(receive)), headers=self.headers)
 
     async def whole(self) -> tuple[Reply, Finished]:
         """Return the whole reply, and how it ended."""
@@ -207,7 +204,7 @@ class PendingReply(Struct):
 
         An error before the first delta is raised, to be answered with its HTTP status.
         """
-        first = await self._while_wanted(anext(self.deltas, None), receive)
+        first = await sse.while_wanted(anext(self.deltas, None), sse.until_left(receive))
 
         async def deltas() -> AsyncGenerator[Delta, None]:
             if first is not None:
@@ -308,7 +305,7 @@ async def _reply_in_session(
     If the turn fails, delete a new session: the client will ask again. In another, its message is not written twice.
     """
     try:
-        running = await _begin_turn(access, request, place, session, turn)
+        running = await to_its_end(_begin_turn(access, request, place, session, turn))
         async for delta in _deltas_of(running, note):
             yield delta
     except Exception:

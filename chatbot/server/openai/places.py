@@ -169,6 +169,7 @@ async def find_place(request: ParsedRequest, access: IdentityAccess) -> ReplyPla
     remembers = (request.memory or access.caller.memory) == "on"
     if not (remembers and access.runtime.store_types and request.new) or request.is_side_call:
         return ReplyPlace()
+    await _stop_left_turn(request, access)
     session = await _session_of(request, access.in_project) or await access.new_session()
     return ReplyPlace(session, request.said[: -len(request.turn)], is_new=not session.record.history)
 
@@ -279,6 +280,19 @@ async def note_history(session: SessionHandle, request: ParsedRequest, reply: Me
         shown, before = shown - 1, before[:-1]
     run = [*before, *run[shown:]]
     await session.note_history(f"{entries}:{'.'.join(map(''.join, run[-_LONGEST_RUN:]))}")
+
+
+async def _stop_left_turn(request: ParsedRequest, access: IdentityAccess) -> None:
+    """Stop the turn of which the request's history ends with a part: its client has left it and goes on from there."""
+    run, own = _exchanges_in(request.before_new), access.memory.caller.principal
+    for session_id, turn in access.turns.left(access.identity) if run else ():
+        with suppress(SessionNotFound, MissingRight):
+            record = (await access.session(session_id)).record
+            known = [*_history_in(record)[1], *_exchanges_in([turn.asked])]
+            part = "".join(list(_sent_exchanges(request.before_new))[-1][1].split())
+            is_part = "".join(turn.text_so_far.split()).startswith(part)
+            if is_part and record.principal == own and _end_of(run, known) == len(known):
+                await access.stop(session_id)
 
 
 async def _session_of(request: ParsedRequest, access: IdentityAccess) -> SessionHandle | None:

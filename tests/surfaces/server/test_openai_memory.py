@@ -1,9 +1,11 @@
 """Memory for clients that know an address and a key: how a request finds its session, and what it never finds."""
 
+import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 
 import httpx
@@ -11,11 +13,11 @@ import pytest
 
 from chatbot.errors import ProviderFailed
 from chatbot.memory import SessionHandle
-from chatbot.messages import ToolCall
+from chatbot.messages import Delta, TextDelta, ToolCall
 from chatbot.stores.errors import StoreFailed
 from tests.effort import NIGHTLY
 from tests.patience import PATIENCE_S
-from tests.servers.http_server import Serve, Served, events
+from tests.servers.http_server import Serve, Served, events, wait_until
 
 Say = dict[str, Any]
 TOOL: Any = {"type": "function", "function": {"name": "weather", "parameters": {"type": "object", "properties": {}}}}
@@ -143,6 +145,37 @@ def test_continuations_of_one_history_at_once_are_sessions_of_their_own(served: 
         answers = [*pool.map(lambda said: _chat(client, *said), messages)]
     assert len({each["session_id"] for each in answers}) == 6
     assert first["session_id"] in {each["session_id"] for each in answers}
+
+
+@pytest.mark.parametrize("words", [0, 2])
+def test_a_client_that_stops_a_reply_continues_its_session_which_keeps_the_text_so_far(http: Serve, words: int) -> None:
+    begun = Event()
+
+    async def unending() -> AsyncGenerator[Delta, None]:
+        for _ in range(words):
+            yield TextDelta("word ")
+        begun.set()
+        await asyncio.Event().wait()
+
+    served = http(["Hello.", unending, "So be it."], tokens=True)
+    with served.client(served.token("ada", memory="on")) as client:
+        said = [_user("I play chess.")]
+        first = _chat(client, *said)
+        said += [_reply(first), _user("Tell me more.")]
+        with served.client(client.headers["Authorization"].split()[1]) as other, ThreadPoolExecutor() as pool:
+            body = {"model": "ada", "messages": said, "stream": True}
+            leaving = pool.submit(other.post, "/v1/chat/completions", json=body, timeout=1)
+            assert begun.wait(PATIENCE_S)
+            with pytest.raises(httpx.ReadTimeout):
+                leaving.result()
+        wait_until(lambda: served.identities.turns.left("ada"))
+        said += [{"role": "assistant", "content": "word" * bool(words)}, _user("Enough.")]
+        assert _chat(client, *said)["session_id"] == first["session_id"]
+        roles = [role for role, _ in _transcript(client, first["session_id"])]
+        assert _said(client, first["session_id"]) == ["I play chess.", "Tell me more.", "Enough."]
+        assert _transcript(client, first["session_id"])[-1] == ("assistant", "So be it.")
+        assert roles.count("assistant") == 2 + bool(words)
+        assert len(_sessions(client)) == 1
 
 
 def test_header_and_fields_name_a_session_and_must_agree(served: Served, client: httpx.Client) -> None:
