@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
+import tomllib
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
@@ -19,8 +21,10 @@ from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import utc_now
 from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreBusy, StoreError, StoreFailed
+from chatbot.stores.fields import texts_in
 from chatbot.stores.files import writing
 from chatbot.stores.home import Home
+from chatbot.stores.plugins import SECRET
 from chatbot.stores.query import Progress
 from chatbot.stores.records import format_time, parse_time
 from chatbot.stores.text.redaction import without_secrets
@@ -29,6 +33,7 @@ from chatbot.transfer.sync_place import NAME, ArchivePlace, counts_text
 from chatbot.transfer.sync_storage import Storage, digest_of_storage, unreadable
 from chatbot.transfer.union import digest_of_all
 from chatbot.transfer.untrusted import VERSION
+from chatbot.trust import leaves
 
 _HEAD = "backup.json"
 BACKUP_NAME = "{}-{:%Y-%m-%d}.chatbot"
@@ -64,7 +69,7 @@ async def backup(
     again, so the finished file holds nothing that was erased.
     """
     text = await asyncio.to_thread(lambda: settings.read_text("utf-8") if settings and settings.is_file() else "")
-    text, made_at = without_secrets(text), now()
+    text, made_at = _without_keys(text), now()
     async with MemorySystem(home) as memory, Storage.opened(home) as storage:
         for _ in range(_ATTEMPTS):
             file.seek(0)
@@ -82,6 +87,15 @@ async def backup(
             finally:
                 place.abandon()
     raise StoreBusy("memories or messages are being erased all the time: try again later")
+
+
+def _without_keys(settings: str) -> str:
+    """Return the text of settings without keys, and without everything that looks like one."""
+    keys = list[str]()
+    with suppress(ValueError, RecursionError):  # what is not TOML is nobody's settings
+        found = leaves(tomllib.loads(settings.removeprefix("\ufeff")))
+        keys = texts_in([value for _, place, value in found if not SECRET.isdisjoint(place)])
+    return without_secrets(settings, (each for each in keys if not each.startswith("env:")))
 
 
 def verify(file: BinaryIO, key: str) -> Backup:

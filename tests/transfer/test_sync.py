@@ -598,8 +598,10 @@ async def test_what_belongs_to_a_machine_stays_there_but_its_backup_has_it(pair:
         assert (chosen.model, chosen.memory) == ("evil/model", True)
     assert {path.suffix for path in place.rglob("*") if path.is_file()} == {".json", ".gz"}
     copy = Machine(tmp_path / "copy", timedelta(0), here.clock)
+    (settings := tmp_path / "identity.toml").write_text('[hooks."my:Hook"]\ntoken = "open sesame"\nsecret = "env:MY"\n')
     with (tmp_path / "kept").open("w+b") as file:
-        await backup(here.home, file, name="ada")
+        kept = (await backup(here.home, file, name="ada", settings=settings)).settings
+        assert ("open sesame" in kept, "env:MY" in kept) == (False, True)
         await restore(file, "kept", copy.home)
     async with here.opened() as memory, copy.opened() as copied:
         ours, restored = [await each.load_session(session.id, any_agent=True) for each in (memory, copied)]
