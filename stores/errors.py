@@ -121,12 +121,15 @@ class StoreAway(StoreFailed, ConnectionError):
 
 
 class UnknownOutcome(StoreAway):
-    """The connection broke during a write, which may have succeeded."""
+    """The connection or the disk failed during a write, which may have succeeded."""
 
-    in_public = (
-        "the connection to the storage broke while something was written, and it is not known whether it was kept: "
-        "check before you repeat it"
-    )
+    _IN_DOUBT = "while something was written, and it is not known whether it was kept: check before you repeat it"
+    in_public = f"the storage failed {_IN_DOUBT}"
+
+    @classmethod
+    def of(cls, what: str, why: str) -> Self:
+        """Return the error for what failed."""
+        return cls(f"{what} {cls._IN_DOUBT} ({why})")
 
 
 class ClosedResource(StoreError, RuntimeError):

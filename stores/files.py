@@ -59,6 +59,7 @@ _REMEDIES = {
     errno.EACCES: ": run `chatbot doctor`, which checks the permissions",
     errno.EDQUOT: ": free some space, then try again",
     errno.EMFILE: ": raise the limit of open files, as with `ulimit -n`",
+    errno.ENOLCK: ": put the folder on a disk that has file locks",
     errno.ENOSPC: ": free some space, then try again",
     errno.EROFS: _IF_READ_ONLY,
 }
@@ -255,7 +256,11 @@ class Folder:
 
     def rename(self, name: str, new_name: str, *, durable: bool = True) -> None:
         """Rename within the folder, durably, in place of any file of the new name."""
-        os.rename(name, new_name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+        try:
+            os.rename(name, new_name, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+        except OSError as error:
+            error.filename = new_name
+            raise
         if durable:
             self.sync()
 

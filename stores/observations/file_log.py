@@ -14,7 +14,7 @@ from hashlib import blake2b
 from pathlib import Path
 
 from chatbot.stores import files
-from chatbot.stores.errors import InvalidValue, LaterFormat
+from chatbot.stores.errors import InvalidValue, LaterFormat, UnknownOutcome
 from chatbot.stores.json_lines import SKIPPED, encode, is_blank, record_of
 from chatbot.stores.log import LineChange, LinePlace, Log, LogMark, Writing, rewrite_lines
 from chatbot.stores.row_events import Event, parse_event
@@ -170,7 +170,10 @@ class FileWriting:
         self._folder.unlock()
 
     def sync(self) -> None:
-        self._file.sync()
+        try:
+            self._file.sync()
+        except OSError as error:  # others may have added lines behind ours, so none is taken out again
+            raise UnknownOutcome.of(f"{self._log.name}: the disk failed", str(error.strerror)) from error
 
     def rewrite(self, change: LineChange, more: Iterable[Event] = ()) -> dict[int, LinePlace]:
         kept, moved = rewrite_lines(

@@ -22,7 +22,7 @@ import msgspec
 
 from chatbot.stores import files
 from chatbot.stores.backend import SessionFile, Sessions
-from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreError, UnsafePath
+from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreError, StoreFailed, UnsafePath
 from chatbot.stores.on_disk.session_index import SESSION_NAME, SessionIndex
 from chatbot.stores.records import SessionRecord, SessionRef, decode_record, is_id
 
@@ -169,7 +169,12 @@ class FolderSessions(Sessions):
                 folder.rename(grave)
                 self.index.note_deleted(home, session_id)
             files.sync_folder(self._sessions)
-            files.erase(grave)  # other processes may still be at work in it
+            try:
+                files.erase(grave)  # other processes may still be at work in it
+            except OSError as error:
+                self._is_ready = False  # the next new or deleted session tries again
+                rest = "the session is deleted, but not all of its files: `chatbot doctor --fix` deletes the rest"
+                raise StoreFailed(f"{grave}: {error.strerror}: {rest}") from error
         for draft in self._drafts.iterdir():  # a process that was killed may have left a copy
             with suppress(OSError, ValueError), files.opened(draft) as fork:
                 if decode_record(fork.read(SESSION_NAME), draft.name.partition(".")[0]).parent == session_id:

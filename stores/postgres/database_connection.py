@@ -155,10 +155,7 @@ def is_broken(error: psycopg.Error) -> bool:
 
 def unknown_end(error: psycopg.Error, where: str) -> UnknownOutcome:
     """Return the error for a write with an unknown outcome."""
-    return UnknownOutcome(
-        f"{where}: the connection broke while something was written, and it is not known whether it was kept: "
-        f"check before you repeat it ({_short(error)})"
-    )
+    return UnknownOutcome.of(f"{where}: the connection broke", _short(error))
 
 
 def explain(error: psycopg.Error, where: str) -> StoreError:

@@ -1,6 +1,7 @@
 """A person's words are remembered before they are answered: a turn may fail, be stopped or be killed at any step."""
 
 import asyncio
+import errno
 import os
 import select
 import signal
@@ -17,13 +18,11 @@ from chatbot.chat.events import TurnEvent
 from chatbot.embedder import Embedder, EmbeddingResult, Judgement
 from chatbot.errors import ProviderFailed
 from chatbot.memory import Draft, MemorySystem
-from chatbot.memory.scope import Scope
 from chatbot.messages import Delta, TextDelta, ToolCall, Usage
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
-from chatbot.stores.errors import UnknownOutcome
+from chatbot.stores.files import OpenFile
 from chatbot.stores.observation import STATUSES, Observation
-from chatbot.stores.row_events import Event
 from tests.command import project
 from tests.effort import by_day
 from tests.patience import PATIENCE_S
@@ -206,14 +205,15 @@ async def test_the_reply_completes_the_row_and_a_retry_adds_no_second_one(runtim
 async def test_words_that_were_written_though_it_seemed_unknown_are_completed_too(
     runtime_of: Callable[..., Runtime], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def written(scope: Scope, events: Sequence[Event]) -> None:
-        monkeypatch.setattr(Scope, "attempt", attempt)
-        await attempt(scope, events)
-        raise UnknownOutcome("the connection broke in a commit")
+    def written(file: OpenFile) -> None:
+        sync(file)
+        if file.name == "observations.jsonl":
+            monkeypatch.setattr(OpenFile, "sync", sync)
+            raise OSError(errno.EIO, "Input/output error")
 
     async with runtime_of("How nice.") as runtime:
-        chat, attempt = (await begun(runtime))[1], Scope.attempt
-        monkeypatch.setattr(Scope, "attempt", written)
+        chat, sync = (await begun(runtime))[1], OpenFile.sync
+        monkeypatch.setattr(OpenFile, "sync", written)
         receipt = await chat.turn(SAID)
         [row] = await runtime.memory.memory("chat").every(types=["exchange"])
         assert (row.id, row.assistant_text, receipt.notices) == (receipt.remembered, "How nice.", [])

@@ -411,6 +411,19 @@ async def test_a_session_whose_receipts_cannot_be_read_can_be_deleted(memory: Me
     assert await memory.list_sessions() == []
 
 
+async def test_what_the_disk_kept_of_a_deleted_session_is_deleted_with_the_next_new_one(
+    memory: MemorySystem, memory_home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = await memory.create_session(STORES, "chat")
+    with monkeypatch.context() as broken:
+        broken.setattr("chatbot.stores.files.erase", lambda _: os.read(-1, 1))
+        with pytest.raises(StoreFailed, match=r"\.trash.*Bad file.*`chatbot doctor --fix`"):
+            await memory.delete_session(session.id)
+    assert list((memory_home / ".trash").iterdir()) != []
+    await memory.create_session(STORES, "chat")
+    assert list((memory_home / ".trash").iterdir()) == []
+
+
 async def test_what_is_in_the_way_of_a_new_session_is_named(memory: MemorySystem, memory_home: Path) -> None:
     first = await memory.create_session(STORES, "chat")
     (memory_home / ".drafts").rmdir()

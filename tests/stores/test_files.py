@@ -123,6 +123,12 @@ def test_whoever_waits_for_a_lock_gives_up_in_time(folder: Path) -> None:
         pass
 
 
+def test_a_replacement_that_cannot_take_its_place_names_the_file(folder: Path) -> None:
+    (folder / "whole").mkdir()
+    with locked(folder) as opened_folder, pytest.raises(IsADirectoryError, match="directory: 'whole'"):
+        opened_folder.replace("whole", b"new")
+
+
 def test_a_really_full_file_system_is_refused_with_its_own_words(small_disk: Path) -> None:
     with locked(small_disk) as opened_folder:
         opened_folder.append("lines", b"kept\n")

@@ -249,12 +249,11 @@ def test_a_disk_without_room_or_that_is_read_only_keeps_what_it_has_and_says_wha
     path = Path(shutil.copy("config.toml", small_disk))
     before = path.read_bytes()
     fill(small_disk)
-    helps = "cannot be written: No space left on device: free some space, then try again"
-    fails(7, helps, "config", "set", "model.max_output_tokens", "77", "--config", str(path))
-    fails(7, helps, "sessions", "export", session["id"], "-o", str(small_disk / "session.md"))
-    subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
-    helps = "cannot be written: Read-only file system: make it writable, or change a copy of it"
-    fails(7, helps, "config", "set", "model.max_output_tokens", "77", "--config", str(path))
+    for helps in ("No space left on device: free some", "Read-only file system: make it writable, or change a copy"):
+        fails(7, f"{path} cannot be written: {helps}", "config", "set", "model.seed", "77", "--config", str(path))
+        out = str(small_disk / "session.md")
+        fails(7, f"{out} cannot be written: {helps}", "sessions", "export", session["id"], "-o", out)
+        subprocess.run(["mount", "-o", "remount,ro", small_disk], check=True)
     assert path.read_bytes() == before
 
 

@@ -140,7 +140,8 @@ def new_file(path: Path, *, force: bool | None = None) -> Iterator[BinaryIO]:
                 os.fsync(file.fileno())
             draft.replace(path)
     finally:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):  # what refused the file refuses this, too
+            draft.unlink()
 
 
 def _targets(records: Sequence[SessionRecord], output: Path, suffix: str) -> list[Path]:
