@@ -472,10 +472,9 @@ class SessionHandle:
         """
         return [(str(each["at"]), str(each["remembered"])) for each in await self._remembered_since(moment)]
 
-    async def _remembered_since(self, moment: datetime, *, own: bool = True) -> list[dict[str, Any]]:
+    async def _remembered_since(self, moment: datetime) -> list[dict[str, Any]]:
         self.check("read")
         receipts = await self._records_since(self._ref, moment)
-        receipts = [each for each in receipts if own or each.get("kind") == HANDED_OVER]
         for ancestor, _ in await self._ancestors():
             with suppress(errors.MissingFolder):  # it was deleted
                 receipts += await self._records_since(self._catalog.ref(ancestor), moment)
@@ -484,10 +483,14 @@ class SessionHandle:
     async def hand_over(self, forks: Iterable[str], *, own: bool = True) -> None:
         """Note in forks which turns were remembered, before the session is deleted. Durable on return.
 
-        Without its `own`, only turns of the sessions that it was made from, whose memories stay.
+        Without its `own`, only turns of the sessions that it was made from, and those whose memories are gone.
         """
         self.check("erase")
-        turns = [handed_over(each) for each in await self._remembered_since(EPOCH, own=own)]
+        turns = [handed_over(each) for each in await self._remembered_since(EPOCH)]
+        if turns and not own and self.supports(ObservationStore):
+            rows = await self.memory.every(session_id=self.id, statuses=STATUSES, sensitivities=SENSITIVITIES)
+            there = {row.id for row in rows if row.status != "deleted"}
+            turns = [each for each in turns if each["remembered"] not in there]
         for fork in forks if turns else ():
             with suppress(errors.MissingFolder):
                 await asyncio.to_thread(self._catalog.receipts(self._catalog.ref(fork)).append, turns)

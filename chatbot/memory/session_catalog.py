@@ -234,7 +234,8 @@ class SessionCatalog(Closable):
             with suppress(errors.MissingFolder):
                 receipts += self.receipts(session).all()
                 kept.append(session)
-        those = [receipt for receipt in receipts if str(receipt.get("remembered")) in ids]
+        began = {receipt.get("at") for receipt in receipts if str(receipt.get("remembered")) in ids}
+        those = [receipt for receipt in receipts if receipt.get("at") in began]  # several, if it was answered again
         said = {text for receipt in those for text in _queries(receipt)[-1:]}
         titles = {str(receipt["title"]) for receipt in those if receipt.get("title")}
         self._untitle(kept, titles)

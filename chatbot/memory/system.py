@@ -293,7 +293,7 @@ class MemorySystem(SessionOpening):
         for record in records:
             marks += () if keep_memory else marks_of_session(record.id, record.origin)
             left = [each for each in with_forks([record.id], parents) if each not in target.sessions]
-            if left and (keep_memory or record.parent):  # what stays may be erased later: they then leave out the turn
+            if left:  # their summaries leave out what was erased before, or is later
                 owner = self._handle(record, self._stores_of(record), caller=self._owner_in(record.namespace))
                 await owner.hand_over(left, own=keep_memory)
         await self.tombstones.bar(marks, self._clock())

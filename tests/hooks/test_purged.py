@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from chatbot.chat.chat import Chat
+from chatbot.chat.dialogue import ClientRequest
 from chatbot.hooks.summarize import SUMMARY, evicted_entries, summarize_evicted
 from chatbot.memory import Memory
 from chatbot.memory.episode import KEY, MODEL_KEY, summarize_episode, without_forgotten
@@ -112,7 +113,8 @@ async def test_what_another_process_erases_while_a_summary_is_made_by_rule_is_no
 
 async def test_a_purged_exchange_leaves_nothing_but_its_lines_in_transcripts() -> None:
     async with talking("Noted.") as (runtime, session, chat):
-        named = await chat.turn(GONE)
+        await chat.turn(GONE)
+        named = await chat.turn(GONE, client=ClientRequest(again=True))
         await chat.turn(STAYS)
         fork = await runtime.memory.fork_session(session.id)
         await runtime.chat(fork).turn("And what else is there to say of the harbour?")
@@ -122,7 +124,7 @@ async def test_a_purged_exchange_leaves_nothing_but_its_lines_in_transcripts() -
         assert WORD in fork.record.title
         assert named.remembered is not None
         await runtime.memory.memory().purge(named.remembered)
-        assert [each["memory"]["query"] for each in await session.receipts()] == [[], [STAYS]]
+        assert [each["memory"]["query"] for each in await session.receipts()] == [[], [], [STAYS]]
         [asked] = [each["memory"] for each in await fork.receipts()]
         assert (asked["query"], asked["looked_back"]) == (["And what else is there to say of the harbour?"], 1)
         titles = {each.id: each.title for each in await runtime.memory.list_sessions()}
@@ -299,19 +301,23 @@ async def test_a_fork_tells_nothing_in_short_of_what_went_away_from_its_source(a
         assert WORD in str(await fork.transcript_read_all())
 
 
-@pytest.mark.parametrize("between", ["nothing", "a fork", "a fork with its memories"])
+@pytest.mark.parametrize("between", ["nothing", "a fork", "a fork with its memories", "its memories, later"])
 @pytest.mark.parametrize("away", [Memory.purge, Memory.forget])
 async def test_a_fork_tells_nothing_of_what_went_away_after_its_source(away: Away, between: str) -> None:
     configure("[hooks.summarize]\nevery = 2\nleast = 2\n")
     model = ScriptedModel([*["Noted."] * len(SAID), "The harbour crane is green."])
     async with talking(model=model) as (runtime, session, chat):
         exchange = await say_all(chat, _nothing)
-        source = await runtime.memory.fork_session(session.id) if between != "nothing" else session
+        source = await runtime.memory.fork_session(session.id) if "fork" in between else session
         fork = await runtime.memory.fork_session(source.id)
         said = [(await runtime.chat(fork).turn("We decided to paint the harbour crane green")).remembered]
         await runtime.hooks.settle()
+        is_later = between == "its memories, later"
+        if is_later:
+            await away(runtime.memory.memory(), exchange)
         await runtime.memory.delete_session(source.id, keep_memory="its memories" not in between)
-        await away(runtime.memory.memory(), exchange)
+        if not is_later:
+            await away(runtime.memory.memory(), exchange)
         for text in ("How many geese are there at the harbour?", "Is the harbour deep?"):
             said.append((await runtime.chat(fork).turn(text)).remembered)
             assert WORD not in sent(model)
@@ -320,7 +326,7 @@ async def test_a_fork_tells_nothing_of_what_went_away_after_its_source(away: Awa
         [summary] = await fork.memory.session_summaries(session_id=fork.id)
         assert WORD not in f"{summary.text()}{summary.metadata}{await fork.kv_get(KEY)}"
         quotes = f"{(await runtime.memory.load_session(fork.id, any_agent=True)).record.title}{await fork.records()}"
-        assert (WORD in quotes) == (away is Memory.forget)
+        assert (WORD in quotes) == (away is Memory.forget and not is_later)
         assert WORD in str(await fork.transcript_read_all())
 
 
