@@ -44,7 +44,7 @@ from chatbot.stores.base import AsyncResource, TranscriptStore
 from chatbot.stores.errors import AccessDenied, InvalidValue
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import check_limit
-from chatbot.stores.records import check_path, check_text, check_time, check_type, format_time, real_path, well_formed
+from chatbot.stores.records import check_path, check_text, check_time, check_type, real_path, well_formed
 from chatbot.tools import Toolbox, ToolResult
 
 __all__ = ["AgentMemory", "MemoryContext", "MemoryTool", "Portal", "RecordResult", "ToolUse", "open_memory"]
@@ -208,11 +208,10 @@ class AgentMemory(Memory, AsyncResource):
             await session.transcript_extend(new)
             if measure is None or is_off:
                 return []
-            known = {each.number for each in exchanges_in(before)}
+            known = {each.number for each in await _exchanges_in(session, before)}
             kept = []
-            found = exchanges_in([*before, *map(unwrap_message, new)])
-            unkept = await session.times_not_kept(found[0].at) if found else ()
-            for each in [each for each in found if each.last > len(before) and format_time(each.at) not in unkept]:
+            found = await _exchanges_in(session, [*before, *map(unwrap_message, new)])
+            for each in [each for each in found if each.last > len(before)]:
                 if each.number in known:
                     await _take_back(turn, each, found)
                 kept.append(await turn.remember(each.at, each.text, each.reply, memorability=measure))
@@ -222,7 +221,7 @@ class AgentMemory(Memory, AsyncResource):
         """Remove the last message of a session permanently, with the memory of its exchange; return it, if any."""
         async with self._own_session(session).hold_turn():
             before = await entries_with_question(session, unwrap_message)
-            for each in (found := exchanges_in(before)):
+            for each in (found := await _exchanges_in(session, before)):
                 if each.last == len(before):
                     await _take_back(self._turn(session), each, found)
             return await session.transcript_drop_last(1)
@@ -430,6 +429,11 @@ async def _is_off(session: SessionHandle | None, asked: Iterable[datetime] = ())
     for at in asked:
         await session.note_not_kept(at)
     return True
+
+
+async def _exchanges_in(session: SessionHandle, entries: Sequence[TranscriptEntry]) -> list[Exchange]:
+    """Return the exchanges among these entries that may be remembered."""
+    return exchanges_in(entries, await session.times_not_kept(entries[0].at)) if entries else []
 
 
 async def _take_back(turn: ConversationMemory, taken: Exchange, found: Iterable[Exchange]) -> None:

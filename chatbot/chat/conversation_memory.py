@@ -22,7 +22,7 @@ from chatbot.chat.receipts import as_unsent
 from chatbot.config import AgentSettings
 from chatbot.embedder import Judgement
 from chatbot.memory import Memory, SessionHandle
-from chatbot.memory.episode import EXCHANGE, exchange_draft
+from chatbot.memory.episode import EXCHANGE, exchange_draft, question_in, without, without_forgotten
 from chatbot.memory.erasure import marks_of
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.profile import StandingAnswer
@@ -123,10 +123,10 @@ def limit_disclosure(recalled: PromptMemory, disclosure: Disclosure) -> PromptMe
 
 
 async def are_outdated(rows: Iterable[Observation], memory: Memory) -> bool:
-    """Return whether one of the rows of a prompt was changed, forgotten or hidden since."""
-    given = {row.id: row.hash for row in rows if row.status == "active"}
+    """Return whether one of the rows of a prompt was changed, marked, forgotten or hidden since."""
+    given = {row.id: (row.hash, row.sensitivity) for row in rows if row.status == "active"}
     found = await memory.get(list(given), count_use=False, sensitivities=NOT_SECRET) if given else ()
-    return {row.id: row.hash for row in found} != given
+    return {row.id: (row.hash, row.sensitivity) for row in found} != given
 
 
 class ConversationMemory:
@@ -324,8 +324,8 @@ class ConversationMemory:
         the bot's reply just before it; None reads it from the transcript.
         """
         self._refresh()
-        if before is None and self._session is not None and self._session.supports(TranscriptStore):
-            before = reply_before(await self._session.transcript_read_last(_NEAR), asked_at)
+        if self._session is not None and (before is None or question_in(before)):  # it is kept with the answer
+            before = await self._kept_reply_before(self._session, asked_at)
         judged = await self._judge(text) if memorability.threshold else None
         known = [row.text() for row in recalled.rows] if recalled else []
         draft = exchange_draft(
@@ -342,6 +342,15 @@ class ConversationMemory:
             rows = await self._memory.get([kept.id], sensitivities=SENSITIVITIES, count_use=False)
             return kept if any(row.session_id == scope.session_id for row in rows) else None
         return kept
+
+    async def _kept_reply_before(self, session: SessionHandle, asked_at: datetime) -> str | None:
+        """Return the bot's reply before that moment, unless it was forgotten, or said while memory was off."""
+        if not session.supports(TranscriptStore):
+            return None
+        entries = [each for each in await session.transcript_read_last(_NEAR) if each.at < asked_at]
+        kept = await without_forgotten(session, entries)
+        kept = [*without(kept, await session.times_not_kept(kept[0].at))] if kept else []
+        return reply_before(entries, asked_at) if kept[-1:] == entries[-1:] else ""
 
     async def recover(self, lost: Sequence[TranscriptEntry], memorability: Memorability) -> None:
         """Remember `lost`, the last messages without a reply, newest first, if their turns were killed.

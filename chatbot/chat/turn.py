@@ -22,7 +22,7 @@ from chatbot.chat.attached import Attachments, with_file_texts
 from chatbot.chat.calls import Calls, Reply
 from chatbot.chat.conversation_memory import RECENT_QUESTIONS, PromptMemory, limit_disclosure
 from chatbot.chat.memory_block import system_notice
-from chatbot.chat.prompt import PromptBundle, build_prompt, fitting_tools, withheld_tools
+from chatbot.chat.prompt import PromptBundle, build_prompt, fitting_tools, is_memory_tool, withheld_tools
 from chatbot.chat.receipts import Receipt
 from chatbot.chat.titles import SessionTitle
 from chatbot.errors import ChatbotError, ModelError, without_folders
@@ -406,8 +406,10 @@ class Turn:
         for call in calls:
             self._emit(events.ToolStarted(call))
         results = ended = list[ToolResult]()
+        # A model may call tools of memory that it was not offered: the transcript shows earlier calls.
+        tools = self._tools if self._client.keeps else self._tools.without(is_memory_tool)
         try:
-            results = await self._tools.run(calls, ended)  # in the order of the calls
+            results = await tools.run(calls, ended)  # in the order of the calls
         finally:  # if the turn is stopped, those that have ended
             await to_its_end(self._write_results(results))
         self._results += results

@@ -185,15 +185,17 @@ class Exchange(NamedTuple):
     before: str = ""
 
 
-def exchanges_in(entries: Sequence[TranscriptEntry]) -> list[Exchange]:
+def exchanges_in(entries: Sequence[TranscriptEntry], unkept: Collection[str] = ()) -> list[Exchange]:
     """Return the exchanges of a transcript: successive messages of the user with the assistant's replies.
 
-    Messages after the last reply are left out, as are repetitions: a failed call may be made again.
+    Messages after the last reply are left out, as are repetitions: a failed call may be made again; and messages of the
+    times `unkept`, with their replies.
     """
     found: list[Exchange] = []
     asked: list[tuple[int, TranscriptEntry]] = []
     replied: list[tuple[int, TranscriptEntry]] = []
     before = spoken = ""
+    is_kept = True
 
     def close() -> None:
         if asked and replied:
@@ -205,15 +207,22 @@ def exchanges_in(entries: Sequence[TranscriptEntry]) -> list[Exchange]:
             if replied:
                 close()
                 asked, replied = [], []
+            is_kept = format_time(entry.at) not in unkept
             if not asked:
                 before = spoken
-            asked.append((number, entry))
+            asked += [(number, entry)] if is_kept else []
         elif entry.role == "assistant":
-            spoken = entry.content
-            if asked:
+            spoken = entry.content if is_kept else ""
+            if asked and is_kept:
                 replied.append((number, entry))
     close()
     return found
+
+
+def question_in(reply: str) -> str:
+    """Return the question at the end of the bot's reply; empty if there is none."""
+    *_, last = "", *sentences_of(without_blocks(reply)[-_LONGEST_QUESTION:])
+    return last if is_question(last) else ""
 
 
 def exchange_draft(
@@ -231,8 +240,7 @@ def exchange_draft(
     A threshold of 0 keeps everything. Without a `reply` only the text is judged; `judged` is its judgement. `before` is
     the bot's last reply: a question at its end is kept with the answer. Memory blocks are left out.
     """
-    text, (*_, last) = without_blocks(text), ("", *sentences_of(without_blocks(before)[-_LONGEST_QUESTION:]))
-    question = last if is_question(last) else ""
+    text, question = without_blocks(text), question_in(before)
     reply = None if reply is None else without_blocks(reply)  # recalled text is not remembered again
     if measure.threshold and not is_worth_keeping(text, reply, judged, known=known, question=question):
         return None

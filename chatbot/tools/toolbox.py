@@ -132,6 +132,11 @@ class Toolbox:
         """The descriptions for the model."""
         return tuple(tool.spec for tool in self._tools.values() if tool.is_offered)
 
+    def without(self, is_left_out: Callable[[str], bool]) -> Toolbox:
+        """Return these tools without some, by their names."""
+        tools = [tool for name, tool in self._tools.items() if not is_left_out(name)]
+        return Toolbox(tools, confirm=self._confirm, timeout_s=self._timeout_s)
+
     def unwrapped(self, call: ToolCall) -> ToolCall:
         """Return the inner call of a tool that calls other tools; any other call unchanged."""
         return self._tools[call.name].unwrapped(call) if call.name in self._tools else call

@@ -255,8 +255,7 @@ class Importer:
         if not item.remembered.observations:
             shared = await self._entries_of_original(item)
             unkept = {each["at"] for each in item.receipts if each.get("kind") == NOT_KEPT}
-            own = (each for each in exchanges_in(item.entries) if each.last > shared)
-            said = [each for each in own if format_time(each.at) not in unkept]
+            said = [each for each in exchanges_in(item.entries, unkept) if each.last > shared]
             record = await self._remember_said(record, said, given.id)
         receipts = [{**receipt, "session": record.id} for receipt in item.receipts]
         past = tuple(structs.replace(each, at=min(each.at, self._now)) for each in item.key_values)

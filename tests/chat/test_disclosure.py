@@ -160,6 +160,16 @@ async def test_another_model_is_not_sent_what_the_one_before_was_given(session: 
     assert "Castor" not in sent(strict)
 
 
+async def test_what_a_prompt_showed_is_not_sent_again_once_it_is_marked_private(session: SessionHandle) -> None:
+    model = model_of(ANYTHING, "Fine.", "Fine.")
+    chat = chat_of(model, session)
+    await chat.turn("Which alpaca does Ellen keep?")
+    [row] = await session.memory.every(types=["discovery"])
+    await session.memory.update(row.id, sensitivity="private")
+    await chat.turn("And where?")
+    assert "Castor" not in sent(model)
+
+
 @pytest.mark.parametrize(("disclosure", "name"), [(NOTHING, "memory_search"), (PUBLIC, "session_read")])
 async def test_no_other_model_gets_old_tool_answers(session: SessionHandle, disclosure: Disclosure, name: str) -> None:
     class Answer(Tool):

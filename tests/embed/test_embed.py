@@ -418,8 +418,14 @@ async def test_a_session_with_memory_off_recalls_and_remembers_nothing(memory: A
     assert recorded.reason == "memory is off in this session"
     uncle = {"role": "user", "content": "My uncle Jan lives in Faro."}
     assert await memory.append(session, [uncle, {"role": "assistant", "content": "Noted."}, uncle]) == []
-    await session.kv_set(CHOICES, Choices().as_text())
-    assert await memory.append(session, [{"role": "assistant", "content": "In Faro."}]) == []
+    reply = {"role": "assistant", "content": "In Faro."}
+    for memory_is_on, said in (
+        (True, [reply, {**uncle, "content": "My aunt Rosa, too."}]),
+        (False, [uncle]),
+        (True, [reply]),
+    ):
+        await session.kv_set(CHOICES, Choices(memory=memory_is_on).as_text())
+        assert await memory.append(session, said) == []
     assert len(await memory.every()) == 1
 
 

@@ -68,10 +68,13 @@ MAKES_MUCH = "[hooks.summarize]\nevery = 1\n[hooks.boundaries]\nwindow = 1\n"
 @pytest.mark.parametrize("setting", ["true", "false"])
 async def test_nothing_is_made_of_what_was_said_while_memory_was_off(setting: str) -> None:
     configure(MAKES_MUCH, agent=f"remember_exchanges = {setting}")
-    model = ScriptedModel([CALL, f"So {WORD} is its name.", *(reply for _, reply in SAID), "Good.", "Good."])
+    is_off = setting == "true"  # then tools of memory are not offered, but a model may call them anyway
+    calls = [CALL, ToolCall("w", "memory_write", json.dumps({"title": GONE}))] if is_off else [CALL]
+    asks = f"Is {WORD} its name?"
+    model = ScriptedModel([*calls, f"So {WORD} is its name.", asks, asks, *(reply for _, reply in SAID), "Good."])
     async with talking(model=model, tools=TOOLS) as (runtime, session, chat):
         await session.memory.remember("The granite barge is in the harbour")
-        await session.kv_set(CHOICES, Choices(memory=setting == "false").as_text())
+        await session.kv_set(CHOICES, Choices(memory=not is_off).as_text())
         await chat.turn(GONE)
         assert ("granite barge is in" in sent(model)) == (setting == "false")  # that setting only remembers nothing
         await chat.turn(SAID[0][0])

@@ -362,11 +362,12 @@ async def test_of_a_bundle_nothing_said_without_memory_is_remembered_and_a_fork_
     memory: MemorySystem, tmp_path: Path
 ) -> None:
     session, off = [await memory.create_session(exports.AGENTS["chat"], "chat") for _ in range(2)]
+    await off.transcript_append("user", "My aunt lives in Faro.")  # before memory was off, and never answered
     for each, text in ((session, BIKE[0]), (off, "My locker at the station has the number 4711.")):
         await each.transcript_append("user", text)
         await each.transcript_append("assistant", BIKE[1])
     await session.memory.remember(type="exchange", user_text=BIKE[0])
-    at = format_time((await off.transcript_read_all())[0].at)
+    at = format_time((await off.transcript_read_all())[1].at)
     await off.receipt_append({"version": 1, "kind": NOT_KEPT, "at": at})
     fork = await memory.fork_session(session.id)
     exported = [await export_session(memory, each.id) for each in (off, fork, session)]
