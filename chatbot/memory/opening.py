@@ -265,19 +265,13 @@ class SessionOpening(AsyncResource, Observable):
         return self._catalog.is_closed
 
     async def _open_record(self, session_id: str) -> SessionRecord:
-        """Return the record of an open session; for any other, take the same steps and raise `SessionNotFound`."""
+        """Return the record of an open session. For any other, there or not, raises the same `SessionNotFound`."""
         own = self.caller
-        unknown = SessionNotFound.of(session_id if is_id(session_id) else repr(session_id)[:80])
-        try:
+        with suppress(SessionNotFound):
             record = await self._catalog.get(session_id)
-        except SessionNotFound:
-            if own.clearance != "full" or own.principal != OWNER:  # the owner may know of all
-                await self._catalog.get_another(is_there=True)
-            raise unknown from None
-        if not record.is_open_to(own.clearance, own.namespace, own.project):
-            await self._catalog.get_another(is_there=False)
-            raise unknown
-        return record
+            if record.is_open_to(own.clearance, own.namespace, own.project):
+                return record
+        raise SessionNotFound.of(session_id if is_id(session_id) else repr(session_id)[:80])
 
     async def _find_open(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None, *, after_id: str | None = None

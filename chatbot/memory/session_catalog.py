@@ -83,7 +83,6 @@ HANDED_OVER = "remembered"
 """Kind of the record, in forks, of a turn of their deleted session, whose memory may be erased later."""
 FAILURES = "hook_failures"
 """Lines with the failures of hooks; a message may quote the conversation."""
-_MISSING_ID = "00000000-0000-7000-8000-000000000000"
 
 
 class SessionCatalog(Closable):
@@ -99,7 +98,6 @@ class SessionCatalog(Closable):
         self.sessions = backend.sessions
         self.terms = terms or SessionTerms(None)
         """Index of what is said in the sessions."""
-        self._another: str | None = None
 
     @asynccontextmanager
     async def making(self, record: SessionRecord) -> AsyncIterator[SessionRef]:
@@ -136,15 +134,6 @@ class SessionCatalog(Closable):
             return known
         with _translated():
             return await asyncio.to_thread(self.sessions.get, session_id)
-
-    async def get_another(self, *, is_there: bool) -> None:
-        """Take as long as `get` of an existing or a missing session, so that timing reveals nothing."""
-        if self._another is None:
-            self._another = next((record.id for record in await self.find(lambda _: True, 1)), None)
-        try:
-            await self.get(self._another if is_there and self._another else _MISSING_ID)
-        except (SessionError, errors.StoreError):
-            self._another = None if is_there else self._another
 
     async def find(
         self, wanted: Callable[[SessionRecord], bool], limit: int | None = None, *, after_id: str | None = None
