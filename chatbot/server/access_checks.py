@@ -309,8 +309,9 @@ class RequestBodies:
         if len(body) > self._most_bytes and len(_FILE.sub(b"", body)) > self._most_bytes:
             return self._too_large(takes_files=False)
         kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if body and scope["method"] not in _WITHOUT_BODY and kind != media_type:
-            return Problem(415, "unsupported_media_type", f"the body must be sent as {media_type}")
+        is_readable = kind == media_type and headers.get("content-encoding", "identity") == "identity"
+        if body and scope["method"] not in _WITHOUT_BODY and not is_readable:
+            return Problem(415, "unsupported_media_type", f"the body must be sent as {media_type}, uncompressed")
         return bytes(body)
 
     async def _read_on(self, receive: Receive) -> None:
