@@ -249,12 +249,3 @@ def test_our_plugins_are_known_without_a_search_just_as_they_are_registered(poin
 @pytest.mark.parametrize("package", [chatbot, chatbot.memory], ids=lambda package: package.__name__)
 def test_every_name_that_a_package_loads_when_it_is_used_is_there(package: ModuleType) -> None:
     assert [name for name in package.__all__ if not hasattr(package, name)] == []
-
-
-def test_the_errors_of_stores_are_public() -> None:
-    errors = {
-        name
-        for name, each in vars(chatbot.stores.errors).items()
-        if isinstance(each, type) and issubclass(each, Exception)
-    }
-    assert errors - vars(chatbot.stores).keys() == set(), "add them to stores/__init__.py"

@@ -15,10 +15,16 @@ from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem
 from chatbot.memory.scope import new_id
 from chatbot.runtime import Options, Runtime
-from chatbot.stores import UnknownStore
 from chatbot.stores.access import View
 from chatbot.stores.base import KeyValueStore
-from chatbot.stores.errors import BrokenStore, ClosedResource, MissingFolder, StoreFailed, UnsupportedOperation
+from chatbot.stores.errors import (
+    BrokenStore,
+    ClosedResource,
+    MissingFolder,
+    StoreFailed,
+    UnknownStore,
+    UnsupportedOperation,
+)
 from chatbot.stores.records import KeyValue, SessionRecord, SessionRef, TranscriptEntry
 from tests.talk import begun, configure
 

@@ -14,12 +14,12 @@ import pytest
 from chatbot.memory import MemorySystem
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.memory.writing import Draft
-from chatbot.stores import MissingFolder, TranscriptEntry
 from chatbot.stores.backend import Lease
-from chatbot.stores.errors import ReadOnlyFolder, StoreBusy, StoreError, StoreFailed
+from chatbot.stores.errors import MissingFolder, ReadOnlyFolder, StoreBusy, StoreError, StoreFailed
 from chatbot.stores.files import locked
 from chatbot.stores.in_memory import MemoryBackend
 from chatbot.stores.loops import LoopsLock
+from chatbot.stores.records import TranscriptEntry
 from chatbot.stores.testing.processes import lines_of, start
 from tests.loops import HANG_S, run_in_threads
 from tests.patience import PATIENCE_S

@@ -15,15 +15,8 @@ from chatbot.errors import AmbiguousSession, SessionExpired, SessionNotFound, Wr
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
 from chatbot.memory.scope import Caller, SystemOptions
 from chatbot.runtime import Runtime
-from chatbot.stores import (
-    DamagedFile,
-    InvalidValue,
-    StoreError,
-    StoreFailed,
-    UnsafePath,
-    UnsupportedOperation,
-    json_lines,
-)
+from chatbot.stores import json_lines
+from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, StoreFailed, UnsafePath, UnsupportedOperation
 from chatbot.stores.on_disk.session_index import SessionIndex
 from chatbot.stores.records import SessionRecord, TranscriptEntry
 from chatbot.transfer.exports import export_session

@@ -10,7 +10,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from chatbot.stores import BrokenStore, InvalidSettings, UnknownStore
+from chatbot.stores.errors import BrokenStore, InvalidSettings, UnknownStore
 from chatbot.stores.home import Address, parse_address, parse_home, without_password
 from chatbot.stores.plugins import STORES, load, open_store
 from chatbot.stores.postgres.database_connection import explain
