@@ -13,6 +13,7 @@ from chatbot.models import ScriptedModel
 from chatbot.models.scripted import ScriptedReply
 from chatbot.runtime import Runtime
 from chatbot.stores.home import Address
+from chatbot.stores.plugins import open_place
 from chatbot.tools import Tool, Toolbox
 from tests.command import project
 
@@ -36,9 +37,9 @@ def chat_of(
     most: int = 200,
     **given: Any,
 ) -> Chat:
-    """Return a chat whose bill is in `home`, and whose replies have at most so many tokens."""
+    """Return a chat whose bill is in `home`, else in memory, and whose replies have at most so many tokens."""
     rules = Rules(PERSONA, "chat", settings or AgentSettings(), budget or BudgetSettings(), most)
-    ledger = Ledger(home or Path("unused"))
+    ledger = Ledger(open_place(home))
     return Chat(model=model, session=session, rules=rules, ledger=ledger, **{"tools": Toolbox(tools), **given})
 
 
