@@ -1,9 +1,6 @@
 """The adapters of LangGraph and LangChain, with the packages themselves."""
 
 import asyncio
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +12,9 @@ from langchain_core.prompt_values import StringPromptValue
 from langgraph.store.base import BaseStore
 from langgraph.store.memory import InMemoryStore
 
-from chatbot.adapters.langchain import MemoryHistory, recalling
+from chatbot.adapters.langchain import MemoryHistory, recalling, tools
 from chatbot.adapters.langgraph import MemoryStore
 from chatbot.embed import AgentMemory, Portal, open_memory
-from tests.patience import PATIENCE_S
-from tests.test_benchmarks import ROOT, UV_CACHE
 
 pytestmark = pytest.mark.nightly
 
@@ -224,13 +219,13 @@ def test_a_prompt_in_any_form_gets_memories(memory: AgentMemory, portal: Portal,
     assert question == HumanMessage(ASKED)
 
 
-def test_each_tool_passes_the_standard_tests_of_langchain() -> None:
-    kit = str(Path(__file__).parent / "kits" / "langchain_tools.py")
-    apart = ["uv", "run", "--quiet", "--no-project", "--with", "langchain-tests==1.1.9", "python", "-m", "pytest"]
-    options = ["-q", "-c", os.devnull, "--rootdir", str(ROOT), "-o", "asyncio_mode=auto", kit]
-    environment = {**os.environ, "VIRTUAL_ENV": sys.prefix, "UV_CACHE_DIR": UV_CACHE, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        [*apart, *options], env=environment, capture_output=True, text=True, check=False, timeout=4 * PATIENCE_S
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert " passed" in done.stdout
+def test_the_tools_are_called_as_langchain_calls_them(memory: AgentMemory, portal: Portal) -> None:
+    portal.run(memory.remember("Anna lives in Lisbon"))
+    offered = {tool.name: tool for tool in tools(memory, portal)}
+    assert offered.keys() == {each.name for each in memory.tools()}
+    search = offered["memory_search"]
+    call = {"name": "memory_search", "args": {"query": "Lisbon"}, "id": "c", "type": "tool_call"}
+    for answer in (search.invoke(call), asyncio.run(search.ainvoke(call))):
+        assert isinstance(answer, ToolMessage)
+        assert (answer.tool_call_id, "Anna lives in Lisbon" in str(answer.content)) == ("c", True)
+    assert "query" in search.args

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 from chatbot.messages import CallOptions, Delta, Message, ToolCall, ToolSpec
@@ -33,25 +32,11 @@ def _reply(messages: Sequence[Message], tools: Sequence[ToolSpec], options: Call
     tool = _tool(messages, tools, options)
     if tool is not None:
         return ToolCall(f"call_{len(messages)}", tool.name, json.dumps(filled(tool.parameters)))
-    described = _described(messages)
     if options.response_format is not None:
         schema = options.response_format.get("json_schema", {}).get("schema")
-        return json.dumps(filled(schema or described or {"properties": {"answer": {}}}))
-    if described:
-        return json.dumps(filled(described))
+        return json.dumps(filled(schema or {"properties": {"answer": {}}}))
     said = [each.content for each in messages if each.role != "system" and each.content]
     return f"I was told: {' | '.join(said)}"
-
-
-def _described(messages: Sequence[Message]) -> Any:
-    """The schema that instructions describe in words, as clients do for models that know none."""
-    text = "\n".join(message.content for message in messages if message.role == "system")
-    for begin in (at for at, letter in enumerate(text) if letter == "{"):
-        with suppress(ValueError):
-            found, _ = json.JSONDecoder().raw_decode(text, begin)
-            if "properties" in found:
-                return found
-    return None
 
 
 def _tool(messages: Sequence[Message], tools: Sequence[ToolSpec], options: CallOptions) -> ToolSpec | None:
