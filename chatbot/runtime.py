@@ -88,7 +88,6 @@ class Runtime(AsyncResource):
             observer=self._observer,
             namespace=options.namespace,
         )
-        self._encodes_here = not embedder.sends_away if embedder else self.config.embedding.model.startswith("local/")
         self._clock = clock
         self.ledger = Ledger(self.setup.home, names_sessions=not self._ephemeral)
         self._tools = tools
@@ -123,7 +122,7 @@ class Runtime(AsyncResource):
         """Wait until everything that a turn needs is loaded, and the servers of tools have started or failed."""
         self.warm()
         await self.model.ready()
-        if self._encodes_here:  # a provider would be paid
+        if not self.memory.embeds_away:  # a provider would be paid
             with suppress(ChatbotError, StoreError):  # missing encoders are reported where they are needed
                 await self.memory.embed(["It loads the encoders."])
         if self.uses_tools:

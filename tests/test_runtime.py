@@ -3,6 +3,8 @@
 import asyncio
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -159,8 +161,11 @@ async def test_embeddings_under_way_count_towards_the_limit_of_the_day(monkeypat
 
 @pytest.mark.parametrize("sends_away", [False, True])
 async def test_a_runtime_is_ready_once_the_encoder_is_loaded_and_a_provider_is_not_asked(*, sends_away: bool) -> None:
-    _configure("")
+    _configure("[budget]\nday_tokens = 1\n")
     embedder = LetterEmbedder(sends_away=sends_away)
     async with Runtime(Options(identity="ada"), embedder=embedder) as runtime:
         await runtime.ready()
     assert bool(embedder.calls) is not sends_away
+    async with Identities(Options(identity="ada"), open_runtime=partial(Runtime, embedder=embedder)) as identities:
+        with pytest.raises(BudgetExceeded) if sends_away else nullcontext():
+            await (await identities.access(OWNER)).embed(["tea"])

@@ -78,6 +78,11 @@ class MemorySystem(SessionOpening):
         other.caller = caller
         return other
 
+    @property
+    def embeds_away(self) -> bool:
+        """True if the embedder sends texts to a provider, who is paid."""
+        return self._embedder is not None and self._embedder.sends_away
+
     async def embed(self, texts: Sequence[str]) -> tuple[str, EmbeddingResult]:
         """Return the embedder's name and vectors of texts; billed. Raises `UnsupportedOperation` or `ModelError`."""
         if self._embedder is None:

@@ -220,8 +220,8 @@ class IdentityAccess(Struct, frozen=True):
 
         Raises `BudgetExceeded` if a limit of the day is spent, unless the encoder is on this machine.
         """
-        memory, encoder = self.runtime.memory, self.runtime.config.embedding.model
-        if not encoder or encoder.startswith("local/"):
+        memory = self.runtime.memory
+        if not memory.embeds_away:
             return await memory.embed(texts)
         calls, tokens = self.runtime.calls(reply_tokens=0, payers=await self.payers()), sum(map(estimate_text, texts))
         began = calls.clock()
