@@ -294,10 +294,11 @@ class MemorySystem(SessionOpening):
         forks = await self._forks_of(target.sessions)
         scopes = [] if keep_memory else self._scopes_of(records, caller)
         stores = [(record.id, store) for record in records for store in self._stores_of(record).values()]
-        marks = [mark_of_deleted(record.id) for record in records]
+        marks, forked = [mark_of_deleted(record.id) for record in records], {*parents.values()}
         for record in records:
             marks += () if keep_memory else marks_of_session(record.id, record.origin)
-            left = [each for each in with_forks([record.id], parents) if each not in target.sessions]
+            known = with_forks([record.id], parents) if record.id in forked else ()
+            left = [each for each in known if each not in target.sessions]
             if left:  # their summaries leave out what was erased before, or is later
                 owner = self._handle(record, self._stores_of(record), caller=self._owner_in(record.namespace))
                 await owner.hand_over(left, own=keep_memory)
