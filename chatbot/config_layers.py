@@ -137,6 +137,10 @@ class Settings:
             config = convert(merged, Config, strict=False)
         except ValidationError as error:
             raise (_mistake(Config, merged, (), self.layers) or ConfigError(str(error))) from error
+        for source, table in self.layers.values():
+            for place in _replaced(table, merged):
+                if self.source(*place) == source:  # else a stronger layer replaced it
+                    raise _error(self.layers, place, f"{_place_name(place)} is a table, and a value in a weaker source")
         for section, key in NAMED_BY.items():
             part: Any = getattr(config, section)
             if name := config.aliases.get(getattr(part, key)):
@@ -241,6 +245,14 @@ def merge(weaker: Table, stronger: Table) -> Table:
         elif isinstance(below, dict):
             merged[key] = merge(below, value)
     return merged
+
+
+def _replaced(table: Table, merged: Table, place: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the places of tables where the merged settings have another value."""
+    for key, value in table.items():
+        if isinstance(value, dict):
+            there = merged[key]
+            yield from _replaced(value, there, (*place, key)) if isinstance(there, dict) else [(*place, key)]
 
 
 def _within_limits(found: Table, owners: Table) -> Table:

@@ -155,6 +155,13 @@ def test_an_environment_that_is_wrong_is_named(variable: str, value: str, words:
         _config(environ={variable: value})
 
 
+def test_a_value_that_is_set_in_place_of_a_table_is_an_error_also_where_tables_have_no_form() -> None:
+    text, environ = "[hooks.mine]\nways = 3\n", {"CHATBOT_HOOKS__MINE__WAYS__LEAST": "1"}
+    with pytest.raises(ConfigError, match=r"LEAST in the environment: 'ways' in \[hooks\.mine\]"):
+        _config(text, environ)
+    assert _config("[hooks.mine.ways]\nleast = 3\n", {"CHATBOT_HOOKS__MINE__WAYS": "3"}).hooks["mine"]["ways"] == "3"
+
+
 @pytest.mark.parametrize(
     ("own", "holds"), [(0, 1), (5, 1), (0.5, 0.5), (1, 1), ("0", 1), ("1000", 1), ("nan", 1), (-1, 1)]
 )
