@@ -31,10 +31,6 @@ Part = tuple[Sequence[bytes], Numbers, Numbers]
 """Terms, the number of postings of each, and the postings: `document << 20 | field << 16 | count`."""
 
 
-class _CountField(FieldType):  # type: ignore[misc]
-    """A field whose terms were analysed and counted before."""
-
-
 class Postings:
     """Gathers postings in place of Whoosh's pool, which would sort tuples and spill them to files as pickles."""
 
@@ -138,15 +134,6 @@ class _Documents(base.PerDocumentWriter):  # type: ignore[misc]
 
     def __init__(self, rows: int) -> None:
         self.codes = np.zeros((len(FIELDS), rows), "u1")
-        self._document = 0
-
-    def start_doc(self, docnum: int) -> None:
-        """Begin a document."""
-        self._document = docnum
-
-    def add_field(self, fieldname: str, fieldobj: object, value: object, length: int) -> None:  # noqa: ARG002
-        """Keep the length of one of its fields."""
-        self.codes[NUMBERS[fieldname], self._document] = length_to_byte(length)
 
 
 class _Fields(base.FieldWriter):  # type: ignore[misc]
@@ -199,7 +186,7 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
     """Whoosh's writer of the rows from `start` to `end`, which takes documents, in any order, and segments."""
 
     def __init__(self, start: int, end: int) -> None:
-        schema = Schema(**{name: _CountField(Frequency(), None, scorable=True) for name in FIELDS})
+        schema = Schema(**{name: FieldType(Frequency(), None, scorable=True) for name in FIELDS})
         toc = SimpleNamespace(generation=0, schema=schema, segments=[])
         index = SimpleNamespace(storage=RamStorage(), indexname="rows", _read_toc=lambda: toc)
         super().__init__(index, _lk=False, codec=Codec(end - start), compound=False)
@@ -216,13 +203,9 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
 
     def add_document(self, **fields: Counts) -> None:
         """Add a document with counted terms, a field at once; Whoosh would add posting by posting."""
-        self.perdocwriter.start_doc(self.docnum)
         for name, counts in fields.items():
-            self.perdocwriter.add_field(name, None, None, sum(counts.values()))
+            self.perdocwriter.codes[NUMBERS[name], self.docnum] = length_to_byte(sum(counts.values()))
             self.pool.add(NUMBERS[name], self.docnum, counts)
-        self.perdocwriter.finish_doc()
-        self._added = True
-        self.docnum += 1
 
     def add_segment(self, segment: Segment) -> None:
         """Add the rows of a segment that are still missing, as Whoosh's `add_reader` would one by one."""
