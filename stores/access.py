@@ -31,7 +31,6 @@ Sensitivity = Literal["public", "private", "secret", "unknown"]
 GivenSensitivity = Literal["public", "private", "secret"]
 """A sensitivity that a caller may name: rows of the other one are never shown."""
 Right = Literal["read", "chat", "write", "curate", "erase", "declassify"]
-"""A right of a caller."""
 
 RIGHTS: tuple[Right, ...] = get_args(Right)
 EVERY_RIGHT: frozenset[Right] = frozenset(RIGHTS)
@@ -42,7 +41,6 @@ TOOL_RIGHTS: frozenset[Right] = frozenset({"read", "write"})
 OWNER = "owner"
 """Principal of the owner of the files, and of rows without one."""
 NO_PROJECT = "-"
-"""Name that means no project."""
 
 CLEARANCES: tuple[Clearance, ...] = get_args(Clearance)
 VISIBILITIES: tuple[Visibility, ...] = get_args(Visibility)

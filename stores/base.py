@@ -404,7 +404,6 @@ CONTRACTS: dict[type[Store], str] = {
     TranscriptStore: "transcript",
     ObservationStore: "observation",
 }
-"""The contracts, in words."""
 
 
 def contracts_of(store: type[Store]) -> list[str]:

@@ -352,7 +352,6 @@ Line: TypeAlias = Annotated[str, Form(one_line)]
 """Text on one line, without control characters and white space at its ends."""
 LineOrNone: TypeAlias = Annotated[str | None, Form(lambda value, name: one_line(value, name) or None)]
 Text: TypeAlias = Annotated[str, Form(clean_text)]
-"""Text on any number of lines."""
 Lines: TypeAlias = Annotated[Many, _list_of(one_line)]
 Texts: TypeAlias = Annotated[Many, _list_of(clean_text)]
 Ids: TypeAlias = Annotated[Many, _list_of(one_line, MOST_SOURCES)]
@@ -370,7 +369,6 @@ Moment: TypeAlias = Annotated[
 ]
 Count: TypeAlias = Annotated[int, Form(_check_count, read=_read_count, code="I", number=lambda each: max(0, each))]
 Share: TypeAlias = Annotated[float, Form(check_share, code="d")]
-"""A number from 0 to 1."""
 Table: TypeAlias = Annotated[Mapping[str, Any], Form(_check_table, write=dict)]
 """JSON values by key."""
 

@@ -73,7 +73,6 @@ OF_SESSION = "session:"
 PROTECTED_TYPES = frozenset({"decision", "identity", "preference", "task"})
 """Types archived last past a cap, and without a default time to live."""
 SUMMARIES = frozenset({"session_summary", "compressed_summary"})
-"""Types of rows that sum up others."""
 LASTING_IN_RANK = frozenset({"exchange", "compressed_summary"})
 """Types ranked as if new, at any age; caps still use their decayed strength.
 
@@ -287,7 +286,6 @@ class Triple(Row):
 
 
 FIELDS = fields_of(Observation)
-"""All fields of an observation by name."""
 CONTENT = tuple(each.name for each in fields(Content))
 """Fields that a writer gives and may change; all others, except the guard, are set by events."""
 SPOKEN = names_with(FIELDS, SAID)

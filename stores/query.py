@@ -28,7 +28,6 @@ Order = Literal["created", "updated"]
 Labelled = Literal[
     "type", "agent_id", "session_id", "project", "subject", "category", "tags", "concepts", "people", "files"
 ]
-"""The fields by whose values rows can be counted."""
 
 LABELS = fields_by_label(FIELDS)
 """Labels by which rows are filtered and counted, each with the fields that hold it."""
@@ -42,7 +41,6 @@ EMPTY = frozenset(name for name, held in LABELS.items() if held[0].default == ""
 MOST_AT_ONCE = 1_000
 """Maximum rows of a `Page`; other results are as long as their limit."""
 EVERY = 2**31
-"""Limit that includes all rows."""
 
 
 def _several(*known: str) -> Form:
@@ -214,7 +212,6 @@ class FactFilter(Struct, frozen=True, kw_only=True):
 
 
 check_facts = checker(fields_of(FactFilter), force_setattr)
-"""Raises `InvalidValue` for an invalid filter of facts."""
 
 
 class Stats(Struct, frozen=True, kw_only=True):

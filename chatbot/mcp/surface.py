@@ -277,7 +277,6 @@ UNAVAILABLE = "memory is unavailable: the server's standard error has the reason
 _CALLER_ERRORS = (ToolError, SessionError, errors.AccessDenied, errors.ConflictingChange, errors.InvalidValue,
                   errors.StoreBusy, errors.UnknownObservation, errors.UnknownProject,
                   errors.UnsupportedOperation)  # fmt: skip
-"""Errors on which the caller can act."""
 
 
 def code_of(error: Exception) -> int:

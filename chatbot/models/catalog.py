@@ -54,7 +54,6 @@ class CatalogModel(Struct, frozen=True):
 
 
 TINY = CatalogModel(f"{PREFIX}{EMBEDDED}", LOCAL, 8192, 0.0, 0.0, tools=False, images=False)
-"""The embedded model."""
 
 
 @lru_cache(maxsize=1)

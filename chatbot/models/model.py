@@ -100,7 +100,6 @@ class Model(AsyncResource):
     name: str
     """Name in receipts and bills, shown to guests: the configured name, without folders of files."""
     supports_tools: bool = True
-    """True if the model supports tools."""
     server: str = ""
     """Address or host of the provider; empty if there is none, or it is unknown."""
     disclosure: Disclosure = UNKNOWN_MODEL

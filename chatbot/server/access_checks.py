@@ -32,7 +32,6 @@ from chatbot.trust import is_loopback
 
 COOKIE = "chatbot_token"
 LOGIN = "/login"
-"""Path of the login page."""
 OPEN_PATHS = frozenset({"/health", "/ready"})
 """Paths that need no token; Host and Origin are still checked."""
 IS_SURPLUS = "is_surplus"

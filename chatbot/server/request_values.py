@@ -96,26 +96,17 @@ Moment = Annotated[
 ]
 """A time; without a zone it is UTC, and a date means its first moment."""
 Tokens = Annotated[int, Interval(ge=1, le=_MOST_TOKENS), Strict(), BeforeValidator(_whole_in_body)]
-"""A number of tokens in a body."""
 TokensOrNone = Annotated[int, Interval(ge=0, le=2**53), Strict(), BeforeValidator(_whole_in_body)]
 """A limit of tokens in a body; 0 for none."""
 Share = Annotated[float, Strict(), Field(ge=0, le=1, allow_inf_nan=False)]
-"""A number from 0 to 1 in a body."""
 Flag = Annotated[bool, Strict()]
-"""True or false in a body."""
 MOST_ITEMS = 200
 TokensInQuery = Annotated[int, Interval(ge=1, le=_MOST_TOKENS), BeforeValidator(_whole_in_query)]
-"""A number of tokens, as a query parameter."""
 Limit = Annotated[int, Interval(ge=1, le=MOST_ITEMS), BeforeValidator(_whole_in_query)]
-"""Limit of a list, as a query parameter."""
 LimitOrNone = Annotated[int, Interval(ge=0, le=MOST_ITEMS), BeforeValidator(_whole_in_query)]
-"""Limit of a list, as a query parameter, or 0."""
 FlagInQuery = Annotated[bool, BeforeValidator(_true_or_false)]
-"""True or false, as a query parameter."""
 Line = Annotated[str, Field(max_length=LONGEST_LINE)]
-"""Text on one line."""
 Named = Annotated[str, Field(max_length=LONGEST_LINE, pattern=VISIBLE)]
-"""Text on one line, not empty."""
 Text = Annotated[str, Field(max_length=LONGEST_TEXT)]
 
 

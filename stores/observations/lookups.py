@@ -275,7 +275,6 @@ COLUMNS: Mapping[str, Column] = {
     "quiet": Column("q", lambda row: micros(row.quiet_since)),
     **{name: _column_of(each, mark) for name, each in FIELDS.items() if (mark := each.mark(InTable))},
 }
-"""All columns."""
 FROM_ROW = {name: column.of for name, column in COLUMNS.items() if column.of is not None}
 
 

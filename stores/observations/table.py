@@ -86,7 +86,6 @@ class Table:
         self.twin_keys = bytearray(parts.get("twin_keys", b""))
         self.labels = lookups.Labels()
         self.lines = 0
-        """Number of lines of the journal."""
         self.use_lines = 0
         """Number of lines that only count uses."""
         self.retracted: set[str] = set()

@@ -179,7 +179,6 @@ _PERMANENT_FAULTS = {
     "no password supplied": "a password is needed: put it into url in [storage], PGPASSWORD or ~/.pgpass",
     "no pg_hba.conf entry": "the server refuses connections from here: see its pg_hba.conf",
 }
-"""Permanent connection errors."""
 _NO_PRIMARY = "no server that answers accepts writes: wait until one is promoted, or promote one (pg_ctl promote)"
 _NO_SERVER = "no PostgreSQL answers there: start it, or correct url in [storage]"
 _NO_HOST = "host not found: correct url in [storage]"
@@ -203,7 +202,6 @@ _TEMPORARY_FAULTS = {
     "recovery mode": "the database is starting: try again",
     "shutting down": "the database is stopping: try again",
 }
-"""Temporary connection errors."""
 
 
 def _fault(error: psycopg.Error) -> str:
@@ -240,7 +238,6 @@ def _short(error: psycopg.Error) -> str:
 
 
 Statement = tuple[str, dict[str, Any]]
-"""A statement and its values."""
 
 
 class RowResult(Struct, frozen=True):

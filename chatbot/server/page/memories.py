@@ -41,7 +41,6 @@ PART_NAMES = {
     "meaning": "meaning",
     "later": "said later about the same thing",
 }
-"""Labels of the score details."""
 WEIGHED = PART_NAMES.keys() & set(WEIGHTS)
 """Weighted parts between 0 and 1; the others are parts of the match."""
 _RESULTS = {
@@ -102,7 +101,6 @@ class MemoryQuery(BaseModel):
 
 
 _NO_FILTERS = {"after", "done", "hidden"}
-"""Parameters that filter nothing."""
 
 
 @router.get("/memory")

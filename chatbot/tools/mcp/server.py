@@ -149,7 +149,6 @@ class Server(AsyncResource):
         self._judge = judge
         self._clean = clean
         self._listed: list[ListedTool] = []
-        """The tools as they were listed last."""
         self.is_offered = False
         """True if `offered` are these; after a restart they may differ."""
         self._settings = settings
