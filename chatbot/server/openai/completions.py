@@ -96,7 +96,11 @@ class _Encoder:
 
     async def whole(self) -> dict[str, Any]:
         """Return the complete reply."""
-        reply, end = await self._pending.whole()
+        reply = Reply()
+        async for delta in self._pending.deltas:
+            reply.take(delta)
+        if (end := reply.finished) is None:
+            raise RuntimeError("the reply ended early")
         self._head["notices"] = end.notices
         calls = [
             {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
@@ -184,15 +188,6 @@ class PendingReply(Struct):
     async def answer(self, whole: Awaitable[Any], receive: Receive) -> JSONResponse:
         """Answer with the whole reply. If the client leaves, only a turn in a session goes on."""
         return JSONResponse(await sse.while_wanted(whole, sse.until_left(receive)), headers=self.headers)
-
-    async def whole(self) -> tuple[Reply, Finished]:
-        """Return the whole reply, and how it ended."""
-        reply = Reply()
-        async for delta in self.deltas:
-            reply.take(delta)
-        if reply.finished is None:
-            raise RuntimeError("the reply ended early")
-        return reply, reply.finished
 
     async def stream(
         self,

@@ -90,7 +90,6 @@ class EmbeddingsRequest(IdentityRequest):
     """Texts to embed with the encoder of the identity's memory."""
 
     input: Annotated[list[str], BeforeValidator(_texts), Field(min_length=1, max_length=2048)]
-    """One text, or several."""
     encoding_format: Literal["float", "base64"] = "float"
     """Numbers, or the bytes of 32-bit floats, little-endian, in base64."""
     dimensions: Annotated[int, Field(strict=True, ge=1)] | None = None

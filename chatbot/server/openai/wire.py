@@ -249,7 +249,6 @@ class ResponseFormat(Lenient):
         only("text", "json_object", "json_schema", otherwise="it must be text, json_object or json_schema"),
     ]
     json_schema: JsonSchema | None = None
-    """The schema, for `json_schema`."""
 
     @model_validator(mode="after")
     def _check_schema(self) -> ResponseFormat:
@@ -349,7 +348,6 @@ class ReplyRequest(ReplyFields):
     reasoning_effort: str | None = None
     verbosity: str | None = None
     modalities: list[Annotated[Literal["text"], only("text", otherwise="replies are only text")]] | None = None
-    """Content types of replies."""
     functions: Unsupported = None
     function_call: Unsupported = None
     audio: Unsupported = None
