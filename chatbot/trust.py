@@ -29,8 +29,8 @@ _SHOWN = 4
 
 SettingPath = tuple[str, ...]
 """Keys that lead to a setting, the outermost table first."""
-Form = Callable[[Any], bool]
-"""Function that returns True for a harmless value."""
+Form = Callable[[Any], bool] | tuple[str, ...]
+"""Function that returns True for a harmless value, or the plug-ins of chatbot that a list may name."""
 Forms: TypeAlias = "dict[str, Form | Forms]"
 
 _MODEL = re.compile(r"[A-Za-z0-9][\w.:@+-]*(/[A-Za-z0-9@][\w.:@+-]*)*", re.ASCII)
@@ -82,15 +82,6 @@ def is_loopback(value: Any) -> bool:
         return False
 
 
-class _Among(tuple[str, ...]):
-    """Names of plug-ins that ship with chatbot: a form that is True for a list of these."""
-
-    __slots__ = ()
-
-    def __call__(self, value: Any) -> bool:
-        return isinstance(value, list) and all(each in self for each in value)
-
-
 def _all(names: str) -> Forms:
     return dict.fromkeys(_names(names), lambda _: True)
 
@@ -106,8 +97,8 @@ HARMLESS: Forms = {
     },
     "agents": {
         "*": {
-            "memory": _Among(("basic_session", "observations", "in_memory")),
-            "tools": _Among(("memory",)),
+            "memory": ("basic_session", "observations", "in_memory"),
+            "tools": ("memory",),
             **_all("window_entries remember_exchanges recall_rows recall_tokens index_rows tool_steps"),
             **_all("title_by_model project"),
         }
@@ -231,12 +222,14 @@ def _is_harmless(place: SettingPath, value: Any, providers: frozenset[str]) -> b
         return bool(value == {})
     if form is is_model:
         return is_model(value, providers)
+    if isinstance(form, tuple):
+        return isinstance(value, list) and all(each in form for each in value)
     return form is not None and form(value)
 
 
 def _hint(place: SettingPath, value: Any) -> str:
     """Return a hint at a similar known name if a setting or a plug-in has an unknown one; empty if there is none."""
-    if isinstance(known := _form(place), _Among):
+    if isinstance(known := _form(place), tuple):
         unknown = (each for each in value if each not in known) if isinstance(value, list) else ()
         return next(filter(None, (nearest_hint(str(each), known) for each in unknown)), "")
     for depth, part in enumerate(place):
