@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast, get_args
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from msgspec.structs import replace
 
@@ -233,17 +233,11 @@ async def _value(run: VerbRun, parameter: Parameter, value: Any) -> Any:  # noqa
     if item == kinds.Id:
         found = await run.ids(value if parameter.is_list else [value], parameter.noun)
         return list(dict.fromkeys(found)) if parameter.is_list else found[0]
-    if len(parameter.choices) > _FEW:
-        check_words(f"--{parameter.at('cli')}", value if parameter.is_list else [value], get_args(item))
+    if len(known := parameter.choices) > _FEW:
+        for word in value if parameter.is_list else [value]:
+            if word not in known:
+                raise InvalidValue(f"unknown --{parameter.at('cli')} {word!r}{did_you_mean(word, known)}")
     return value
-
-
-def check_words(option: str, given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise `InvalidValue` for an unknown word."""
-    known = list(known)
-    for word in given:
-        if word not in known:
-            raise InvalidValue(f"unknown {option} {word!r}{did_you_mean(word, known)}")
 
 
 EXPORTS = ("markdown", "jsonl")

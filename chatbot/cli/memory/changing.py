@@ -17,7 +17,7 @@ from chatbot.cli.bind import given_of
 from chatbot.cli.memory.command import VerbRun
 from chatbot.cli.memory.results import show, show_changed
 from chatbot.cli.memory.tables import say_observations
-from chatbot.cli.output import confirm, progress, read_piped, say, say_json, say_marked, say_table, warn
+from chatbot.cli.output import confirm, progress, read_piped, say, say_json, say_marked, say_result, say_table, warn
 from chatbot.cli.repl.editor import edit_text
 from chatbot.errors import SessionNotFound
 from chatbot.hooks.extraction.facts import FactList, FactOutcome, Origin, apply, extract_facts, parts_of, plan
@@ -96,11 +96,11 @@ async def purge_memories(run: VerbRun) -> None:
     given |= {} if session is None else {"session_id": await _session_id(run, session)}
     planned: PurgeResult = await operation.run(run.context, "cli", given | {"dry_run": True})
     if not planned.ids:
-        run.say_result({"purged": [], "dry_run": args.dry_run}, "nothing to purge")
+        say_result(run.args, {"purged": [], "dry_run": args.dry_run}, "nothing to purge")
         return
     erasure = planned.erasure or Erasure()
     if args.dry_run:
-        run.say_result({"purged": planned.ids, "dry_run": True}, "would be purged:")
+        say_result(run.args, {"purged": planned.ids, "dry_run": True}, "would be purged:")
         if not args.json:
             _show_erasure(erasure)
         return
@@ -108,7 +108,7 @@ async def purge_memories(run: VerbRun) -> None:
         confirm("purging", "delete permanently?", _NOT_PURGED, lambda: _show_erasure(erasure))
     gone: PurgeResult = await operation.run(run.context, "cli", given)
     if args.json:
-        run.say_result({"purged": gone.ids, "dry_run": False}, "")
+        say_result(run.args, {"purged": gone.ids, "dry_run": False}, "")
         return
     for each in gone.ids:
         say(f"purged {each}" + (", derived from the others" if each in erasure.derived else ""))
@@ -132,7 +132,7 @@ async def forget_profile(run: VerbRun) -> None:
     """Forget a key of the profile, and print the command that restores it."""
     given = await given_of(run, OPERATIONS["forget_profile"].at("cli").values())
     ids = await run.memories.profile_forget(given["key"])
-    run.say_result({"forgotten": ids}, f"forgotten {given['key']}; undo: memory restore {' '.join(ids)}")
+    say_result(run.args, {"forgotten": ids}, f"forgotten {given['key']}; undo: memory restore {' '.join(ids)}")
 
 
 async def reindex(run: VerbRun) -> None:
@@ -144,7 +144,7 @@ async def reindex(run: VerbRun) -> None:
         with progress("embedding") as advance:
             done["embedded"] = await run.memories.embed_memories(advance, anew=run.args.all)
         summary += f", embedded {done['embedded']:,}"
-    run.say_result(done, summary)
+    say_result(run.args, done, summary)
 
 
 def _read_narrative(run: VerbRun, *, is_piped: bool = False) -> None:

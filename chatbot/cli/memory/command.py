@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import cached_property
-from typing import Any, get_args
+from typing import get_args
 
 from msgspec import Struct
 
@@ -18,11 +18,11 @@ from chatbot.cli.arguments import load_function
 from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, OF_SESSIONS, given_of
 from chatbot.cli.from_arguments import setup_of
 from chatbot.cli.memory.tables import say_numbered
-from chatbot.cli.output import ask_line, fitted, progress, say, say_result, warn
+from chatbot.cli.output import ask_line, fitted, progress, say, warn
 from chatbot.cli.repl import HISTORY_NAME
 from chatbot.memory import Hit, Memory, MemorySystem
 from chatbot.messages import TaskStatus
-from chatbot.operations import OPERATIONS, Context, MemoryFilter
+from chatbot.operations import OPERATIONS, Context
 from chatbot.options import Setup
 from chatbot.stores.access import SENSITIVITIES, fold
 from chatbot.stores.errors import InvalidValue, UnknownObservation, UnsafePath
@@ -140,14 +140,6 @@ class VerbRun(Struct, frozen=True, dict=True):
             return await self.memories.resolve(text, sensitivities=SENSITIVITIES)
         except UnknownObservation:
             return text
-
-    async def given_filter(self) -> dict[str, Any]:
-        """Return the fields of `MemoryFilter` that are given."""
-        return await given_of(self, kinds.declared_parameters(MemoryFilter))
-
-    def say_result(self, value: Any, text: str) -> None:
-        """Print the result: a value for programs, a line for people."""
-        say_result(self.args, value, text)
 
     def say_typed_lines(self) -> None:
         """After a permanent deletion, say where the lines typed in the chat are, as they stay."""

@@ -12,7 +12,7 @@ from msgspec.structs import asdict
 from chatbot import operations
 from chatbot.cli.bind import select_sessions
 from chatbot.cli.memory.command import VerbRun
-from chatbot.cli.output import confirm, progress, reporting, say, say_json, say_sessions, warn
+from chatbot.cli.output import confirm, progress, reporting, say, say_json, say_result, say_sessions, warn
 from chatbot.errors import ChatbotError, SessionNotFound
 from chatbot.memory import Erasure, ProjectContent, SessionRecord
 from chatbot.memory.session_catalog import SESSIONS_AT_ONCE
@@ -66,7 +66,7 @@ async def erase_project(run: VerbRun) -> None:
         content = await operations.erase_project(run.context, name)
         run.say_typed_lines()
     done = "would be deleted permanently" if args.dry_run else "deleted permanently"
-    run.say_result({"project": name, "dry_run": args.dry_run, **asdict(content)}, f"{done}: {_counts(content, name)}")
+    say_result(args, {"project": name, "dry_run": args.dry_run, **asdict(content)}, f"{done}: {_counts(content, name)}")
 
 
 def _counts(content: ProjectContent, name: str) -> str:

@@ -14,11 +14,13 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from chatbot.cli.bind import select_sessions
+from chatbot.cli.bind import given_of, select_sessions
 from chatbot.cli.memory.command import VerbRun
-from chatbot.cli.output import progress, reporting, say, say_json, say_results, say_unchanged, warn
+from chatbot.cli.output import progress, reporting, say, say_json, say_result, say_results, say_unchanged, warn
 from chatbot.hooks.capture import exchange_measure
 from chatbot.memory import MemorySystem, SessionRecord
+from chatbot.operation import declared_parameters
+from chatbot.operations import MemoryFilter
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, UnsupportedOperation
 from chatbot.stores.fields import how_many
@@ -215,7 +217,8 @@ async def export_memory(run: VerbRun) -> None:
     path = None if args.output in {None, Path("-")} else expand_home(args.output)
     form = args.format or (_FORMS.get(path.suffix.lower(), "jsonl") if path else "jsonl")
     memories = run.memories if args.namespace else run.memories.within(across=True)
-    remembered = await exports.export_memories(memories, SENSITIVITIES, **await run.given_filter())
+    wanted = await given_of(run, declared_parameters(MemoryFilter))
+    remembered = await exports.export_memories(memories, SENSITIVITIES, **wanted)
     counts = {"observations": len(remembered.observations), "facts": len(remembered.facts)}
     if not path and not args.dry_run:
         _say_content(partial(exports.render_memories, remembered), form, args)
@@ -225,4 +228,4 @@ async def export_memory(run: VerbRun) -> None:
             file.write(exports.render_memories(remembered, form).encode())
     what = f"{how_many(counts['observations'], 'memory')} and {how_many(counts['facts'], 'fact')}"
     done = f"would be exported: {what}" if args.dry_run else f"wrote {path}: {what}"
-    run.say_result(counts | {"format": form, "file": str(path or ""), "dry_run": args.dry_run}, done)
+    say_result(args, counts | {"format": form, "file": str(path or ""), "dry_run": args.dry_run}, done)
