@@ -14,7 +14,7 @@ from chatbot.cli.from_arguments import discard_empty, hints_about_model
 from chatbot.cli.output import fitted, say_hit, say_sessions
 from chatbot.cli.repl.actions import FOUND, MemorySlash, ReplySlash
 from chatbot.cli.repl.editor import edit_text, named_editor
-from chatbot.cli.repl.input import CommandLineSlash, NextStep, require, resolve_number
+from chatbot.cli.repl.input import CommandLineSlash, NextStep, documents, require, resolve_number
 from chatbot.cli.repl.screen import Screen
 from chatbot.identity import list_identities
 from chatbot.memory import SessionFilter, SessionHandle
@@ -27,8 +27,6 @@ from chatbot.stores.fields import how_many
 from chatbot.stores.records import TranscriptEntry
 
 _LISTED = 20
-_SYNONYMS = {"/": "/help", "/?": "/help", "/bye": "/exit", "/clear": "/new", "/q": "/exit", "/quit": "/exit"}
-"""Names that other chats use, and our command for each."""
 
 
 class Commands(MemorySlash, ReplySlash, CommandLineSlash):
@@ -40,19 +38,6 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         self._listed: list[str] = []
         self._entered_new: dict[str, tuple[Sequence[TranscriptEntry], str]] = {}
         """Last entry and title of sessions that were empty, or copied by --fork, when this chat entered them."""
-
-    @classmethod
-    def all(cls) -> dict[str, str]:
-        """Return every command and its description, alphabetically."""
-        return {name: document.partition("\n")[0].partition(": /")[0] for name, document in _documents(cls).items()}
-
-    @classmethod
-    def named(cls, name: str) -> list[str]:
-        """Return the commands that `name` can mean: the one of that name, or all that begin with it."""
-        known, name = cls.all(), _SYNONYMS.get(name, name)
-        if name in known:
-            return [name]
-        return [each for each in known if each.startswith(name)]
 
     @classmethod
     def is_command(cls, text: str) -> bool:
@@ -89,7 +74,7 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
         """List commands and keys, or explain a command: /help [NAME]."""
         if name:
             if found := self._command_named(f"/{name.removeprefix('/')}"):
-                self._screen.say(f"{found}: {_documents(type(self))[found]}")
+                self._screen.say(f"{found}: {documents(type(self))[found]}")
             return
         for each, description in self.all().items():
             self._screen.say(f"{each:10} {description}", indent=" " * 11)
@@ -319,18 +304,6 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
                 self._screen.say(failure, "ansiyellow")
         await self.enter(session)
         await show_session(self._runtime, self._screen, session, how)
-
-
-def _documents(commands: type[Commands]) -> dict[str, str]:
-    names = (name.removeprefix("do_") for name in dir(commands) if name.startswith("do_"))
-    known = {name: inspect.getdoc(getattr(commands, f"do_{name}")) or "" for name in names} | commands.SHELL
-    return {f"/{name}": _help_text(known[name]) for name in sorted(known)}
-
-
-def _help_text(docstring: str) -> str:
-    """Return each paragraph on one line, for a terminal of any width; the first is a phrase without a full stop."""
-    first, *more = (" ".join(paragraph.split()) for paragraph in docstring.split("\n\n"))
-    return "\n".join([first.removesuffix("."), *more])
 
 
 async def show_session(runtime: Runtime, screen: Screen, session: SessionHandle | None, how: str) -> None:

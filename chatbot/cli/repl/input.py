@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import inspect
 import os
 import select
 import shlex
 import termios
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -92,6 +93,8 @@ def require(text: str, usage: str) -> str:
     return text
 
 
+_SYNONYMS = {"/": "/help", "/?": "/help", "/bye": "/exit", "/clear": "/new", "/q": "/exit", "/quit": "/exit"}
+"""Names that other chats use, and our command for each."""
 _NEED_STORAGE = frozenset({"memory", "sessions", "maintain"})
 
 
@@ -109,6 +112,19 @@ class CommandLineSlash(Slash):
         "stores": "List the store plug-ins, what they keep and their settings: /stores.",
     }
     """Commands that are run unchanged, each with its help."""
+
+    @classmethod
+    def all(cls) -> dict[str, str]:
+        """Return every command and its description, alphabetically."""
+        return {name: document.partition("\n")[0].partition(": /")[0] for name, document in documents(cls).items()}
+
+    @classmethod
+    def named(cls, name: str) -> list[str]:
+        """Return the commands that `name` can mean: the one of that name, or all that begin with it."""
+        known, name = cls.all(), _SYNONYMS.get(name, name)
+        if name in known:
+            return [name]
+        return [each for each in known if each.startswith(name)]
 
     async def do_tools(self, text: str) -> None:
         """List the tools of the model: /tools."""
@@ -175,6 +191,19 @@ class CommandLineSlash(Slash):
         return [*config, "-i", self._runtime.setup.identity.name, "--agent", self._runtime.agent]
 
 
+def documents(commands: type[CommandLineSlash]) -> dict[str, str]:
+    """Return the help of every command, alphabetically."""
+    names = (name.removeprefix("do_") for name in dir(commands) if name.startswith("do_"))
+    known = {name: inspect.getdoc(getattr(commands, f"do_{name}")) or "" for name in names} | commands.SHELL
+    return {f"/{name}": _help_text(known[name]) for name in sorted(known)}
+
+
+def _help_text(docstring: str) -> str:
+    """Return each paragraph on one line, for a terminal of any width; the first is a phrase without a full stop."""
+    first, *more = (" ".join(paragraph.split()) for paragraph in docstring.split("\n\n"))
+    return "\n".join([first.removesuffix("."), *more])
+
+
 _MOST_SESSIONS = 200
 _MOST_SHOWN = 50
 _ALWAYS = ("local/smollm2-135m", "scripted")
@@ -191,14 +220,6 @@ _KINDS = {
 
 Candidate = tuple[str, str, str]
 """Text to insert, text to show, and a short description."""
-
-
-class _CommandNames(Protocol):
-    @classmethod
-    def all(cls) -> dict[str, str]: ...
-
-    @classmethod
-    def named(cls, name: str) -> list[str]: ...
 
 
 class CommandValues:
@@ -238,7 +259,7 @@ class CommandValues:
 class SlashCompleter(Completer):
     """Completes the names of commands, and sessions, models, identities and files after them."""
 
-    def __init__(self, commands: type[_CommandNames], candidates: CommandValues) -> None:
+    def __init__(self, commands: type[CommandLineSlash], candidates: CommandValues) -> None:
         self._commands = commands
         self._candidates = candidates
         self._loaded: dict[str, Sequence[Candidate]] = {}
