@@ -10,7 +10,7 @@ from msgspec import structs
 
 from chatbot.memory.erasure import Purges
 from chatbot.memory.people import People, Tasks
-from chatbot.memory.profile import StandingQuestions
+from chatbot.memory.profile import Profiles
 from chatbot.memory.reading import MemoryReads
 from chatbot.memory.scope import PUBLIC, Sensitivities
 from chatbot.memory.writing import AddResult, MemoryWrites
@@ -23,7 +23,7 @@ from chatbot.stores.row_events import Event
 from chatbot.stores.text.redaction import redact_all
 
 
-class Memory(MemoryReads, StandingQuestions, Tasks, MemoryWrites, People, Purges):
+class Memory(MemoryReads, Profiles, Tasks, MemoryWrites, People, Purges):
     """Observations, profile, people, tasks, facts and summaries, in the scope of one caller."""
 
     def within(self, *, namespace: str | None = None, project: str | None = None, across: bool | None = None) -> Memory:

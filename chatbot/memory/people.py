@@ -41,8 +41,33 @@ class FactQuery(FactFilter, frozen=True, kw_only=True):
     """The same as `as_of`; the earlier of both applies."""
 
 
-class Facts(ScopedOperations):
-    """Operations on facts."""
+ALIAS = "also known as"
+
+
+class Person(Struct, frozen=True):
+    """A person by the most used name, with the number and time of mentions and the facts about them."""
+
+    name: str
+    aliases: tuple[str, ...]
+    mention_count: int
+    last_mentioned: datetime
+    facts: tuple[Triple, ...] = ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all of it as plain JSON values, times as text."""
+        facts = [fact.as_json() for fact in self.facts]
+        last = format_time(self.last_mentioned)
+        return asdict(self) | {"aliases": list(self.aliases), "last_mentioned": last, "facts": facts}
+
+
+def _circumstances(fact: Triple) -> tuple[object, ...]:
+    """Return the properties that two facts in the same words must share to be one."""
+    guard = () if fact.source else (fact.visibility, fact.sensitivity, fold(fact.project))
+    return fact.source, fact.session_id, fact.agent_id, fact.principal, fact.namespace, guard
+
+
+class People(ScopedOperations):
+    """Operations on facts, and on the people who are mentioned."""
 
     async def store_fact(
         self,
@@ -102,35 +127,6 @@ class Facts(ScopedOperations):
     async def retract_fact(self, fact_id: str) -> None:
         """Retract a fact; the journal keeps it until it is erased. Raises `UnknownObservation` if there is none."""
         await self.scope.change("retract", fact_id)
-
-
-ALIAS = "also known as"
-
-
-class Person(Struct, frozen=True):
-    """A person by the most used name, with the number and time of mentions and the facts about them."""
-
-    name: str
-    aliases: tuple[str, ...]
-    mention_count: int
-    last_mentioned: datetime
-    facts: tuple[Triple, ...] = ()
-
-    def as_json(self) -> dict[str, Any]:
-        """Return all of it as plain JSON values, times as text."""
-        facts = [fact.as_json() for fact in self.facts]
-        last = format_time(self.last_mentioned)
-        return asdict(self) | {"aliases": list(self.aliases), "last_mentioned": last, "facts": facts}
-
-
-def _circumstances(fact: Triple) -> tuple[object, ...]:
-    """Return the properties that two facts in the same words must share to be one."""
-    guard = () if fact.source else (fact.visibility, fact.sensitivity, fold(fact.project))
-    return fact.source, fact.session_id, fact.agent_id, fact.principal, fact.namespace, guard
-
-
-class People(Facts):
-    """Operations on the people who are mentioned."""
 
     async def people(self, query: str = "", *, sensitivities: Sensitivities = PUBLIC) -> list[Person]:
         """Return the people with a name or alias that contains `query`, the most mentioned first."""

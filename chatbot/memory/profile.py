@@ -50,7 +50,7 @@ _TYPES = tuple(each for each in TYPES if each not in SUMMARIES)
 
 
 class Profiles(MemoryWrites):
-    """Operations on the caller's own profile."""
+    """Operations on the caller's own profile, and answers to the standing questions."""
 
     async def profile(
         self,
@@ -188,47 +188,6 @@ class Profiles(MemoryWrites):
                 return row
         raise UnknownObservation.of([proposal_id], "proposal")
 
-
-class StandingAnswer(Struct, frozen=True):
-    """A question with the rows that answer it, newest first."""
-
-    question: str
-    pinned: bool
-    rows: Sequence[Observation]
-    closest: Mapping[str, str] = MappingProxyType({})
-    """Sentences that answer the question, by ids of rows with long words."""
-
-    def text_of(self, row: Observation) -> str:
-        """Return what is shown of a row."""
-        return self.closest.get(row.id, row.headline)
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the answer as JSON values."""
-        rows = [
-            {"id": row.id, "said_at": format_time(row.last_said_at), "text": self.text_of(row), "source": row.source}
-            for row in self.rows
-        ]
-        return {"question": self.question, "pinned": self.pinned, "rows": rows}
-
-
-class Profile(Struct, frozen=True):
-    """The lines of a person's profile, the answers to the standing questions, and the proposed values."""
-
-    lines: Sequence[profile_lines.ProfileLine]
-    standing: Sequence[StandingAnswer] = ()
-    proposals: Sequence[Observation] = ()
-    """Values that tools proposed, newest first."""
-
-    def as_json(self) -> dict[str, Any]:
-        """Return the profile as JSON values."""
-        answers = [each.as_json() for each in self.standing]
-        proposals = [row.brief() for row in self.proposals]
-        return {"profile": [line.as_json() for line in self.lines], "standing": answers, "proposals": proposals}
-
-
-class StandingQuestions(Profiles):
-    """Answers to the standing questions; a part of `Memory`."""
-
     async def standing(
         self,
         *,
@@ -295,6 +254,43 @@ class StandingQuestions(Profiles):
 
     def _is_said(self, row: Observation) -> bool:
         return row.principal == self.caller.principal and (is_own(row) or row.source.startswith("import"))
+
+
+class StandingAnswer(Struct, frozen=True):
+    """A question with the rows that answer it, newest first."""
+
+    question: str
+    pinned: bool
+    rows: Sequence[Observation]
+    closest: Mapping[str, str] = MappingProxyType({})
+    """Sentences that answer the question, by ids of rows with long words."""
+
+    def text_of(self, row: Observation) -> str:
+        """Return what is shown of a row."""
+        return self.closest.get(row.id, row.headline)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the answer as JSON values."""
+        rows = [
+            {"id": row.id, "said_at": format_time(row.last_said_at), "text": self.text_of(row), "source": row.source}
+            for row in self.rows
+        ]
+        return {"question": self.question, "pinned": self.pinned, "rows": rows}
+
+
+class Profile(Struct, frozen=True):
+    """The lines of a person's profile, the answers to the standing questions, and the proposed values."""
+
+    lines: Sequence[profile_lines.ProfileLine]
+    standing: Sequence[StandingAnswer] = ()
+    proposals: Sequence[Observation] = ()
+    """Values that tools proposed, newest first."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the profile as JSON values."""
+        answers = [each.as_json() for each in self.standing]
+        proposals = [row.brief() for row in self.proposals]
+        return {"profile": [line.as_json() for line in self.lines], "standing": answers, "proposals": proposals}
 
 
 class ProfileValue(Struct, frozen=True):
