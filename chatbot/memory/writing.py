@@ -197,10 +197,6 @@ class MemoryWrites(ScopedOperations):
         await forget_derived(self.scope, ids)
         await self.scope.erase_quotes(rows)
 
-    async def archive(self, *ids: str) -> None:
-        """Archive observations: they are kept but not recalled."""
-        await self._change("archive", ids)
-
     async def restore(self, *ids: str) -> None:
         """Make observations active again, whatever their status, except those purged."""
         await self._change("restore", ids)

@@ -256,7 +256,7 @@ async def test_what_rests_otherwise_still_stands_and_what_was_never_kept_too() -
         for text in (*SAID, "hi"):
             receipt = await chat.turn(text)
             if receipt.remembered:
-                await session.memory.archive(receipt.remembered)
+                await session.memory.scope.change("archive", receipt.remembered)
         said = await session.transcript_read_all()
         assert await without_forgotten(session, said) == said
         assert await without_forgotten(session, said[1:]) == said[2:]  # the answer to a question that is not there

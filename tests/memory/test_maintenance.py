@@ -380,7 +380,7 @@ async def test_a_dry_run_tells_what_would_be_done_and_does_nothing(memory: Maint
     await memory.alike(3)
     await memory.keep("old event", type="event")
     put_away, forgotten = [await memory.keep(f"an old {each}", type="bugfix") for each in ("bug", "typo")]
-    await memory.memories.archive(put_away)
+    await memory.memories.scope.change("archive", put_away)
     await memory.memories.forget(forgotten)
     await memory.keep("an old crash", type="bugfix", expires_at=BEGIN + timedelta(days=1))
     rules = (

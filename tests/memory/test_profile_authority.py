@@ -54,7 +54,7 @@ ATTACKS: dict[str, Callable[[Memory, Told], Awaitable[object]]] = {
     "title": lambda m, told: m.update(told.line, title="home: Mars City"),
     "metadata": lambda m, told: m.update(told.line, metadata={"held": {"value": "Mars City"}}),
     "forget": lambda m, told: m.forget(told.line),
-    "archive": lambda m, told: m.archive(told.line),
+    "archive": lambda m, told: m.scope.change("archive", told.line),
     "confirm": lambda m, told: m.confirm(told.line),
     "pin": lambda m, told: m.update(told.line, metadata={"pinned": True}),
     "rewrite": lambda m, told: m.update(told.said, user_text="I live in Mars City."),

@@ -88,7 +88,6 @@ MEMORIES: dict[str, tuple[str, str, Do]] = {
     "supersede": ("write", "curate", lambda p: p.memories.supersede(p.row, p.task)),
     "confirm": ("write", "curate", lambda p: p.memories.confirm(p.row)),
     "forget": ("write", "curate", lambda p: p.memories.forget(p.row)),
-    "archive": ("write", "curate", lambda p: p.memories.archive(p.row)),
     "restore": ("write", "curate", lambda p: p.memories.restore(p.row)),
     "purge": ("erase", "erase", lambda p: p.memories.purge(p.row)),
     "preview_purge": ("erase", "erase", lambda p: p.memories.preview_purge(p.row)),

@@ -173,7 +173,6 @@ WRITES: dict[str, Operation] = {
     "update_task": lambda memories, each: memories.update_task(each, status="completed"),
     "supersede": lambda memories, each: memories.supersede(each, IDS[0]),
     "confirm": lambda memories, each: memories.confirm(each),
-    "archive": lambda memories, each: memories.archive(each),
     "forget": lambda memories, each: memories.forget(each),
     "restore": lambda memories, each: memories.restore(each),
     "remember": lambda memories, each: memories.remember(f"from {each}", derived_from=[each]),

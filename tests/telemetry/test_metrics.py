@@ -80,7 +80,7 @@ async def test_sizes_are_those_of_the_files_and_of_the_gate(watched: Watched, ta
     async with talking(ScriptedModel()) as (runtime, session):
         ids = [(await session.memory.remember(f"tea number {number}", sensitivity="secret")).id for number in range(5)]
         await session.memory.forget(ids[0])
-        await session.memory.archive(ids[1])
+        await session.memory.scope.change("archive", ids[1])
         await session.transcript_append("user", "hello")
         assert "chatbot_memory_rows{" not in watched.text(), "which would have to wait for this very loop"
         text = await asyncio.to_thread(watched.text)

@@ -311,7 +311,7 @@ async def test_what_one_side_superseded_or_forgot_is_so_on_both_unless_the_other
         await memory.memory("chat").supersede(other, one)
         await memory.memory("chat").remember("Di bakes")
         await memory.memory("chat").remember("Ed sings")
-        await memory.memory("chat").archive(archived)
+        await memory.memory("chat").scope.change("archive", archived)
     await _both(pair)
     rows = await there.rows()
     assert (rows[old].status, rows[old].superseded_by, rows[idle].status) == ("superseded", new, "deleted")
