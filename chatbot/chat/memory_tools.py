@@ -72,12 +72,13 @@ class ToolContext(Struct, frozen=True):
         return self.system if self.session is None else self.session.confined(self.system)
 
 
-def memory_tools(session: SessionHandle, memory: MemorySystem) -> list[Tool]:
-    """Return that session's tools; none without observations."""
-    if not session.supports(ObservationStore):
+def session_tools(context: ToolContext) -> list[Tool]:
+    """Return the tools of the plug-in `memory`; none without a session, or for one that keeps no observations."""
+    session = context.session
+    if session is None or not session.supports(ObservationStore):
         return []
-    context = Context(lambda: session.memory, memory, session.agent_id, writer="tool", own=session)
-    return offered_to_models(context)
+    own = Context(lambda: session.memory, context.system, session.agent_id, writer="tool", own=session)
+    return offered_to_models(own)
 
 
 def offered_to_models(context: Context) -> list[Tool]:
@@ -95,11 +96,6 @@ def agent_context(memory: MemorySystem, agent: str) -> Context:
     """Return the context of calls without a session."""
     memories = memory.memory(agent)
     return Context(lambda: memories, memory, agent, writer="tool")
-
-
-def session_tools(context: ToolContext) -> list[Tool]:
-    """Return the tools of the plug-in `memory`; none without a session."""
-    return [] if context.session is None else memory_tools(context.session, context.system)
 
 
 _EFFECTS = {

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from chatbot.chat.memory_tools import FRAME, LONGEST_ANSWER, agent_context, agent_tools, memory_tools
+from chatbot.chat.memory_tools import FRAME, LONGEST_ANSWER, ToolContext, agent_context, agent_tools, session_tools
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
@@ -38,7 +38,7 @@ def use(session: SessionHandle, memory: MemorySystem) -> Use:
 
 def _use(session: SessionHandle, memory: MemorySystem) -> Use:
     """Call a tool as the model does, and read its answer."""
-    toolbox = Toolbox(memory_tools(session, memory))
+    toolbox = Toolbox(session_tools(ToolContext(session, memory, session.agent_id, "ada")))
 
     async def use(name: str, **arguments: Any) -> Any:
         [result] = await toolbox.run([ToolCall("c", name, json.dumps(arguments))])
@@ -124,7 +124,7 @@ JSON = st.recursive(
 async def test_whatever_a_model_sends_is_answered_in_json(data: st.DataObject) -> None:
     async with MemorySystem(None) as memory:
         session = await memory.create_session(["in_memory"], "chat")
-        tools = memory_tools(session, memory)
+        tools = session_tools(ToolContext(session, memory, session.agent_id, "ada"))
         toolbox = Toolbox(tools)
         wholes = {
             tool.spec.name: tool.spec.parameters["properties"] for tool in agent_tools(agent_context(memory, "chat"))
@@ -150,12 +150,12 @@ async def test_every_schema_is_strict(memory: MemorySystem) -> None:
 
 
 async def test_the_schemas_take_little_of_every_prompt(session: SessionHandle, memory: MemorySystem) -> None:
-    assert estimate([], Toolbox(memory_tools(session, memory)).specs) <= 900
+    assert estimate([], Toolbox(session_tools(ToolContext(session, memory, session.agent_id, "ada"))).specs) <= 900
 
 
 async def test_a_short_schema_reaches_every_argument_of_the_whole(session: SessionHandle, memory: MemorySystem) -> None:
     wholes = {tool.spec.name: tool.spec.parameters for tool in agent_tools(agent_context(memory, "chat"))}
-    *tools, others = memory_tools(session, memory)
+    *tools, others = session_tools(ToolContext(session, memory, session.agent_id, "ada"))
     for tool in filter(lambda each: each.is_offered, tools):
         short, whole = tool.spec.parameters, wholes[tool.spec.name]
         named, rest = short["properties"], tool.spec.description.partition("If asked for, also: ")[2]
@@ -174,7 +174,7 @@ async def test_a_model_finds_writes_corrects_and_forgets_as_told(session: Sessio
     """Only tools of the prompt are called, with arguments as careless models send them."""
     old = await session.memory.remember("Sam's locker is 12", people=["Sam"])
     model = ScriptedModel()
-    chat = chat_of(model, session, memory.home, *memory_tools(session, memory))
+    chat = chat_of(model, session, memory.home, *session_tools(ToolContext(session, memory, session.agent_id, "ada")))
 
     async def ask(*calls: ToolCall) -> list[Any]:
         asked = model.prompts[:]
@@ -213,7 +213,8 @@ async def test_a_model_finds_writes_corrects_and_forgets_as_told(session: Sessio
 
 
 async def test_without_observations_there_are_no_tools(memory: MemorySystem) -> None:
-    assert memory_tools(await memory.create_session(["basic_session"], "chat"), memory) == []
+    session = await memory.create_session(["basic_session"], "chat")
+    assert session_tools(ToolContext(session, memory, "chat", "ada")) == []
 
 
 @pytest.mark.parametrize("sensitivity", ["private", "secret", "unknown"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from chatbot.chat.attached import document
 from chatbot.chat.dialogue import Window, messages_of, tool_call_line, tool_result_line
 from chatbot.chat.events import Notice, TurnEvent
-from chatbot.chat.memory_tools import memory_tools
+from chatbot.chat.memory_tools import ToolContext, session_tools
 from chatbot.chat.prompt import PromptBundle, build_prompt, fit
 from chatbot.errors import ContextTooLong
 from chatbot.memory import MemorySystem
@@ -149,7 +149,8 @@ async def test_two_long_memories_that_the_model_reads_do_not_end_the_turn(memory
     ids = json.dumps({"ids": [row.id for row in rows]})
     calls = [ToolCall(f"c{n}", "memory_get", ids) for n in range(2)]
     model = ScriptedModel([calls, "In the cellar."], window=8_192)
-    chat = chat_of(model, session, memory.home, *memory_tools(session, memory), most=500)
+    tools = session_tools(ToolContext(session, memory, "chat", "ada"))
+    chat = chat_of(model, session, memory.home, *tools, most=500)
     events = list[TurnEvent]()
     receipt = await chat.turn("Where is the bicycle?", events.append)
     assert (receipt.finish, receipt.reply) == ("stop", "In the cellar.")

@@ -8,7 +8,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from chatbot.chat.memory_tools import memory_tools
+from chatbot.chat.memory_tools import ToolContext, session_tools
 from chatbot.embed import open_memory
 from chatbot.errors import SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle
@@ -141,7 +141,7 @@ async def test_a_project_is_renamed_although_one_of_its_sessions_has_expired(mem
 async def test_what_another_process_moves_or_marks_is_so_in_the_next_turn(memory: MemorySystem) -> None:
     bound = await _session(memory, "house")
     own, idle = [await memory.load_session(bound.id, "chat") for _ in range(2)]
-    tools = Toolbox(memory_tools(own.for_tools(), memory))
+    tools = Toolbox(session_tools(ToolContext(own.for_tools(), memory, "chat", "ada")))
     async with MemorySystem(memory.where) as elsewhere:
         other = await elsewhere.load_session(bound.id, "chat")
         await other.move("boat")

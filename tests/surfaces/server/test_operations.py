@@ -9,7 +9,7 @@ from typing import Annotated
 import pytest
 from mcp import Client
 
-from chatbot.chat.memory_tools import memory_tools
+from chatbot.chat.memory_tools import ToolContext, session_tools
 from chatbot.chat.prompt import is_memory_tool
 from chatbot.cli.arguments import build_parser
 from chatbot.cli.bind import OF_MEMORY, OF_OPERATIONS, OF_SESSIONS
@@ -76,7 +76,7 @@ async def test_a_new_operation_is_one_function_and_is_found_at_every_door(http: 
             await memory.memory("chat").remember(f"tea {number}", tags=["drink"])
         await memory.memory("chat").remember("bread", tags=["food"])
         session = await memory.create_session(["basic_session", "observations"], "chat")
-        toolbox = Toolbox(memory_tools(session, memory))
+        toolbox = Toolbox(session_tools(ToolContext(session, memory, "chat", "ada")))
         [result] = await toolbox.run([ToolCall("c", "memory_tagged", '{"tag": "drink", "limit": "2"}')])
         async with Client(server_for(memory, "chat")) as client:
             answer = await client.call_tool("memory_tagged", {"tag": "drink"})
