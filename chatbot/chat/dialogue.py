@@ -350,11 +350,6 @@ class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     payers: tuple[Payer, ...] = ()
     """Payers of the calls of the turn, besides the identity."""
 
-    def own_calls(self, calls: Sequence[ToolCall]) -> list[ToolCall]:
-        """Return the calls that the client runs."""
-        names = {tool.name for tool in self.tools}
-        return [call for call in calls if call.name in names]
-
     def tools_beside(self, specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
         """Return those of these tools that are offered besides the client's."""
         names = {tool.name for tool in self.tools}

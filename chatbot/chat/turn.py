@@ -373,7 +373,8 @@ class Turn:
             self._notice(f"the reply was cut after {most:,} tokens: a limit of tokens or cost allows no more")
         tool_calls = [self._tools.unwrapped(call) for call in reply.tool_calls()]
         lines = [(dialogue.ASSISTANT, text)] if text else []
-        clients = self._client.own_calls(tool_calls)
+        theirs = {tool.name for tool in self._client.tools}
+        clients = [call for call in tool_calls if call.name in theirs]
         if tool_calls and (clients or may_run_tools):
             lines.append(dialogue.tool_call_line(tool_calls))
             for call in clients:
