@@ -10,33 +10,21 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from chatbot.chat.chat import Chat as Chat
     from chatbot.chat.memory_tools import ToolContext as ToolContext
-    from chatbot.chat.receipts import Receipt as Receipt
     from chatbot.embed import Portal as Portal
     from chatbot.embed import open_memory as open_memory
-    from chatbot.errors import ChatbotError as ChatbotError
-    from chatbot.memory import MemorySystem as MemorySystem
-    from chatbot.memory import SessionHandle as SessionHandle
-    from chatbot.memory import SessionRecord as SessionRecord
-    from chatbot.models import Model as Model
     from chatbot.models import ScriptedModel as ScriptedModel
-    from chatbot.models import open_model as open_model
     from chatbot.options import Options as Options
     from chatbot.runtime import Runtime as Runtime
-    from chatbot.tools import Tool as Tool
 
-_NAMES = {
-    "chatbot.chat.chat": "Chat",
-    "chatbot.chat.memory_tools": "ToolContext",
-    "chatbot.chat.receipts": "Receipt",
-    "chatbot.embed": "Portal open_memory",
-    "chatbot.errors": "ChatbotError",
-    "chatbot.memory": "MemorySystem SessionHandle SessionRecord",
-    "chatbot.models": "Model ScriptedModel open_model",
-    "chatbot.options": "Options",
-    "chatbot.runtime": "Runtime",
-    "chatbot.tools": "Tool",
+_HOMES = {
+    "Chat": "chatbot.chat.chat",
+    "ToolContext": "chatbot.chat.memory_tools",
+    "Portal": "chatbot.embed",
+    "open_memory": "chatbot.embed",
+    "ScriptedModel": "chatbot.models",
+    "Options": "chatbot.options",
+    "Runtime": "chatbot.runtime",
 }
-_HOMES = {name: home for home, names in _NAMES.items() for name in names.split()}
 
 __all__ = list(_HOMES)
 
