@@ -171,7 +171,6 @@ class Extraction(Hook):
         from chatbot.hooks.extraction.facts import TurnText, learn_from
 
         calls = self._model.calls(event.session)
-        settings = self.context.config.extraction
         turn = TurnText(event.at, event.text, event.recalled.rows)
         async with note_work(calls, "extraction", after=event.turn, failed="nothing was extracted", facts=[]) as record:
             extracted, learned = await learn_from(turn, event.session, calls, settings)
