@@ -109,6 +109,8 @@ BEGIN
                 'CREATE TABLE chatbot.%I PARTITION OF chatbot.%I FOR VALUES WITH (MODULUS 8, REMAINDER %s)',
                 parent || '_' || part, parent, part
             );
+            -- without a policy: its rows are only reached through the table that has one, whatever a role was granted
+            EXECUTE format('ALTER TABLE chatbot.%I ENABLE ROW LEVEL SECURITY', parent || '_' || part);
         END LOOP;
         EXECUTE format('ALTER TABLE chatbot.%I ENABLE ROW LEVEL SECURITY', parent);
         EXECUTE format('ALTER TABLE chatbot.%I FORCE ROW LEVEL SECURITY', parent);
@@ -143,7 +145,8 @@ COMMENT ON VIEW chatbot.messages IS 'What was said, in the order of session and 
 
 CREATE OR REPLACE VIEW chatbot.memory_events WITH (security_invoker = true) AS
 SELECT
-    identity, start, e ->> 'event' AS kind, (e ->> 'at')::timestamptz AS at, e -> 'row' ->> 'id' AS id,
+    identity, start, e ->> 'event' AS kind, (e ->> 'at')::timestamptz AS at,
+    coalesce(e -> 'row' ->> 'id', e ->> 'id') AS id,
     e -> 'row' ->> 'type' AS type, e -> 'row' ->> 'title' AS title, e -> 'row' ->> 'narrative' AS narrative, e AS event
 FROM (SELECT identity, start, chatbot.as_json(line) AS e FROM chatbot.event) AS j;
 COMMENT ON TABLE chatbot.event IS 'Events of memory, as in observations.jsonl; start grows from line to line.';

@@ -89,6 +89,8 @@ def test_a_forgotten_where_sees_no_other_identity(tmp_path: Path) -> None:
         assert connection.execute(everything).fetchall() == []
         with pytest.raises(psycopg.errors.InsufficientPrivilege):
             connection.execute("SELECT * FROM chatbot.line_0")
+        parts = "FROM pg_class WHERE relnamespace = 'chatbot'::regnamespace AND relispartition AND relkind = 'r'"
+        assert connection.execute(f"SELECT bool_and(relrowsecurity), count(*) {parts}").fetchone() == (True, 72)
     ours.close()
     theirs.close()
 
@@ -148,6 +150,7 @@ async def test_the_view_of_memories_says_what_the_store_says(tmp_path: Path) -> 
     rows = backend.rows("SELECT id, status, title, visibility, sensitivity FROM chatbot.memories")
     assert {each: tuple(rest) for each, *rest in rows} == kept
     assert (kept[hives[0]][1], kept[id_of(1)][0]) == ("the green hive", "expired")
+    assert {*backend.rows("SELECT id FROM chatbot.memory_events WHERE kind = 'update'")} == {(hives[0],)}
     assert backend.rows("SELECT superseded_by FROM chatbot.memories WHERE status = 'superseded'") == [(newer,)]
     backend.close()
 
