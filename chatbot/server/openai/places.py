@@ -234,16 +234,20 @@ async def _continuation_of(response: str, request: ParsedRequest, access: Identi
         session = await access.session(session_id)
     except SessionNotFound:
         raise unknown_response(response) from None
+    key = access.identity, session.id
+    running = access.turns.under_way(key)  # they write their receipts at the end
     receipts = await session.receipts()
     found = [at for at, each in enumerate(receipts) if each["turn"] == turn and not each.get("taken_back")]
     if not found:
         raise unknown_response(response)
     at = found[-1]  # a reply that was chosen again has two receipts
-    if at == len(receipts) - 1:
-        return session, None
-    entries, later = await session.transcript_read_all(), begun_at(receipts[at + 1])
-    end = sum(entry.at < later for entry in entries)
-    return session, None if is_failed_try(entries[end:], request) else end
+    entries = await session.transcript_read_all()
+    begun = [*map(begun_at, receipts[at:]), *(one.begun_at for one in running + access.turns.under_way(key))]
+    later = min((each for each in begun if each > begun[0]), default=None)
+    end = sum(later is None or entry.at < later for entry in entries)
+    is_end = end == len(entries) or is_failed_try(entries[end:], request)
+    goes_on = is_end and (request.memory == "off" or access.claim(session.id))
+    return session, None if goes_on else end
 
 
 async def _said_in(named: _Continuation, request: ParsedRequest, access: IdentityAccess) -> tuple[Message, ...]:

@@ -1,6 +1,8 @@
 """`/v1/responses` and `/v1/embeddings`, as the official client of OpenAI asks for them."""
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import openai
@@ -83,6 +85,11 @@ def test_a_response_follows_another_and_forks_where_the_session_went_on(served: 
     prompt = served.models["ada"].prompts[-1]
     assert [each.content for each in prompt if each.role == "user"] == ["I play chess.", "What do I play?"]
     assert _roles(served, _session(first)) == ["user", "assistant"] * 3
+    follow = partial(client.responses.create, model="ada", previous_response_id=third.id)
+    with ThreadPoolExecutor() as pool:
+        at_once = [*pool.map(lambda text: follow(input=text), ("And go.", "And darts.", "And golf."))]
+    assert [_roles(served, _session(each)) for each in at_once] == [["user", "assistant"] * 4] * 3
+    assert _session(first) in map(_session, at_once)
 
 
 def test_items_of_stored_responses_may_be_sent_as_references_to_them(http: Serve) -> None:
