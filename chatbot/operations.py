@@ -505,7 +505,7 @@ async def restore_memory(context: Context, ids: Ids) -> None:
     cli="memory purge",
     http="POST /v1/memories/purge",
     gives="purged",
-    examples=("purge 0195a1b2-c3d4 --yes", "purge --session 0195a1b2-c3d4 --dry-run", "purge --person Anna"),
+    examples=("purge 0195a1b2-c3d4 --yes", "purge --session 0195a1b2-c3d4 --dry-run", 'purge --text "Anna Berg"'),
 )
 async def purge_memories(
     context: Context,
@@ -513,20 +513,24 @@ async def purge_memories(
     *,
     expired: Annotated[bool, About("delete expired memories", http=None)] = False,
     session_id: Annotated[SessionId | None, About("delete the memories of a session", cli="session")] = None,
-    person: Annotated[Name | None, About("delete the memories of a person, by any name")] = None,
+    person: Annotated[Name | None, About("delete the memories that list a person, by any name")] = None,
+    text: Annotated[Name | None, About("delete what contains this text, also in earlier versions")] = None,
     source: Annotated[Name | None, About("delete the memories of a source, e.g. import:chatgpt")] = None,
     dry_run: Annotated[bool, About("show what would be deleted, delete nothing")] = False,
 ) -> PurgeResult:
     """Delete memories permanently, with everything derived.
 
-    By id, or all that you may see of a session, about a person, or from a source. An import does not bring them back.
-    Transcripts keep their messages: to delete these too, delete the session.
+    By id, or all that you may see of a session, with a person in their list of people, with a text such as a name, or
+    from a source. An import does not bring them back. Transcripts keep their messages: to delete these too, delete the
+    session.
     """
     memories = context.memories
-    given = {"session": session_id, "person": person, "source": source}
+    given = {"session": session_id, "person": person, "text": text, "source": source}
     target: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if bool(ids) + expired + len(target) != 1:
-        raise InvalidValue("select what to purge in one way: ids, a session, a person, a source, or what is expired")
+        raise InvalidValue(
+            "select what to purge in one way: ids, a session, a person, a text, a source or expired ones"
+        )
     if expired:
         ids = [row.id for row in await memories.every(sensitivities=SENSITIVITIES, statuses=["expired"])]
     erasure = await memories.preview_purge(*ids, **target) if ids or target else None

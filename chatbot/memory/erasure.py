@@ -1,4 +1,4 @@
-"""Permanent erasure, and its preview: rows by id, session, person or source, with everything derived from them.
+"""Permanent erasure, and its preview: rows by id, session, person, text or source, with everything derived from them.
 
 `tombstones.jsonl` keeps digests of the ids, origins and words that were purged, so that no import brings them back.
 They reveal nothing without the key in `tombstones.key`.
@@ -21,8 +21,18 @@ from chatbot.memory.writing import Draft, changes_of_topic
 from chatbot.stores.access import SENSITIVITIES, fold
 from chatbot.stores.backend import Mark, Place
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, StoreFailed, UnknownObservation
+from chatbot.stores.fields import texts_in
 from chatbot.stores.loops import in_thread
-from chatbot.stores.observation import IMPORTED, OF_SESSION, STATUSES, Observation, Triple, content_hash, version_of
+from chatbot.stores.observation import (
+    IMPORTED,
+    OF_SESSION,
+    SEARCHED,
+    STATUSES,
+    Observation,
+    Triple,
+    content_hash,
+    version_of,
+)
 from chatbot.stores.query import EVERY, FactFilter, Filter
 from chatbot.stores.records import check_text, chunks, format_time, in_line
 
@@ -30,28 +40,32 @@ logger = logging.getLogger(__name__)
 
 _AT_ONCE = 200
 _CHUNK = 5_000
+_WRITTEN = (*SEARCHED, "metadata", "files_read", "files_modified")
+"""Fields in which a text is searched for that is to be erased."""
 
 
 class Target(Struct, frozen=True, kw_only=True):
-    """Rows and facts to erase: by id, of sessions, of a project, about a person, from a source, or all.
+    """Rows and facts to erase: by id, of sessions, of a project, about a person, with a text, from a source, or all.
 
-    `person` is any name of a person: the rows that list them, and the facts about them. `source` is the field `source`
-    of a row, such as `import:chatgpt`, or the key, file or folder of an import; a folder by its absolute path.
+    `person` is any name of a person: the rows that list them, and the facts about them. `text` is what a row or fact
+    says, or said before it was changed, in any case. `source` is the field `source` of a row, such as `import:chatgpt`,
+    or the key, file or folder of an import; a folder by its absolute path.
     """
 
     ids: tuple[str, ...] = ()
     sessions: tuple[str, ...] = ()
     person: str | None = None
+    text: str | None = None
     source: str | None = None
     project: str | None = None
     everything: bool = False
 
     def __post_init__(self) -> None:
-        named = [name for name in ("person", "source", "project") if getattr(self, name) is not None]
+        named = [name for name in ("person", "text", "source", "project") if getattr(self, name) is not None]
         if len(named) + bool(self.sessions) + bool(self.ids) + self.everything != 1:
-            raise InvalidValue("select what to purge in one way: ids, a session, a person or a source")
+            raise InvalidValue("select what to purge in one way: ids, a session, a person, a text or a source")
         for name, text in (*((name, getattr(self, name)) for name in named), *(("session", s) for s in self.sessions)):
-            if not check_text(text, f"the {name}").strip():
+            if not fold(check_text(text, f"the {name}")):
                 raise InvalidValue(f"the {name} to purge is empty")
 
 
@@ -81,28 +95,39 @@ class Purges(ScopedOperations):
     """Operations that erase memories permanently."""
 
     async def purge(
-        self, *ids: str, session: str | None = None, person: str | None = None, source: str | None = None
+        self,
+        *ids: str,
+        session: str | None = None,
+        person: str | None = None,
+        text: str | None = None,
+        source: str | None = None,
     ) -> list[str]:
         """Erase observations and facts permanently, with everything derived from them; return the erased ids.
 
-        Select them by id, or all of a session, a person or a source: see `Target`. An import does not bring them back:
-        see `Tombstones`. Raises `UnknownObservation` if none of the ids exists, `InvalidValue` unless exactly one way
-        is used, and `MissingRight` without the right `erase`.
+        Select them by id, or all of a session, a person, a text or a source: see `Target`. An import does not bring
+        them back: see `Tombstones`. Raises `UnknownObservation` if none of the ids exists, `InvalidValue` unless
+        exactly one way is used, and `MissingRight` without the right `erase`.
 
         Transcripts are not changed: they belong to their sessions. Texts of a purged exchange are removed from receipts
         and titles of the session and its forks, and its summaries are made again.
         """
-        scope, sessions = self.scope, () if session is None else (session,)
-        return list((await erase(scope, Target(ids=ids, sessions=sessions, person=person, source=source))).erased)
+        sessions = () if session is None else (session,)
+        target = Target(ids=ids, sessions=sessions, person=person, text=text, source=source)
+        return list((await erase(self.scope, target)).erased)
 
     async def preview_purge(
-        self, *ids: str, session: str | None = None, person: str | None = None, source: str | None = None
+        self,
+        *ids: str,
+        session: str | None = None,
+        person: str | None = None,
+        text: str | None = None,
+        source: str | None = None,
     ) -> Erasure:
         """Return what `purge` would erase and the caller may see. Raises `MissingRight` without `read` and `erase`."""
-        scope = self.scope
-        scope.caller.check("erase")
+        self.scope.caller.check("erase")
         sessions = () if session is None else (session,)
-        return await preview(scope, Target(ids=ids, sessions=sessions, person=person, source=source))
+        target = Target(ids=ids, sessions=sessions, person=person, text=text, source=source)
+        return await preview(self.scope, target)
 
     async def purge_fact(self, fact_id: str) -> None:
         """Erase a fact permanently from every file, even if retracted. Raises `UnknownObservation` if there is none."""
@@ -220,7 +245,22 @@ async def _rows_of_target(scope: Scope, target: Target) -> list[Observation]:
     rows = await scope.store.get(view, target.ids, current=False) if target.ids else []
     for wanted in await _filters(scope, target):
         rows += await scope.rows(wanted, view=view)
+    if target.text is not None:
+        return [row for row in rows if await _has_said(scope, row, fold(target.text))]
     return [row for row in rows if target.source is None or is_from(row, target.source)]
+
+
+async def _has_said(scope: Scope, row: Observation, folded: str) -> bool:
+    """Return whether the row holds a text in any field that people write, or held it before it was changed."""
+    if _says([getattr(row, name) for name in _WRITTEN], folded):
+        return True
+    versions = await scope.store.history(scope.view(SENSITIVITIES), row.id) if row.updated_at > row.created_at else ()
+    steps = [changed for each in versions if each.observation.id == row.id for _, changed in each.steps]
+    return any(_says([old for name, (old, _) in each.items() if name in _WRITTEN], folded) for each in steps)
+
+
+def _says(written: Sequence[object], folded: str) -> bool:
+    return any(folded in fold(text) for text in texts_in(written))
 
 
 async def _filters(scope: Scope, target: Target) -> list[Filter]:
@@ -244,6 +284,10 @@ async def _facts(scope: Scope, target: Target, rows: Sequence[Observation]) -> A
     for wanted in filters:
         for fact in await scope.store.facts(scope.view(SENSITIVITIES), wanted, limit=EVERY):
             yield fact
+    if target.text is not None:
+        for fact in await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(), limit=EVERY):
+            if _says((fact.subject, fact.predicate, fact.object), fold(target.text)):
+                yield fact
     for fact in await changes_of_topic(scope, rows):
         yield fact
     named = FactFilter(ids=frozenset(target.ids).difference(row.id for row in rows))

@@ -234,6 +234,22 @@ async def test_what_was_derived_goes_too_and_that_is_told() -> None:
     assert all(b"summary" not in file.read_bytes() for file in Path("identities").rglob("*") if file.is_file())
 
 
+def test_what_mentions_a_person_can_be_found_and_purged_and_it_is_told_what_stays() -> None:
+    listed, said = add("Rent", "--person", "Petra Lindqvist"), add("petra  lindqvist called")
+    mended, other = add("Call Petra Lindqvist"), add("Petra is a town")
+    ok("edit", mended, "--title", "Call her")
+    fact = from_json("facts", "add", "Petra Lindqvist", "likes", "tea")["id"]
+    assert "purge --text Petra --dry-run" in ok("purge", "--person", "Petra", "--yes")
+    shown = ok("purge", "--text", "Petra Lindqvist", "--dry-run")
+    assert [each in shown for each in (listed, said, mended, other, "1 fact", "search 'Petra Lindqvist'")] == [
+        *(True, True, True, False, True, True)
+    ]
+    assert set(from_json("purge", "--text", "PETRA LINDQVIST", "--yes")["purged"]) == {listed, said, mended, fact}
+    assert all(b"indqvist" not in file.read_bytes() for file in Path("identities").rglob("*") if file.is_file())
+    assert from_json("purge", "--text", "PETRA LINDQVIST", "--yes")["purged"] == []
+    fails(2, "the text to purge is empty", "purge", "--text", " ", "--yes")
+
+
 async def test_what_is_past_its_time_can_be_purged_together() -> None:
     async with MemorySystem(Path("identities/ada/memory"), clock=lambda: datetime(2019, 1, 1, tzinfo=UTC)) as memory:
         Path("old.md").write_text("# Old\nnews\n")

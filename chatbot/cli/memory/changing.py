@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import shlex
 import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -97,12 +99,14 @@ async def purge_memories(run: VerbRun) -> None:
     planned: PurgeResult = await operation.run(run.context, "cli", given | {"dry_run": True})
     if not planned.ids:
         say_result(run.args, {"purged": [], "dry_run": args.dry_run}, "nothing to purge")
+        _say_what_stays(args)
         return
     erasure = planned.erasure or Erasure()
     if args.dry_run:
         say_result(run.args, {"purged": planned.ids, "dry_run": True}, "would be purged:")
         if not args.json:
             _show_erasure(erasure)
+        _say_what_stays(args)
         return
     if not args.yes:
         confirm("purging", "delete permanently?", _NOT_PURGED, lambda: _show_erasure(erasure))
@@ -113,8 +117,20 @@ async def purge_memories(run: VerbRun) -> None:
     for each in gone.ids:
         say(f"purged {each}" + (", derived from the others" if each in erasure.derived else ""))
     say_marked("transcripts are unchanged: `chatbot sessions delete` deletes sessions with their memory")
-    say_marked("memories that these replaced stay: see `chatbot memory list --status superseded`")
+    if args.text is None:
+        say_marked("memories that these replaced stay: see `chatbot memory list --status superseded`")
+    _say_what_stays(args)
     run.say_typed_lines()
+
+
+def _say_what_stays(args: argparse.Namespace) -> None:
+    """After a purge of what concerns a name, say where else it can be, with the commands that show it."""
+    if args.json or not (name := args.person or args.text):
+        return
+    named = shlex.quote(name)
+    if args.person:
+        say_marked(f"memories that only mention the name: `chatbot memory purge --text {named} --dry-run`")
+    say_marked(f"sessions in which it was said: `chatbot sessions search {named} --limit 1000`")
 
 
 async def retract_fact(run: VerbRun) -> None:
