@@ -21,6 +21,7 @@ from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.fields import how_many
 from chatbot.stores.observation import Observation
+from chatbot.stores.text.dates import local
 from chatbot.transfer.untrusted import checked_receipt
 
 _LONGEST_QUERY = 200
@@ -38,7 +39,10 @@ async def run(args: argparse.Namespace) -> None:
             session = await memory.load_session((await memory.find_session(args.session, setup.agent)).id, setup.agent)
         if session is None:
             raise SessionNotFound("no session yet: start one with chatbot")
-        receipt = receipt_of_turn(await session.receipts(), args.turn)
+        try:
+            receipt = receipt_of_turn(await session.receipts(), args.turn)
+        except SessionNotFound as error:
+            raise SessionNotFound(f"{error}; for another session add --session ID or TITLE") from None
         if args.json:
             say_json(receipt)
         else:
@@ -79,7 +83,9 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
         also = f" (and {how_many(before, 'earlier message')})" if before else ""
         say_marked(f"query: {fitted(' / '.join(memory['query']), _LONGEST_QUERY).strip()}{also}")
     if rows := await _memory_lines(session, memory):
-        say_table(("score", "outcome", *_PARTS.values(), "memory"), rows)  # a narrow terminal shows the first two
+        say_table(
+            ("score", "outcome", "said", *_PARTS.values(), "memory"), rows
+        )  # a narrow terminal shows the first two
     else:
         say(nothing_considered(memory))
     if line := memory_line(memory):
@@ -119,7 +125,8 @@ async def _memory_lines(session: SessionHandle, memory: dict[str, Any]) -> list[
         text = row.headline if row else f"({each[:SHORTEST_ID]}… is gone, hidden or in another project)"
         score = f"{details['score']:.2f}" if details else ""
         parts = [f"{details['parts'].get(name, 0):.2f}" if details else "" for name in _PARTS]
-        rows.append((score, outcome, *parts, " ".join(text.split())))
+        said = f"{local(row.last_said_at):%Y-%m-%d}" if row else ""
+        rows.append((score, outcome, said, *parts, " ".join(text.split())))
     return rows
 
 

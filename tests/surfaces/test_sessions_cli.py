@@ -197,6 +197,7 @@ def test_an_edited_receipt_ends_in_no_traceback(edited: dict[str, object]) -> No
     done = command.run("why")
     assert (done.returncode, "a receipt was edited or damaged: " in done.stderr) == (7, True)
     assert command.from_json("why").items() >= edited.items()
+    command.fails(4, "for another session add --session", "why", file.parent.name)
     assert command.run("usage", "hello").returncode == 0
 
 
