@@ -304,6 +304,7 @@ def test_a_path_a_block_and_an_escaped_slash_are_messages_and_a_typed_file_is_at
     chat.prompt()
     chat.type(f"one{ALT_ENTER}two\nthree\r", "(seen.*){5}")
     chat.say("//help", "(seen.*){6}")
+    chat.say("/profile", "did you mean /memory profile")
     chat.say("/nosuch thing", r"no command /nosuch.*type //nosuch\s+to send it")
     chat.say("/", r"move the session to\n {11}one\n.*pasted lines are sent")
     chat.say("see @notes.txt", "(seen.*){7}")

@@ -282,11 +282,15 @@ class Commands(MemorySlash, ReplySlash, CommandLineSlash):
 
     def _command_named(self, name: str) -> str | None:
         """Return the one command that is named `name` or begins with it; otherwise print what could be meant."""
+        from chatbot.operations import OPERATIONS
+
         found = self.named(name)
         if len(found) == 1:
             return found[0]
         could = f"{name} could be {', '.join(found)}"
-        unknown = f"no command {name:.80}{did_you_mean(name, self.all())} (type /{name:.80} to send it as text)"
+        verbs = [f"/{each.cli}" for each in OPERATIONS.values() if each.cli.split()[1:] == [name[1:]]]
+        meant = f": did you mean {' or '.join(verbs)}?" if verbs else did_you_mean(name, self.all())
+        unknown = f"no command {name:.80}{meant} (type /{name:.80} to send it as text)"
         self._screen.say(could if found else unknown, "ansiyellow")
         return None
 
