@@ -23,10 +23,10 @@ async def run(args: argparse.Namespace) -> Exit | None:
     """Ask, and print the reply or, with `--json`, the receipt."""
     if args.resume == "":
         raise InvalidValue("name a session after -r: ask offers no list to choose from")
-    text = read_question(args.text)
+    text, piped = read_question(args.text)
     if not (text.strip() or args.attach):
         raise InvalidValue("no question: pass it as an argument or on standard input")
-    files = [upload_from_file(each) for each in args.attach]
+    files = [*map(upload_from_file, args.attach), *piped]
     async with Runtime(options_of(args)) as runtime:
         code = await _ask(runtime, args, text, files)
     for failure in runtime.hooks.last_failures:
@@ -66,11 +66,13 @@ async def _ask(runtime: Runtime, args: argparse.Namespace, text: str, files: Seq
     return Exit.STORAGE if receipt.lost else None
 
 
-def read_question(words: list[str]) -> str:
-    """Join arguments and standard input; `-` means only standard input."""
+def read_question(words: list[str]) -> tuple[str, list[Upload]]:
+    """Return the question, and standard input beside it as a file: others may have written it. `-` reads only that."""
     piped = "" if sys.stdin.isatty() and "-" not in words else read_piped(LONGEST_CONTENT)
     said = " ".join(word for word in words if word != "-")
-    return "\n\n".join(part for part in (said, piped.rstrip("\n")) if part)
+    if said.strip() and piped.strip():
+        return said, [Upload("standard input", piped.encode())]
+    return said or piped.rstrip("\n"), []
 
 
 class Printer:

@@ -141,6 +141,8 @@ def test_ask_attaches_files_and_standard_input_names_none() -> None:
     assert "above" not in command.ok("ask", "--new", stdin="what is @notes.txt?")
     assert "attached: notes.txt · text/plain · 17 bytes · 17 characters" in command.ok("why", "1", "--session", "what?")
     assert "attachments: 1 file, 17 bytes kept, " in command.ok("usage", "what?")
+    assert "input, above" in command.ok("ask", "--new", "My customer Ann wrote:", stdin="I'm allergic to nuts.")
+    assert ["Ann" in (kept := command.ok("memory", "export")), "nuts" in kept] == [True, False]
     done = command.run("ask", "-a", "nowhere.txt", "what?")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "chatbot: file not found: 'nowhere.txt'\n"

@@ -54,7 +54,7 @@ def test_a_question_is_an_argument_a_pipe_or_both() -> None:
     assert ok("ask", "two", "words") == "You said: two words\n"
     assert ok("ask", stdin="piped\n") == "You said: piped\n"
     assert ok("ask", "-", stdin="piped") == "You said: piped\n"
-    assert ok("ask", "about this:", stdin="piped") == "You said: about this:\n\npiped\n"
+    assert ok("ask", "about this:", stdin="piped") == "You said: about this:\n[standard input, above]\n"
     assert ok("ask", "--no-stream", "whole") == "You said: whole\n"
 
 
