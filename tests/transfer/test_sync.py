@@ -450,7 +450,11 @@ async def test_a_session_continued_on_both_sides_becomes_the_session_and_a_fork(
     here, there, place = pair
     session_id = await _session(here, "hello", title="Bees")
     await _both(pair)
-    await _say(there, session_id, "on the one way")
+    async with there.opened() as memory:
+        session = await memory.load_session(session_id, any_agent=True)
+        await session.transcript_append("user", "on the one way")
+        await session.mark("private")
+        await session.move("house")
     async with here.opened() as memory:
         session = await memory.load_session(session_id, any_agent=True)
         await session.kv_set(CHOICES, Choices(memory=False).as_text())
@@ -479,6 +483,7 @@ async def test_a_session_continued_on_both_sides_becomes_the_session_and_a_fork(
         assert ([*await session.attachments()], (await session.choices()).memory) == ([photo], False)
         assert await session.times_not_kept(entry.at) == {format_time(entry.at)}
     assert (record.parent, record.title) == (session_id, "Bees (continued on another machine)")
+    assert (record.sensitivity, record.project) == ("private", "house")
 
 
 async def test_key_values_and_titles_go_by_time_and_what_is_remembered_meanwhile_with_its_session(pair: Pair) -> None:
