@@ -433,7 +433,7 @@ async def _is_off(session: SessionHandle | None, asked: Iterable[datetime] = ())
 
 async def _exchanges_in(session: SessionHandle, entries: Sequence[TranscriptEntry]) -> list[Exchange]:
     """Return the exchanges among these entries that may be remembered."""
-    return exchanges_in(entries, await session.times_not_kept(entries[0].at)) if entries else []
+    return exchanges_in(entries, await session.times_not_kept(min(each.at for each in entries))) if entries else []
 
 
 async def _take_back(turn: ConversationMemory, taken: Exchange, found: Iterable[Exchange]) -> None:

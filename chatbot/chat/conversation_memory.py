@@ -347,9 +347,10 @@ class ConversationMemory:
         """Return the bot's reply before that moment, unless it was forgotten, or said while memory was off."""
         if not session.supports(TranscriptStore):
             return None
-        entries = [each for each in await session.transcript_read_last(_NEAR) if each.at < asked_at]
+        near = await session.transcript_read_last(_NEAR)
+        entries = [each for each in near if each.at < asked_at]
         kept = await without_forgotten(session, entries)
-        kept = [*without(kept, await session.times_not_kept(kept[0].at))] if kept else []
+        kept = [*without(kept, await session.times_not_kept(min(each.at for each in near)))] if kept else []
         return reply_before(entries, asked_at) if kept[-1:] == entries[-1:] else ""
 
     async def recover(self, lost: Sequence[TranscriptEntry], memorability: Memorability) -> None:
@@ -360,13 +361,15 @@ class ConversationMemory:
         if not lost or (session := self._session) is None:
             return
         self._refresh()
-        memory, tombstones, since = self._memory, self._memory.scope.environment.tombstones, lost[-1].at
+        memory, tombstones = self._memory, self._memory.scope.environment.tombstones
+        since, began = min(each.at for each in lost), {each.at for each in lost}  # earlier turns may have later times
         is_copy = session.record.parent or (session.record.origin and not session.record.origin.startswith(KEYED))
         unkept = await session.times_not_kept(since)
+        rows = await memory.every(session_id=session.id, after=since, sensitivities=SENSITIVITIES, statuses=STATUSES)
         if (
             is_copy
-            or await session.receipts_since(since)
-            or await memory.every(session_id=session.id, after=since, sensitivities=SENSITIVITIES, statuses=STATUSES)
+            or any(parse_time(each["at"]) in began for each in await session.receipts_since(since))
+            or any(row.created_at in began for row in rows)
         ):
             return
         for each in reversed(lost):

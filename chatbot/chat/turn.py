@@ -196,7 +196,7 @@ class Turn:
         is_remembered = self.receipt.remembered is not None  # remembered before the client ran its tools
         if self._session is None or is_remembered or self._chat.publisher.find(events.KEEPS_MESSAGES) is None:
             return
-        earlier = [each for each in await self._transcript.entries() if each.at < self._transcript.asked_at]
+        earlier = [each for each in await self._transcript.entries() if each.at != self._transcript.asked_at]
         if (memory := self._kept_in) and (lost := dialogue.unanswered(earlier)):
             self._notice("the message before this one was never answered; the model sees both")
             try:

@@ -160,10 +160,12 @@ class Summarize(Hook):
     async def _summarize(self, session: SessionHandle, new: int, *, least: int) -> None:
         """Update the summary, or write the first one, unless there are fewer than `least` turns for it."""
         earlier = await session.memory.session_summaries(session_id=session.id, limit=1, sensitivities=SENSITIVITIES)
-        entries = await episode.without_forgotten(session, await session.transcript_read_last(episode.READ_AT_ONCE))
+        said = await session.transcript_read_last(episode.READ_AT_ONCE)
+        entries = await episode.without_forgotten(session, said)
         if (new if earlier else len(episode.exchanges_in(entries))) < least:
             return
-        entries = [*episode.without(entries, await session.times_not_kept(entries[0].at))] if entries else []
+        unkept = await session.times_not_kept(min(each.at for each in said)) if entries else ()
+        entries = [*episode.without(entries, unkept)]
         turns = episode.exchanges_in(entries)
         if not earlier and len(turns) < least:
             return

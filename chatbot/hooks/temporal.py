@@ -100,7 +100,7 @@ async def _without_gone(session: SessionHandle, interactions: Sequence[Interacti
     said = {each.at for each in interactions}
     if session.supports(TranscriptStore):
         said = {each.at for each in await session.transcript_read_last(READ_AT_ONCE) if each.role == USER}
-    remembered = await session.remembered_since(interactions[0].at)
+    remembered = await session.remembered_since(min(said.union(each.at for each in interactions)))
     shown: tuple[Sensitivity, ...] = ("public", session.record.sensitivity)
     ids = [row_id for _, row_id in remembered]
     rows = await session.memory.get(ids, sensitivities=shown, count_use=False, current=False)

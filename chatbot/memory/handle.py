@@ -460,8 +460,11 @@ class SessionHandle:
         def is_since(record: dict[str, Any]) -> bool:
             return str(record.get("at", "")) >= earliest or record.get("kind") == HANDED_OVER  # those come late
 
+        def may_follow(record: dict[str, Any]) -> bool:  # the clock may have been set back before it
+            return is_since(record) or "kind" in record or "taken_back" in record
+
         def read() -> list[dict[str, Any]]:
-            return list(takewhile(is_since, receipts.newest_first()))[::-1]
+            return [*filter(is_since, takewhile(may_follow, receipts.newest_first()))][::-1]
 
         return await asyncio.to_thread(read)
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from array import array
 from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.files import OpenFile
 from chatbot.stores.observation import STATUSES, Observation
+from tests.clock import Clock
 from tests.command import project
 from tests.effort import by_day
 from tests.patience import PATIENCE_S
@@ -144,7 +146,8 @@ def test_words_outlive_any_kill(kill: str, request: pytest.FixtureRequest, tmp_p
 async def test_a_message_whose_turn_was_killed_before_it_was_remembered_is_remembered_with_the_next(
     runtime_of: Callable[..., Runtime], *, was_erased: bool, key: str
 ) -> None:
-    async with runtime_of("A cello.", "How nice.") as runtime:
+    clock = Clock(step=timedelta(milliseconds=1))
+    async with runtime_of("A cello.", "How nice.", clock=clock) as runtime:
         session, chat = await begun(runtime)
         if key:
             session = await runtime.memory.keyed_session(key, runtime.store_types, runtime.agent)
@@ -153,6 +156,7 @@ async def test_a_message_whose_turn_was_killed_before_it_was_remembered_is_remem
         if was_erased:
             [kept] = await session.memory.remember_all([Draft(type="exchange", user_text=SAID)])
             await session.memory.purge(kept.id)
+        clock.move(hours=-1)
         await session.transcript_append("user", SAID)  # all that such a kill leaves
         receipt = await chat.turn("The cello teacher is called Mr Abara")
         assert any("never answered" in notice for notice in receipt.notices)

@@ -65,14 +65,15 @@ async def assert_gone(runtime: Runtime, session: SessionHandle, chat: Chat, mode
 MAKES_MUCH = "[hooks.summarize]\nevery = 1\n[hooks.boundaries]\nwindow = 1\n"
 
 
-@pytest.mark.parametrize("setting", ["true", "false"])
-async def test_nothing_is_made_of_what_was_said_while_memory_was_off(setting: str) -> None:
+@pytest.mark.parametrize(("setting", "hours"), [("true", 0), ("true", -1), ("false", 0)])
+async def test_nothing_is_made_of_what_was_said_while_memory_was_off(setting: str, hours: int) -> None:
     configure(MAKES_MUCH, agent=f"remember_exchanges = {setting}")
     is_off = setting == "true"  # then tools of memory are not offered, but a model may call them anyway
     calls = [CALL, ToolCall("w", "memory_write", json.dumps({"title": GONE}))] if is_off else [CALL]
     asks = f"Is {WORD} its name?"
     model = ScriptedModel([*calls, f"So {WORD} is its name.", asks, asks, *(reply for _, reply in SAID), "Good."])
-    async with talking(model=model, tools=TOOLS) as (runtime, session, chat):
+    clock = Clock(step=timedelta(milliseconds=1))
+    async with talking(model=model, tools=TOOLS, clock=clock) as (runtime, session, chat):
         await session.memory.remember("The granite barge is in the harbour")
         await session.kv_set(CHOICES, Choices(memory=not is_off).as_text())
         await chat.turn(GONE)
@@ -80,6 +81,7 @@ async def test_nothing_is_made_of_what_was_said_while_memory_was_off(setting: st
         await chat.turn(SAID[0][0])
         await session.kv_set(CHOICES, Choices().as_text())
         await chat.turn(SAID[0][0], client=ClientRequest(again=True))  # it was said while memory was off
+        clock.move(hours=hours)
         for text, _ in SAID[1:]:
             await chat.turn(text)
         await runtime.hooks.settle()
