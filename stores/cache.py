@@ -21,7 +21,7 @@ from typing import Any
 from platformdirs import user_cache_path
 
 from chatbot.stores import files
-from chatbot.stores.errors import ReadOnlyFolder, StoreFailed, UnsafePath
+from chatbot.stores.errors import ReadOnlyFolder, StoreBusy, StoreFailed, UnsafePath
 from chatbot.stores.home import Address, Home
 from chatbot.stores.log import Shelf, ShelfWriter
 
@@ -80,7 +80,7 @@ def _check_ours(path: Path, status: os.stat_result, *, is_folder: bool = True) -
 
 NAME = "manifest.json"
 _LOCK_S = 10.0
-_PASSING = {errno.EMFILE, errno.ENFILE, errno.ENOMEM}
+_PASSING = {*files.NO_FILE_LEFT, errno.ENOMEM}
 
 
 class FolderShelf(Shelf):
@@ -108,7 +108,7 @@ class FolderShelf(Shelf):
             if self._cache is not None:
                 self._cache.check()
             return json.loads(_read_private(self.folder / NAME))
-        except StoreFailed:
+        except (StoreBusy, StoreFailed):
             raise
         except (OSError, ValueError, RecursionError):
             return None
@@ -211,12 +211,12 @@ class MemoryShelf(Shelf):
 
 
 def _read_private(path: Path) -> bytes:
-    """Return the content of a private file: no link, no pipe. Raises `StoreFailed` if no file can be opened now."""
+    """Return the content of a private file: no link, no pipe. Raises `StoreBusy` if no file can be opened now."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         if error.errno in _PASSING:
-            raise StoreFailed(f"{path}: {error.strerror}") from error
+            raise StoreBusy(f"{path}: {error.strerror}") from error
         raise
     try:
         _check_ours(path, os.fstat(descriptor), is_folder=False)

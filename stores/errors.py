@@ -99,7 +99,7 @@ class MissingRight(AccessDenied):
 
 
 class StoreBusy(StoreError, TimeoutError):
-    """Another process held the lock for longer than the time limit."""
+    """Another process held the lock for longer than the time limit, or no more files can be opened just now."""
 
     in_public = "the storage is busy: try again in a moment"
 
@@ -112,6 +112,12 @@ class ReadOnlyFolder(StoreFailed):
     """The folder or database is read-only: a backup, a disk that is mounted so, a standby. Reads work."""
 
     in_public = "the storage is read-only just now: reading works, and nothing was written"
+
+
+class FullDisk(StoreFailed):
+    """The disk, or the quota on it, is full. Reading and deleting work."""
+
+    in_public = "the disk of the server is full: reading and deleting work, and other writes will when there is room"
 
 
 class StoreAway(StoreFailed, ConnectionError):

@@ -27,7 +27,15 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from chatbot.stores.errors import MissingFolder, ReadOnlyFolder, StoreBusy, StoreError, StoreFailed, UnsafePath
+from chatbot.stores.errors import (
+    FullDisk,
+    MissingFolder,
+    ReadOnlyFolder,
+    StoreBusy,
+    StoreError,
+    StoreFailed,
+    UnsafePath,
+)
 from chatbot.stores.records import ID, real_path
 
 logger = logging.getLogger(__name__)
@@ -54,13 +62,16 @@ _PAUSE_S = 0.0005  # constant: a waiter whose pauses grew might never get the lo
 _SETTLED_NS = 50_000_000
 """File systems have coarse clocks: a file that changed less than this ago may change again and keep its stamp."""
 
+NO_FILE_LEFT = frozenset({errno.EMFILE, errno.ENFILE})
+"""Errors of a process, or a system, that has as many files open as it may."""
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors of a full disk."""
 _IF_READ_ONLY = ": make it writable, or change a copy of it"
 _REMEDIES = {
     errno.EACCES: ": run `chatbot doctor`, which checks the permissions",
-    errno.EDQUOT: ": free some space, then try again",
-    errno.EMFILE: ": raise the limit of open files, as with `ulimit -n`",
+    **dict.fromkeys(NO_FILE_LEFT, ": raise the limit of open files, as with `ulimit -n`"),
     errno.ENOLCK: ": put the folder on a disk that has file locks",
-    errno.ENOSPC: ": free some space, then try again",
+    **dict.fromkeys(FULL, ": free some space, then try again"),
     errno.EROFS: _IF_READ_ONLY,
 }
 _READ_ONLY = {errno.EROFS, errno.EACCES, errno.EPERM}
@@ -471,7 +482,7 @@ def translated(path: Path) -> Iterator[None]:
             raise _read_only(path, error) from error
         if error.errno == errno.ELOOP:
             raise UnsafePath(f"{path / (error.filename or '')} is a link, which could lead anywhere") from error
-        raise StoreFailed(f"{path / (error.filename or '')}: {_reason_and_remedy(error)}") from error
+        raise _failure(f"{path / (error.filename or '')}:", error) from error
 
 
 @contextmanager
@@ -482,11 +493,12 @@ def writing(path: Path) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, StoreError):
             raise
-        raise StoreFailed(f"{path} cannot be written: {_reason_and_remedy(error)}") from error
+        raise _failure(f"{path} cannot be written:", error) from error
 
 
-def _reason_and_remedy(error: OSError) -> str:
-    return f"{error.strerror or error}{_REMEDIES.get(error.errno or 0, '')}"
+def _failure(what: str, error: OSError) -> StoreFailed | StoreBusy:
+    kind = FullDisk if error.errno in FULL else StoreBusy if error.errno in NO_FILE_LEFT else StoreFailed
+    return kind(f"{what} {error.strerror or error}{_REMEDIES.get(error.errno or 0, '')}")
 
 
 def _read_only(path: Path, error: OSError) -> ReadOnlyFolder:

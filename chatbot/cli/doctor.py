@@ -17,7 +17,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import closing, suppress
 from datetime import datetime
-from errno import EDQUOT, ENOSPC, EROFS
+from errno import EROFS
 from pathlib import Path
 from typing import Any, Literal
 
@@ -46,6 +46,7 @@ from chatbot.stores.backend import Examination, Flaw
 from chatbot.stores.base import ObservationStore
 from chatbot.stores.errors import StoreBusy, StoreError, StoreFailed, UnsupportedOperation
 from chatbot.stores.fields import how_many
+from chatbot.stores.files import FULL
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.on_disk.examination import close_to_others, exposed, shell_word, unwritable
 from chatbot.stores.plugins import STORES, open_backend, open_place, open_store
@@ -115,8 +116,6 @@ def _command_to_edit(at: Path | str, file: Path | None) -> str:
 
 STORAGE = "storage"
 _OBSERVATIONS = "observations"
-_FULL = {ENOSPC, EDQUOT}
-"""Errors of a full disk."""
 _LONGEST_WAIT_S = 30.0
 """Maximum seconds for the answer of a store plug-in."""
 
@@ -145,7 +144,7 @@ def _places(setup: Setup) -> Iterator[Finding]:
         yield Finding(STORAGE, "bad", str(problem))
     elif problem:
         what = f"{home} is not writable ({problem.strerror}): nothing new is stored"
-        look = "df -h" if problem.errno in _FULL else "ls -ld"
+        look = "df -h" if problem.errno in FULL else "ls -ld"
         yield Finding("places", "note" if problem.errno == EROFS else "bad", what, f"{look} {shell_word(home)}")
     caches = setup.config.memory.get(_OBSERVATIONS, {}).get("cache")
     cache = Path(caches) if caches else user_cache_path("chatbot")
@@ -153,7 +152,7 @@ def _places(setup: Setup) -> Iterator[Finding]:
     if is_used and (problem := unwritable(cache)):
         what = f"the cache folder {cache} is not writable ({problem.strerror})"
         edit = _edit_command(setup, *(("memory", _OBSERVATIONS, "cache") if caches else ("memory",)))
-        if problem.errno in _FULL:
+        if problem.errno in FULL:
             there = next(each for each in (cache, *cache.absolute().parents) if each.exists())
             yield Finding("places", "bad", what, f"df -h {shell_word(there)}")
         else:

@@ -287,11 +287,12 @@ def code_of(error: Exception) -> int:
 
 def public_message(error: Exception) -> str:
     """Return the message for the client: the error's own if the client can act on it, and never a path or a trace."""
+    in_public = getattr(error, "in_public", "")
     if code_of(error) == types.INVALID_PARAMS:
-        return str(error)
+        return in_public or str(error)
     is_expected = isinstance(error, ChatbotError | errors.StoreError)
     logger.error("a call failed: %s", error, exc_info=None if is_expected else error)
-    return getattr(error, "in_public", "") or UNAVAILABLE
+    return in_public or UNAVAILABLE
 
 
 Schema = dict[str, Any]

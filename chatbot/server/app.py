@@ -36,7 +36,7 @@ from chatbot.server.page.rendering import problem_page
 from chatbot.server.request_values import VISIBLE
 from chatbot.server.shapes import Shape
 from chatbot.server.sse import ENCODE_ERROR
-from chatbot.stores.errors import ReadOnlyFolder, StoreAway, StoreError, UnknownOutcome
+from chatbot.stores.errors import FullDisk, ReadOnlyFolder, StoreAway, StoreError, UnknownOutcome
 
 if TYPE_CHECKING:
     from chatbot.telemetry.telemetry import Telemetry  # needs the extra
@@ -130,9 +130,9 @@ async def health(identities: IdentitiesHere) -> Health:
 
 @_health_router.get("/ready", summary="Check whether requests can be served", responses={503: EVERYWHERE[503]})
 async def ready(identities: IdentitiesHere) -> Health:
-    """Return 503 while the storage cannot be used, so that a load balancer asks another server: no token is needed."""
+    """Return 503 while the storage takes no writes, so that a load balancer asks another server: no token is needed."""
     if error := await identities.storage.error():
-        raise error if isinstance(error, StoreAway | ReadOnlyFolder) else StoreAway(str(error)) from error
+        raise error if isinstance(error, FullDisk | ReadOnlyFolder | StoreAway) else StoreAway(str(error)) from error
     return Health(storage="ok")
 
 

@@ -15,6 +15,7 @@ from chatbot import errors
 from chatbot.models.call import pause_before
 from chatbot.server.callers import ServerCaller
 from chatbot.stores import errors as store_errors
+from chatbot.stores.files import NO_FILE_LEFT
 
 logger = logging.getLogger(__name__)
 
@@ -138,6 +139,7 @@ _KINDS: dict[type[Exception], tuple[int, str]] = {
     store_errors.StoreAway: (503, "storage_away"),
     store_errors.UnknownOutcome: (503, "outcome_unknown"),
     store_errors.ReadOnlyFolder: (503, "storage_read_only"),
+    store_errors.FullDisk: (503, "storage_full"),
     store_errors.StoreError: (500, "storage_failed"),
 }
 _MAY_NAME_FILES = (errors.ConfigError, errors.DamagedSession, store_errors.StoreError)
@@ -149,7 +151,12 @@ _HARMLESS = (
     store_errors.ConflictingChange,
     store_errors.AccessDenied,
 )
-_RETRY_S = {store_errors.StoreBusy: 1, store_errors.StoreAway: 5, store_errors.ReadOnlyFolder: 30}
+_RETRY_S = {
+    store_errors.StoreBusy: 1,
+    store_errors.StoreAway: 5,
+    store_errors.ReadOnlyFolder: 30,
+    store_errors.FullDisk: 30,
+}
 _LONGEST_WAIT_S = 60
 """Longest wait of OpenAI's clients."""
 
@@ -175,6 +182,8 @@ def problem_of(error: BaseException, caller: ServerCaller | None = None) -> Prob
     """
     if isinstance(error, Problem):
         return error
+    if isinstance(error, OSError) and error.errno in NO_FILE_LEFT:  # outside of the stores
+        error = store_errors.StoreBusy(str(error))
     if not isinstance(error, errors.ChatbotError | store_errors.StoreError):
         if _is_new(error):
             logger.error("a request failed", exc_info=error)
@@ -255,7 +264,7 @@ _MEANINGS = {
     429: "Too many requests: wait for `Retry-After`.",
     500: "The server failed.",
     502: "The model failed.",
-    503: "The server is busy, its storage does not answer or is read-only, or the model is missing.",
+    503: "The server is busy, its storage does not answer, is full or read-only, or the model is missing.",
     504: "The model did not answer in time.",
 }
 

@@ -30,6 +30,7 @@ from chatbot.server.turns import Turns
 from chatbot.stores.backend import Backend
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import ConflictingChange, StoreAway, StoreError, did_you_mean, nearest
+from chatbot.stores.files import translated
 from chatbot.stores.home import Address
 from chatbot.stores.plugins import open_backend
 from chatbot.telemetry import open_telemetry
@@ -241,11 +242,12 @@ class Identities(AsyncResource):
         self._tidying: asyncio.Task[None] | None = None
 
     def _has_place(self) -> bool:
-        """Return whether the folder of identities is there. Raises the error of a database that takes no writes."""
-        if not isinstance(self.setup.home, Address):
-            return self.setup.identities.is_dir()
+        """Return whether the folder of identities is there. Raises the error of a storage that takes no writes."""
+        if not isinstance(self.setup.home, Address) and not self.setup.identities.is_dir():
+            return False
         if refusal := self._backend.refusal():
-            raise refusal
+            with translated(self.setup.identities):
+                raise refusal
         return True
 
     def names_for(self, caller: ServerCaller) -> list[str]:

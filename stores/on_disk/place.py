@@ -202,7 +202,9 @@ class FileLease(backend.Lease):
         with ExitStack() as stack:
             try:
                 stack.enter_context(locked(self._place.folder, timeout_s=0, name=self._name))
-            except StoreBusy:
+            except StoreBusy as error:
+                if error.__cause__ is not None:  # the lock is not held, but no file can be opened
+                    raise
                 return False
             self._held = stack.pop_all()
         return True

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import resource
 import shutil
 import stat
 import threading
@@ -17,7 +18,7 @@ from chatbot.stores import json_lines
 from chatbot.stores.backend import ATTACHMENTS, Examination
 from chatbot.stores.errors import DamagedFile, MissingFolder, StoreBusy, StoreError, StoreFailed, UnsafePath
 from chatbot.stores.files import below, locked, make_folder, opened, path_inside, stamp
-from chatbot.stores.on_disk.place import FileBackend
+from chatbot.stores.on_disk.place import FileBackend, FilePlace
 from chatbot.stores.records import LONGEST_CONTENT, SessionRecord
 from chatbot.stores.testing.backend_contract import record
 from tests.effort import rounds
@@ -139,6 +140,16 @@ def test_a_really_full_file_system_is_refused_with_its_own_words(small_disk: Pat
         opened_folder.append("lines", b"kept too\n")
     assert (small_disk / "lines").read_bytes() == b"kept\nkept too\n"
     assert sorted(path.name for path in small_disk.iterdir()) == [".lock", "lines"]
+
+
+def test_without_a_free_descriptor_storage_is_busy_and_no_lease_counts_as_taken(folder: Path) -> None:
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(StoreBusy, match="ulimit"):
+            FilePlace(folder).lease("turn").take()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @pytest.mark.parametrize("kind", ["a link", "a folder", "a pipe", "a pipe that someone reads"])

@@ -14,7 +14,15 @@ from chatbot.errors import RateLimited as ProviderLimit
 from chatbot.mcp.surface import UNAVAILABLE, code_of, public_message
 from chatbot.server.callers import OWNER, ServerCaller
 from chatbot.server.errors import Problem, TurnStopped, problem_of
-from chatbot.stores.errors import ReadOnlyFolder, StoreAway, StoreBusy, StoreError, StoreFailed, UnknownOutcome
+from chatbot.stores.errors import (
+    FullDisk,
+    ReadOnlyFolder,
+    StoreAway,
+    StoreBusy,
+    StoreError,
+    StoreFailed,
+    UnknownOutcome,
+)
 from tests.servers.http_server import Serve
 
 EXPECTED: dict[str, tuple[Exit, int, str]] = {
@@ -44,13 +52,13 @@ EXPECTED: dict[str, tuple[Exit, int, str]] = {
     "MissingRight": (Exit.FAILED, 403, "missing_right"), "StoreBusy": (Exit.STORAGE, 503, "busy"),
     "StoreAway": (Exit.STORAGE, 503, "storage_away"), "UnknownOutcome": (Exit.STORAGE, 503, "outcome_unknown"),
     "StoreFailed": (Exit.STORAGE, 500, "storage_failed"), "ReadOnlyFolder": (Exit.STORAGE, 503, "storage_read_only"),
-    "ClosedResource": (Exit.STORAGE, 500, "storage_failed"),
+    "ClosedResource": (Exit.STORAGE, 500, "storage_failed"), "FullDisk": (Exit.STORAGE, 503, "storage_full"),
 }  # fmt: skip
 """The exit code of each error, and its status and code over HTTP."""
 TELLS_OF_FILES = {
     *("ConfigError", "NotTrusted", "UnknownStore", "BrokenStore", "InvalidSettings", "OtherEmbedder", "DamagedSession"),
     *("DamagedFile", "LaterFormat", "UnsafePath", "MissingFolder", "StoreAway", "StoreBusy", "StoreFailed"),
-    *("UnknownOutcome", "ReadOnlyFolder", "ClosedResource"),
+    *("UnknownOutcome", "ReadOnlyFolder", "FullDisk", "ClosedResource"),
     *("QuotaExceeded", "BudgetExceeded"),  # where the bill cannot be read
 }
 GUEST = ServerCaller(("ada",), "full", token="tk_1")
@@ -89,8 +97,8 @@ def test_an_agent_is_not_told_of_errors_about_our_disk() -> None:
     for kind in KINDS:
         error = kind("/home/ada/memory cannot be read")
         assert code_of(error) in {INVALID_PARAMS, INTERNAL_ERROR}
-        public = getattr(error, "in_public", "") or UNAVAILABLE
-        assert public_message(error) == (public if code_of(error) == INTERNAL_ERROR else str(error))
+        otherwise = UNAVAILABLE if code_of(error) == INTERNAL_ERROR else str(error)
+        assert public_message(error) == (getattr(error, "in_public", "") or otherwise)
         assert kind.__name__ not in about_us or public_message(error) == UNAVAILABLE
     assert public_message(RuntimeError("a trace")) == UNAVAILABLE
 
@@ -110,7 +118,7 @@ def test_a_provider_that_asks_to_wait_is_quoted() -> None:
         assert problem_of(conflict).response().headers["x-should-retry"] == "false"
 
 
-@pytest.mark.parametrize("kind", [StoreBusy, StoreAway, UnknownOutcome, ReadOnlyFolder])
+@pytest.mark.parametrize("kind", [StoreBusy, StoreAway, UnknownOutcome, ReadOnlyFolder, FullDisk])
 def test_storage_that_is_away_for_a_while_is_told_without_its_place(kind: type[StoreError]) -> None:
     problem = problem_of(kind("postgresql://db/chat: no PostgreSQL answers there"), GUEST)
     assert problem.message == kind.in_public != ""

@@ -3,14 +3,19 @@
 import asyncio
 import gc
 import threading
+from contextlib import chdir
 from itertools import count
+from pathlib import Path
 
 import pytest
 
+from chatbot.options import Options
 from chatbot.server import identities
 from chatbot.server.identities import Identities, StorageProbe
-from chatbot.stores.errors import ReadOnlyFolder, StoreAway, StoreError, StoreFailed
+from chatbot.stores.errors import FullDisk, ReadOnlyFolder, StoreAway, StoreError, StoreFailed
 from chatbot.stores.postgres import database
+from tests.command import project
+from tests.disk import fill
 from tests.patience import PATIENCE_S
 from tests.postgres_pair import Node
 from tests.servers.http_server import Serve, wait_until
@@ -21,7 +26,10 @@ __all__ = ["server"]
 WITHOUT_STORAGE = {"/health", "/openapi.json", "/v1/models", "/v1/models/{name}"}
 
 
-@pytest.mark.parametrize(("kind", "code"), [(StoreAway, "away"), (StoreFailed, "away"), (ReadOnlyFolder, "read_only")])
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [(StoreAway, "away"), (StoreFailed, "away"), (ReadOnlyFolder, "read_only"), (FullDisk, "full")],
+)
 def test_health_and_readiness_follow_storage(http: Serve, kind: type[StoreError], code: str) -> None:
     served, errors, kept = http(tokens=True), [kind("postgresql://db/chat: no")], ["a memory"]
 
@@ -41,6 +49,17 @@ def test_health_and_readiness_follow_storage(http: Serve, kind: type[StoreError]
         assert client.get("/health").json() == client.get("/ready").json() == {"status": "ok", "storage": "ok"}
         kept.clear()  # the folder has vanished
         assert client.get("/ready").status_code == 503
+
+
+async def test_a_full_disk_takes_no_writes_until_there_is_room(small_disk: Path) -> None:
+    with chdir(small_disk):
+        project('[model]\nname = "scripted"\n')
+    async with Identities(Options(config=small_disk / "config.toml")) as served:
+        assert await served.storage.error() is None
+        fill(small_disk)
+        assert isinstance(await served.storage.error(), FullDisk)
+        (small_disk / "ballast").unlink()
+        assert await served.storage.error() is None
 
 
 async def test_storage_that_hangs_is_asked_once_and_waited_for_but_a_moment(
