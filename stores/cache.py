@@ -21,7 +21,7 @@ from typing import Any
 from platformdirs import user_cache_path
 
 from chatbot.stores import files
-from chatbot.stores.errors import ReadOnlyFolder, StoreBusy, StoreFailed, UnsafePath
+from chatbot.stores.errors import NO_FILE_LEFT, ReadOnlyFolder, StoreBusy, StoreFailed, UnsafePath
 from chatbot.stores.home import Address, Home
 from chatbot.stores.log import Shelf, ShelfWriter
 
@@ -80,7 +80,7 @@ def _check_ours(path: Path, status: os.stat_result, *, is_folder: bool = True) -
 
 NAME = "manifest.json"
 _LOCK_S = 10.0
-_PASSING = {*files.NO_FILE_LEFT, errno.ENOMEM}
+_PASSING = {*NO_FILE_LEFT, errno.ENOMEM}
 
 
 class FolderShelf(Shelf):

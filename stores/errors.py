@@ -3,6 +3,7 @@
 A store raises nothing else on purpose. Every class is also the builtin that a Python programmer would catch.
 """
 
+import errno
 from collections.abc import Iterable
 from typing import ClassVar, Self
 
@@ -16,6 +17,10 @@ class StoreError(Exception):
 
 MISFITS = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 """Errors raised for a value of an unexpected shape, as in a file that another program wrote."""
+NO_FILE_LEFT = frozenset({errno.EMFILE, errno.ENFILE})
+"""Errors of a process, or a system, that has as many files open as it may."""
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""Errors of a full disk."""
 
 
 class UnsupportedOperation(StoreError, NotImplementedError):

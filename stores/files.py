@@ -28,6 +28,8 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from chatbot.stores.errors import (
+    FULL,
+    NO_FILE_LEFT,
     FullDisk,
     MissingFolder,
     ReadOnlyFolder,
@@ -62,10 +64,6 @@ _PAUSE_S = 0.0005  # constant: a waiter whose pauses grew might never get the lo
 _SETTLED_NS = 50_000_000
 """File systems have coarse clocks: a file that changed less than this ago may change again and keep its stamp."""
 
-NO_FILE_LEFT = frozenset({errno.EMFILE, errno.ENFILE})
-"""Errors of a process, or a system, that has as many files open as it may."""
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Errors of a full disk."""
 _IF_READ_ONLY = ": make it writable, or change a copy of it"
 _REMEDIES = {
     errno.EACCES: ": run `chatbot doctor`, which checks the permissions",

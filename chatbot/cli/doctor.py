@@ -44,9 +44,8 @@ from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.backend import Examination, Flaw
 from chatbot.stores.base import ObservationStore
-from chatbot.stores.errors import StoreBusy, StoreError, StoreFailed, UnsupportedOperation
+from chatbot.stores.errors import FULL, StoreBusy, StoreError, StoreFailed, UnsupportedOperation
 from chatbot.stores.fields import how_many
-from chatbot.stores.files import FULL
 from chatbot.stores.json_lines import record_of
 from chatbot.stores.on_disk.examination import close_to_others, exposed, shell_word, unwritable
 from chatbot.stores.plugins import STORES, open_backend, open_place, open_store

@@ -15,7 +15,6 @@ from chatbot import errors
 from chatbot.models.call import pause_before
 from chatbot.server.callers import ServerCaller
 from chatbot.stores import errors as store_errors
-from chatbot.stores.files import NO_FILE_LEFT
 
 logger = logging.getLogger(__name__)
 
@@ -182,7 +181,7 @@ def problem_of(error: BaseException, caller: ServerCaller | None = None) -> Prob
     """
     if isinstance(error, Problem):
         return error
-    if isinstance(error, OSError) and error.errno in NO_FILE_LEFT:  # outside of the stores
+    if isinstance(error, OSError) and error.errno in store_errors.NO_FILE_LEFT:  # outside of the stores
         error = store_errors.StoreBusy(str(error))
     if not isinstance(error, errors.ChatbotError | store_errors.StoreError):
         if _is_new(error):
