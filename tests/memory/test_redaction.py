@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 import subprocess
 import sys
@@ -19,36 +18,8 @@ from hypothesis import strategies as st
 from chatbot.stores.text import redaction
 from chatbot.stores.text.redaction import redact, without_secrets
 from tests.effort import examples, share
+from tests.servers.key_forms import KEY_FORMS, URL_SAFE, WORD, made
 
-HEX = "0123456789abcdef"
-LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
-WORD = LETTERS + "0123456789"
-URL_SAFE = WORD + "-_"
-
-
-def made(length: int, alphabet: str = WORD) -> str:
-    return "".join(random.Random(f"{length} {alphabet}").choices(alphabet, k=length))
-
-
-TOKENS = {
-    "openai": f"sk-{made(48)}", "openai, with its mark": f"sk-{made(20)}T3BlbkFJ{made(20)}",
-    "openai, of a project": f"sk-proj-{made(120, URL_SAFE)}",
-    "openai, of a service": f"sk-svcacct-{made(120, URL_SAFE)}", "anthropic": f"sk-ant-api03-{made(93, URL_SAFE)}AA",
-    "openrouter": f"sk-or-v1-{made(64, HEX)}", "groq": f"gsk_{made(52)}", "xai": f"xai-{made(80)}",
-    "deepseek": f"sk-{made(32, HEX)}", "hugging face, without a digit": f"hf_{made(34, LETTERS)}",
-    "google": f"AIza{made(35, URL_SAFE)}", "nvidia": f"nvapi-{made(64, URL_SAFE)}", "perplexity": f"pplx-{made(48)}",
-    "replicate": f"r8_{made(37)}", "together": f"tgp_v1_{made(43, URL_SAFE)}",
-    "aws, without a digit": "AKIAQWERTYUIOPASDFGH",
-    "aws, for a while": f"ASIA{made(16, 'QWERTYUIOPASDFGHJKLZXCVBNM234567')}", "github": f"ghp_{made(36)}",
-    "github, finer": f"github_pat_{made(22)}_{made(59)}", "gitlab": f"glpat-{made(20)}",
-    "slack": f"xoxb-123456789012-123456789012-{made(24)}",
-    "stripe, without a digit": "sk_live_abcdefghijklmnopqrstuvwx", "telegram": f"123456789:AA{made(33, URL_SAFE)}",
-    "jwt": f"eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.{made(43, URL_SAFE)}",
-    "gitlab, longer": f"glpat-{made(27)}.01.{made(9)}", "google, of a client": f"GOCSPX-{made(28, URL_SAFE)}",
-    "elevenlabs": f"sk_{made(48, HEX)}", "atlassian": f"ATATT3xFfGF0{made(172, URL_SAFE)}={made(8, HEX)}",
-    "airtable": f"pat{made(14)}.{made(64, HEX)}", "mailchimp": f"{made(32, HEX)}-us14",
-    "one of ours": f"cbt_{made(43, URL_SAFE)}",
-}  # fmt: skip
 SENTENCES = (
     "{}", "Please keep in mind: my token is {}, thanks", "({})", "I gave her {}.", "see `{}`", "A={}\nB=2",
     '{{"k": "{}"}}', "<{}>", "**{}**", "a\u200b{}", "[it]({})",
@@ -56,12 +27,12 @@ SENTENCES = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("kind", TOKENS)
+@pytest.mark.parametrize("kind", KEY_FORMS)
 def test_keys_are_taken_out_wherever_they_stand(kind: str) -> None:
     for sentence in SENTENCES:
-        kept, kinds = redact(sentence.format(TOKENS[kind]))
+        kept, kinds = redact(sentence.format(KEY_FORMS[kind]))
         assert kinds, sentence
-        assert TOKENS[kind][8:] not in kept, sentence
+        assert KEY_FORMS[kind][8:] not in kept, sentence
 
 
 SAID = {

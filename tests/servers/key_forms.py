@@ -1,29 +1,38 @@
 """Keys in the forms that providers give them, made up here, and the same each time."""
 
 import random
-import string
 
-_RANDOM = random.Random(5)
-_ALL = string.ascii_letters + string.digits
-_HEX = "0123456789abcdef"
+HEX = "0123456789abcdef"
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+WORD = LETTERS + "0123456789"
+URL_SAFE = WORD + "-_"
 
 
-def _some(count: int, characters: str = _ALL) -> str:
-    return "".join(_RANDOM.choice(characters) for _ in range(count - 1)) + _RANDOM.choice(string.digits)
+def made(length: int, alphabet: str = WORD) -> str:
+    """Return characters of the alphabet, the same each time."""
+    return "".join(random.Random(f"{length} {alphabet}").choices(alphabet, k=length))
 
 
 KEY_FORMS = {
-    "openai": f"sk-{_some(48)}", "openai project": f"sk-proj-{_some(60)}", "openai, short": "sk-test-0123456789abcdef",
-    "openai, masked": "sk-ab****************wx9z", "anthropic": f"sk-ant-api03-{_some(93)}AA",
-    "openrouter": f"sk-or-v1-{_some(64, _HEX)}", "langfuse": f"pk-lf-{_some(32)}", "nvidia": f"nvapi-{_some(64)}",
-    "replicate": f"r8_{_some(37)}", "fireworks": f"fw_{_some(24)}", "databricks": f"dapi{_some(32, _HEX)}",
-    "slack bot": f"xoxb-{_some(11, string.digits)}-{_some(12, string.digits)}-{_some(24)}",
-    "slack user": f"xoxp-{'-'.join(_some(12, string.digits) for _ in range(3))}-{_some(32, _HEX)}",
-    "groq": f"gsk_{_some(52)}", "hugging face": f"hf_{_some(34)}", "xai": f"xai-{_some(80)}",
-    "google": f"AIza{_some(35)}", "aws": f"AKIA{_some(15, string.ascii_uppercase)[:-1]}Q7",
-    "github": f"ghp_{_some(36)}", "github oauth": f"gho_{_some(36)}", "gitlab": f"glpat-{_some(20)}",
-    "perplexity": f"pplx-{_some(48)}", "together": f"tgp_v1_{_some(43)}", "cerebras": f"csk-{_some(48)}",
-    "jina": f"jina_{_some(60)}", "voyage": f"pa-{_some(43)}", "tavily": f"tvly-{_some(32)}",
-    "json web token": f"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.{_some(43)}",
-    "of a token of ours": f"cbt_{_some(43)}",
+    "openai": f"sk-{made(48)}", "openai, with its mark": f"sk-{made(20)}T3BlbkFJ{made(20)}",
+    "openai, of a project": f"sk-proj-{made(120, URL_SAFE)}",
+    "openai, of a service": f"sk-svcacct-{made(120, URL_SAFE)}", "anthropic": f"sk-ant-api03-{made(93, URL_SAFE)}AA",
+    "openrouter": f"sk-or-v1-{made(64, HEX)}", "groq": f"gsk_{made(52)}", "xai": f"xai-{made(80)}",
+    "deepseek": f"sk-{made(32, HEX)}", "hugging face, without a digit": f"hf_{made(34, LETTERS)}",
+    "google": f"AIza{made(35, URL_SAFE)}", "nvidia": f"nvapi-{made(64, URL_SAFE)}", "perplexity": f"pplx-{made(48)}",
+    "replicate": f"r8_{made(37)}", "together": f"tgp_v1_{made(43, URL_SAFE)}",
+    "aws, without a digit": "AKIAQWERTYUIOPASDFGH",
+    "aws, for a while": f"ASIA{made(16, 'QWERTYUIOPASDFGHJKLZXCVBNM234567')}", "github": f"ghp_{made(36)}",
+    "github, finer": f"github_pat_{made(22)}_{made(59)}", "gitlab": f"glpat-{made(20)}",
+    "slack": f"xoxb-123456789012-123456789012-{made(24)}",
+    "stripe, without a digit": "sk_live_abcdefghijklmnopqrstuvwx", "telegram": f"123456789:AA{made(33, URL_SAFE)}",
+    "jwt": f"eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.{made(43, URL_SAFE)}",
+    "gitlab, longer": f"glpat-{made(27)}.01.{made(9)}", "google, of a client": f"GOCSPX-{made(28, URL_SAFE)}",
+    "elevenlabs": f"sk_{made(48, HEX)}", "atlassian": f"ATATT3xFfGF0{made(172, URL_SAFE)}={made(8, HEX)}",
+    "airtable": f"pat{made(14)}.{made(64, HEX)}", "mailchimp": f"{made(32, HEX)}-us14",
+    "one of ours": f"cbt_{made(43, URL_SAFE)}", "openai, short": "sk-test-0123456789abcdef",
+    "langfuse": f"pk-lf-{made(32)}", "fireworks": f"fw_{made(24)}", "databricks": f"dapi{made(32, HEX)}",
+    "slack, of a user": f"xoxp-123456789012-123456789012-123456789012-{made(32, HEX)}", "jina": f"jina_{made(60)}",
+    "github, of an app": f"gho_{made(36)}", "cerebras": f"csk-{made(48)}", "voyage": f"pa-{made(43)}",
+    "tavily": f"tvly-{made(32)}",
 }  # fmt: skip

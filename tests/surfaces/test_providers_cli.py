@@ -9,7 +9,6 @@ import aiohttp
 import pytest
 
 from chatbot.errors import ConfigError
-from chatbot.models.call import translate
 from chatbot.runtime import Options, Setup
 from chatbot.stores.text.redaction import KEY_PREFIXES, without_secrets
 from tests.command import run
@@ -88,23 +87,12 @@ def test_an_error_in_the_configuration_or_environment_shows_no_key(text: str, mo
 
 
 OWN = "an+own/key=of-no-known-form"
-SENTENCES = (
-    "{}", "Incorrect API key provided: {}.", "Invalid key {}, see the documentation", "`{}`", "({})",
-    '{{"error": {{"message": "token {} is revoked"}}}}', "Authorization: Bearer {}", "https://example.com/v1?key={}&x=1",
-)  # fmt: skip
-
-
-def test_a_key_of_a_known_form_is_removed_from_what_a_provider_says() -> None:
-    for form, key in KEY_FORMS.items():
-        for sentence in SENTENCES:
-            error = str(translate(Exception(sentence.format(key)), "openai/x"))
-            assert key not in error, (form, sentence)
-            assert key[6:-4] not in error, (form, sentence, "nor a part of it")
 
 
 def test_a_key_that_was_cut_off_is_removed_by_its_beginning() -> None:
     for prefix in KEY_PREFIXES:
         assert "7Qx9Lm2Z" not in without_secrets(f"your key {prefix}7Qx9Lm2Z… is invalid"), prefix
+    assert "wx9z" not in without_secrets("Incorrect API key provided: sk-ab****************wx9z.")
 
 
 @pytest.mark.parametrize("written", [OWN, "an%2Bown%2Fkey%3Dof-no-known-form", json.dumps(OWN)])
