@@ -447,14 +447,6 @@ async def test_a_note_of_a_later_release_is_left_as_it_is(memory: Maintained) ->
     assert (memory.home / NAME).read_bytes() == later
 
 
-async def test_asking_whether_a_run_is_due_changes_nothing_that_another_run_knows(memory: Maintained) -> None:
-    await memory.keep("something")
-    await memory.after(30)
-    known = (memory.home / NAME).read_bytes()
-    assert (await memory.after(0, unless_within=timedelta(days=1))).skipped == "not due"
-    assert (memory.home / NAME).read_bytes() == known
-
-
 async def test_a_doubt_during_a_run_and_the_position_of_that_run_are_both_kept(
     memory: Maintained, monkeypatch: pytest.MonkeyPatch
 ) -> None:

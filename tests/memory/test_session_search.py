@@ -8,8 +8,6 @@ from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
 from chatbot.memory.session_search import snippet
@@ -210,13 +208,6 @@ def test_signs_of_a_script_without_spaces_and_emoji_are_marked() -> None:
         assert [line[begin:end] for begin, end in ranges] == marked
 
 
-@given(st.text(max_size=400), st.lists(st.text(min_size=1, max_size=8), max_size=4))
-def test_ranges_always_lie_in_the_line(text: str, wanted: list[str]) -> None:
-    line, ranges = snippet(text, {*wanted, *terms(text[:40])})
-    assert all(0 <= begin < end <= len(line) for begin, end in ranges)
-    assert [*ranges] == sorted(ranges)
-
-
 def test_what_was_kept_of_other_terms_is_thrown_away(tmp_path: Path) -> None:
     known = SessionTerms(tmp_path / "memory", tmp_path / "cache")
     known.put([("a", "-", {"giraffe": 1})])
@@ -263,12 +254,3 @@ def _caches() -> list[Path]:
 
 def _ids(cache: Path) -> set[str]:
     return {json.loads(line)["session"] for line in cache.read_bytes().splitlines()[1:]}
-
-
-def test_what_is_kept_is_counted_as_it_was_last(tmp_path: Path) -> None:
-    known = SessionTerms(tmp_path / "memory", tmp_path / "cache")
-    known.put([(each, "1", {"giraffe": 1}) for each in "abc"])
-    known.put([("a", "2", {"giraffe": 3})])
-    known.forget("b".__eq__)
-    kept = {"a": (stamp_version("2"), (3, 0)), "c": (stamp_version("1"), (1, 0))}
-    assert known.find(["giraffe", "zebra"]) == kept

@@ -15,7 +15,6 @@ from chatbot.errors import AmbiguousSession, SessionExpired, SessionNotFound, Wr
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
 from chatbot.memory.scope import Caller, SystemOptions
 from chatbot.runtime import Runtime
-from chatbot.stores import json_lines
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, StoreFailed, UnsafePath, UnsupportedOperation
 from chatbot.stores.on_disk.session_index import SessionIndex
 from chatbot.stores.records import SessionRecord, TranscriptEntry
@@ -168,21 +167,6 @@ async def test_opening_one_session_reads_no_other(memory: MemorySystem, memory_h
         (memory_home / "sessions" / other.id / "session.json").write_bytes(b"damaged")
     os.truncate(memory_home / "sessions.journal.jsonl", 10)
     assert (await memory.load_session(wanted.id, "chat")).id == wanted.id
-
-
-async def test_a_session_used_lately_is_found_by_its_key_among_few(
-    memory: MemorySystem, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kept = [await memory.keyed_session(f"thread-{number}", STORES, "chat") for number in range(9)]
-    read, parse = list[bytes](), json_lines.record_of
-
-    def counted(line: bytes) -> dict[str, Any]:
-        read.append(line)
-        return parse(line)
-
-    monkeypatch.setattr(json_lines, "record_of", counted)
-    assert (await memory.keyed_session("thread-8", STORES, "chat")).id == kept[8].id
-    assert len(read) < 4
 
 
 async def test_two_memory_systems_that_take_turns_agree_on_the_session_used_last(memory_home: Path) -> None:

@@ -190,18 +190,6 @@ async def test_searching_many_sessions_takes_few_round_trips(trips: Trips, tmp_p
         assert 0 < trips.count <= 3
 
 
-def test_a_session_that_has_not_changed_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with closing(open_backend(tmp_path)) as backend:
-        backend.sessions.begin(record(1))
-        backend.sessions.publish(record(1))
-        found = backend.sessions.find(lambda _: True)
-        with monkeypatch.context() as patched:
-            patched.setattr("chatbot.stores.postgres.backend.decode_record", None)
-            assert backend.sessions.find(lambda _: True) == found
-        changed = backend.sessions.change(record(1).id, lambda each: each.renamed("Bees"))
-        assert backend.sessions.find(lambda _: True) == [changed] != found
-
-
 async def test_within_a_turn_or_a_search_others_are_looked_at_once_and_own_writes_are_seen(
     trips: Trips, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -181,19 +181,6 @@ TestLife = Life.TestCase
 TestLife.settings = settings(max_examples=examples(25), stateful_step_count=30, deadline=None)
 
 
-def test_a_warm_index_reads_no_more_after_one_more_text(index: TextIndex, texts: Texts) -> None:
-    flush(index, texts, 0, 300)
-    visible = everything(texts)
-    scored(index, WORDS, visible)
-    (Path(index.shelf.name) / "manifest.json").unlink()
-    for segment in index._segments:
-        (Path(index.shelf.name) / segment.piece.name).unlink()
-    texts[300] = (300, {"title": WORDS})
-    visible.flags.append(1)
-    index.put(300, *texts[300])
-    assert scored(index, WORDS, visible) == rank(seen(texts, visible), WORDS)
-
-
 def test_an_index_unreadable_for_now_is_not_taken_for_damaged(tmp_path: Path, index: TextIndex, texts: Texts) -> None:
     other = TextIndex.opened(FolderShelf(tmp_path / "index"))
     flush(index, texts, 0, 300)
