@@ -50,7 +50,6 @@ class ParsedRequest(Struct, frozen=True, kw_only=True, dict=True):
     session: str | None = None
     """The session of the reply, or `new`."""
     previous: str | None = None
-    """Id of the preceding response."""
     memory: Remembers | None = None
     """`on` to remember the exchange; None leaves it to the caller's token."""
     recalls_always: bool = False
@@ -151,7 +150,6 @@ class ReplyPlace(Struct, frozen=True):
     """Earlier messages: those that the client sent or, where nothing is stored, the session's, with the answers of
     tools. None: the session's own transcript continues."""
     is_new: bool = False
-    """True if the session was created for this request."""
 
 
 async def find_place(request: ParsedRequest, access: IdentityAccess) -> ReplyPlace:

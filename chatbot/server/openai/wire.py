@@ -54,8 +54,7 @@ def _of_form(pattern: str, otherwise: str, code: str = UNSUPPORTED) -> AfterVali
 
 _IMAGE = r"data:image/[a-z0-9.+-]+;base64,[A-Za-z0-9+/=\s]+"
 _INLINE = "must be in the request, as data:{}…;base64,…: nothing is fetched from other addresses"
-ImageAddress = Annotated[str, _of_form(_IMAGE, f"an image {_INLINE.format('image/')}")]
-FileAddress = Annotated[str, _of_form("data:.*", f"a file {_INLINE.format('')}")]
+_NO_FILE = f"a file {_INLINE.format('')}"
 FunctionName = Annotated[
     str,
     WithJsonSchema({"type": "string", "pattern": _NAME}),
@@ -70,7 +69,7 @@ def _id_in(value: object) -> object:
 Unsupported = Annotated[
     None, only(otherwise="not supported: leave it out"), Field(description="Not supported: it would change the reply.")
 ]
-Elsewhere = Annotated[None, only(otherwise=f"a file {_INLINE.format('')}")]
+Elsewhere = Annotated[None, only(otherwise=_NO_FILE)]
 Number = Annotated[float, Field(strict=True, allow_inf_nan=False)]
 Penalty = Annotated[Number, Field(ge=-2, le=2)]
 
@@ -85,7 +84,7 @@ class TextPart(Lenient):
 class ImageUrl(Lenient):
     """An image in the request itself."""
 
-    url: ImageAddress
+    url: Annotated[str, _of_form(_IMAGE, f"an image {_INLINE.format('image/')}")]
     detail: Literal["auto", "low", "high", "original"] | None = None
 
 
@@ -102,7 +101,7 @@ class FileData(Lenient):
     filename: str = "file"
     file_id: Elsewhere = None
     file_url: Elsewhere = None
-    file_data: FileAddress
+    file_data: Annotated[str, _of_form("data:.*", _NO_FILE)]
     """A `data:` URL of a PDF, a DOCX, an ODT, a text or a picture."""
 
 
