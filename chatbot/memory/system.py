@@ -103,7 +103,7 @@ class MemorySystem(SessionOpening):
         )
 
     async def fork_session(self, session_id: str, *, title: str = "", at: int | None = None) -> SessionHandle:
-        """Create a session with a copy of everything that the old one holds.
+        """Create a session with a copy of everything that the old one holds but its title: the next message gives one.
 
         With `at`, copy only the first `at` entries, counting archived ones; raises `InvalidValue` if there are fewer.
         Receipts are not copied: they were paid once. A session of another principal needs the right `curate`.
@@ -111,7 +111,7 @@ class MemorySystem(SessionOpening):
         source = await self.load_session(session_id, any_agent=True)
         source.check("write")
         old = source.record
-        record = self._new_record(old.store_types, old.agent_id, title or old.title, old.id)
+        record = self._new_record(old.store_types, old.agent_id, title, old.id)
         record = replace(record, clearance=old.clearance, sensitivity=old.sensitivity, project=old.project)
         try:
             async with self._drafting(record) as draft:

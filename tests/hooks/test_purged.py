@@ -116,7 +116,7 @@ async def test_a_purged_exchange_leaves_nothing_but_its_lines_in_transcripts() -
         await chat.turn(GONE)
         named = await chat.turn(GONE, client=ClientRequest(again=True))
         await chat.turn(STAYS)
-        fork = await runtime.memory.fork_session(session.id)
+        fork = await runtime.memory.fork_session(session.id, title=session.record.title)
         await runtime.chat(fork).turn("And what else is there to say of the harbour?")
         kept = await runtime.memory.create_session(["observations"], "chat")
         await kept.rename(f"{WORD} stays where somebody wrote it")

@@ -85,6 +85,7 @@ def test_asking_begins_a_session_unless_told_to_go_on() -> None:
     assert len(from_json("sessions", "list")) == 2
     fork = from_json("ask", "--fork", "Fir", "sixth")["session"]
     assert fork != first
+    assert from_json("sessions", "show", fork)["title"] == "sixth"  # not that of its source
     entries, former = (from_json("sessions", "show", each)["entries"] for each in (fork, first))
     assert len(entries) == len(former) + 2
 
