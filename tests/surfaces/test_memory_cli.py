@@ -198,6 +198,8 @@ def test_what_is_remembered_is_taken_to_another_identity() -> None:
     assert [part["kind"] for part in from_json("export")] == ["memories", "observation", "fact", "end"]
     assert "1 memory imported\n  1 fact imported" in ok("import", "memories.jsonl", "-i", "grace")
     assert titles("list", "-i", "grace") == ["Tea"]
+    ok("forget", add("Forgotten"))
+    assert "1 memory left out as hidden" in run("export", "--format", "markdown").stderr
     Path("2024-03-01.md").write_text("# Cats\n\nBert is old and grey.", encoding="utf-8")
     ok("import", "2024-03-01.md")
     assert re.search(r"created +updated .*\n.* y ago +just now +Cats\n.* just now +just now +Tea\n", ok("list"))

@@ -25,6 +25,7 @@ from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, UnsupportedOperation
 from chatbot.stores.fields import how_many
 from chatbot.stores.files import FILE_MODE, FOLDER_MODE, writing
+from chatbot.stores.observation import STATUSES
 from chatbot.stores.records import expand_home
 from chatbot.transfer import exports
 from chatbot.transfer.importer import Importer, ImportReport
@@ -220,6 +221,8 @@ async def export_memory(run: VerbRun) -> None:
     wanted = await given_of(run, declared_parameters(MemoryFilter))
     remembered = await exports.export_memories(memories, SENSITIVITIES, **wanted)
     counts = {"observations": len(remembered.observations), "facts": len(remembered.facts)}
+    if rest := await memories.every(sensitivities=SENSITIVITIES, statuses=STATUSES[1:], **wanted):
+        warn(f"{how_many(len(rest), 'memory')} left out as hidden, replaced or retired: `chatbot backup` has them too")
     if not path and not args.dry_run:
         _say_content(partial(exports.render_memories, remembered), form, args)
         return
