@@ -113,7 +113,6 @@ _MEANT_ALONE = frozenset({"list", "ls", "show", "all"})
 """Verbs that people type for the action that a command runs without one."""
 PATHS = frozenset({"FILE", "PATH", "PLACE", "FROM", "TO"})
 """Names of values that are paths, or addresses in their place."""
-_CHOICE = re.compile(r"(argument \w+: )?invalid choice: '(?P<typed>.*?)' \(choose from (?P<known>.*)\)")
 
 
 class Parser(argparse.ArgumentParser):
@@ -150,7 +149,6 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Print the error and exit with status 2."""
-        message = _CHOICE.sub(self._nearest, message)
         if message.endswith("are required: ACTION"):
             message = f"name an action: {', '.join(self.actions)}"
         from chatbot.cli.output import say_error, shortened, wrapped
@@ -168,17 +166,19 @@ class Parser(argparse.ArgumentParser):
             raise argparse.ArgumentError(action, "the path is empty")
         return super()._get_value(action, arg_string)
 
-    def _nearest(self, wrong: re.Match[str]) -> str:
-        """Return the message for an invalid choice: what was probably meant, else the choices."""
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        """Refuse an invalid choice, with what was probably meant, else the choices."""
+        if action.choices is None or value in action.choices:
+            return
         from chatbot.stores.errors import nearest
 
-        typed, known = wrong["typed"], re.findall(r"[\w.-]+", wrong["known"])
+        typed, known = str(value), [*map(str, action.choices)]
         near = [f"{self.prog} --help"] if typed == "help" else [each for each in _MEANT.get(typed, ()) if each in known]
         near += [f"{name} {typed}" for name, below in self.actions.items() if typed in below.actions]
         near = near or ([self.prog] if typed in _MEANT_ALONE and not self._needs_action else nearest(typed, known))
         ask = "; `chatbot ask` takes a question" if "ask" in self.actions else ""
         hint = f"did you mean {' or '.join(map(repr, near))}?" if near else f"choose from {', '.join(known)}{ask}"
-        return f"invalid choice {typed!r}: {hint}"
+        raise argparse.ArgumentError(action if action.option_strings else None, f"invalid choice {typed!r}: {hint}")
 
 
 def every_action(parser: argparse.ArgumentParser) -> Iterator[argparse.Action]:
