@@ -42,6 +42,8 @@ _LEAST_WORDS = 4
 """Different content words that a row needs to be compared with others: "Sure!" has too few."""
 _COMMITTED_AT_ONCE = 32
 _ERASED_AT_ONCE = 2_000
+_LONG_UNMAINTAINED = timedelta(days=60)
+"""Time after the last run from which the clock may have jumped ahead: ages then count until that run."""
 _DAYS_TO_GATHER = (7, 30)
 """Bounds of the days that rows are collected before erasing, which rewrites the journal."""
 
@@ -140,17 +142,18 @@ class MaintenanceReport(Struct, frozen=True, kw_only=True):
 class Run:
     """One run over the rows that `scope` sees. `do_round` does one round; for a `whole` run its caller repeats it.
 
-    `erased_at` is when rows were last erased, as far as is known.
+    `erased_at` is when rows were last erased, as far as is known; `last`, the run before.
     """
 
     def __init__(
-        self, scope: Scope, policy: MaintenanceSettings, *, dry_run: bool, whole: bool, erased_at: datetime | None
+        self, scope: Scope, options: MaintenanceOptions, last: RunPosition, *, erased_at: datetime | None
     ) -> None:
         self._scope = scope.everywhere()
         self._view = self._scope.view(SENSITIVITIES)
-        self._policy = policy
-        self._dry_run = dry_run
-        self._is_whole = whole
+        now = self._view.now
+        self._aged_at = now if last.done_at is None or now - last.done_at < _LONG_UNMAINTAINED else last.done_at
+        self._policy = policy_of_part(options.policy or MaintenanceSettings(), options.part)
+        self._dry_run, self._is_whole = options.dry_run, options.whole
         self.erased_at = erased_at
         self.changes: list[RowChange] = []
         self._gone: set[str] = set()
@@ -333,7 +336,7 @@ class Run:
         if not await self._scope.store.states(self._view, wanted, limit=1):
             return
         rows = await self._states(replace(wanted, quiet_since=self._days_ago(days)))
-        since = {row.id: _days_since(_ended_at(row), self._view.now) for row in rows}
+        since = {row.id: _days_since(_ended_at(row), self._aged_at) for row in rows}
         merged_into = {row.id: row.superseded_by for row in rows if row.superseded_by}
         due = [each for each, past in since.items() if past >= days and each not in self._gone]
         needed = await self._sources_among(due, merged_into)
@@ -374,12 +377,12 @@ class Run:
         return done
 
     def _days_old(self, row: Observation) -> float:
-        return _days_since(max(row.created_at, row.updated_at), self._view.now)
+        return _days_since(max(row.created_at, row.updated_at), self._aged_at)
 
     def _days_ago(self, days: float) -> datetime:
         """Return the moment `days` ago, or the earliest possible moment."""
         try:
-            return self._view.now - timedelta(days=days)
+            return self._aged_at - timedelta(days=days)
         except OverflowError:
             return datetime.min.replace(tzinfo=UTC)
 
@@ -489,9 +492,9 @@ class Upkeep:
         return _parsed(self._document.read, level)
 
     async def _run_leased(self, known: _File, scope: Scope, options: MaintenanceOptions) -> MaintenanceReport:
-        policy = policy_of_part(options.policy or MaintenanceSettings(), options.part)
-        after = None if options.whole else _last_run(known, options.part).last_row
-        run = Run(scope, policy, dry_run=options.dry_run, whole=options.whole, erased_at=self._erased_at)
+        known_run = _last_run(known, options.part)
+        after = None if options.whole else known_run.last_row
+        run = Run(scope, options, known_run, erased_at=self._erased_at)
         while True:
             before, last = len(run.changes), await run.do_round(after)
             self._erased_at = run.erased_at

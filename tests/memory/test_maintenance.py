@@ -285,7 +285,7 @@ async def test_the_first_rule_that_covers_a_row_holds_when_it_rests_too(memory: 
         )
     )
     await memory.after(6, policy)
-    await memory.after(100, policy)
+    await memory.after(50, policy)
     assert [(await memory.row(each)).status for each in (theirs, event, note)] == ["archived", "archived", "deleted"]
 
 
@@ -360,6 +360,17 @@ async def test_merged_originals_go_in_time_and_leave_their_summary_and_the_reaso
     purges = {(each["id"], each["who"], each["why"]) for each in events if each["event"] == "purge"}
     assert purges == {(each, "maintenance", "deleted or expired for 30 days") for each in ids}
     assert await memory.memories.purge(ids[0]) == [change.by]  # who erases what was said erases what is left of it
+
+
+async def test_a_clock_that_jumps_ahead_erases_nothing_until_it_has_gone_on(memory: Maintained) -> None:
+    forgotten, kept = await memory.keep("a typo"), await memory.keep("a note")
+    await memory.memories.forget(forgotten)
+    policy = MaintenanceSettings(erase_after_days=30, rules=(RetentionSettings(delete_after_days=90),))
+    for days in (1, 900):
+        assert not (await memory.after(days, policy, whole=True)).changes[1:]  # they fade
+        assert (await memory.row(kept)).status == "active"
+    report = await memory.after(7, policy, whole=True)
+    assert (report.counts()["erase"], (await memory.row(kept)).status) == (1, "deleted")
 
 
 async def test_the_history_of_what_is_meant_to_last_stays(memory: Maintained) -> None:
