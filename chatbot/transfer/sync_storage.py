@@ -323,14 +323,14 @@ class SessionUnion:
         for name, data in given.files.items():
             await asyncio.to_thread(self._blobs(session_id).put, data, suffix_of(name))
         await self._unite_receipts(session_id, given.receipts)
-        await self._take_record(session_id, given)  # before a fork is made, which is as private as its session
+        await self._take_values(ref, given)  # before a fork is made, which is as private as its session
+        await self._take_record(session_id, given)
         await self._unite_transcript(session_id, ours, theirs)
         if saves:
             await self._note(await self._record(session_id), is_merged=True)
             await self.storage.save(self.state)
         said = await self.storage.store.transcript_read_all(ref)
         await asyncio.to_thread(self._drop_files, session_id, said)
-        await self._take_values(ref, given)
         await self._note(await self._record(session_id), is_merged=True)
         return self.state.sessions[session_id].digest != before
 

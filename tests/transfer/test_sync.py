@@ -447,9 +447,9 @@ async def test_a_session_continued_on_both_sides_becomes_the_session_and_a_fork(
         await session.transcript_append("user", "on the one way")
         await session.mark("private")
         await session.move("house")
+        await session.kv_set(CHOICES, Choices(memory=False).as_text())
     async with here.opened() as memory:
         session = await memory.load_session(session_id, any_agent=True)
-        await session.kv_set(CHOICES, Choices(memory=False).as_text())
         photo, damaged = await session.attach([(b"photo", ".png"), (b"to be damaged", ".txt")])
         entry = await session.transcript_append("user", f"on the other way: {photo} {damaged}")
         await session.note_not_kept(entry.at)
