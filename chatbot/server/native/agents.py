@@ -116,6 +116,7 @@ class ImportResult(Shape):
     """Result of an import."""
 
     memories: int
+    """Number added, with exchanges."""
     facts: int
     already: int
     """Number that already existed."""
@@ -124,7 +125,8 @@ class ImportResult(Shape):
     @classmethod
     def of(cls, report: ImportReport) -> Self:
         """Return the counts of an import."""
-        return cls(memories=report.memories, facts=report.facts, already=report.already, skipped=len(report.skipped))
+        added = report.memories + report.exchanges
+        return cls(memories=added, facts=report.facts, already=report.already, skipped=len(report.skipped))
 
 
 @router.post("/sessions/{session_id}/messages", summary="Append messages", tags=["conversation"], responses=OF_MEMORY)

@@ -83,19 +83,21 @@ def test_memories_are_filtered_by_their_metadata(client: httpx.Client) -> None:
 def test_memories_move_from_one_identity_to_another(client: httpx.Client) -> None:
     _post(client, "/v1/memories", {"title": "Anna lives in Lisbon"})
     _post(client, "/v1/memories", {"title": "the code is 1234", "sensitivity": "private"})
+    session = client.post("/v1/sessions", json={}).json()["id"]
+    said = [{"role": "user", "content": "My bike is green."}, {"role": "assistant", "content": "It suits you."}]
+    assert _post(client, f"/v1/sessions/{session}/messages", {"messages": said})["remembered"]
     text = client.get("/v1/memories/export").text
     [exported] = read_bundle(text, "text")
     assert isinstance(exported, MemoryExport)
-    assert [row.title for row in exported.observations] == ["Anna lives in Lisbon"]
+    assert [row.title for row in exported.observations] == ["Anna lives in Lisbon", ""]
     assert not exported.broken
     assert "the code is 1234" in client.get("/v1/memories/export", params={"sensitivity": "private"}).text
-    assert _post(client, "/v1/memories/import", {"text": text})["already"] == 1
+    assert _post(client, "/v1/memories/import", {"text": text})["already"] == 2
     elsewhere = "/v1/memories/import?identity=grace"
-    assert _post(client, elsewhere, {"text": text}) == {"memories": 1, "facts": 0, "already": 0, "skipped": 0}
+    assert _post(client, elsewhere, {"text": text}) == {"memories": 2, "facts": 0, "already": 0, "skipped": 0}
     assert _post(client, elsewhere, {"text": text})["memories"] == 0
-    assert len(client.get("/v1/memories?identity=grace").json()["data"]) == 1
+    assert len(client.get("/v1/memories?identity=grace").json()["data"]) == 2
     assert client.post(elsewhere, json={"text": "no\nexport"}).status_code == 422
-    session = client.post("/v1/sessions", json={}).json()["id"]
     record = {"id": session, "agent_id": "chat", "store_types": [], "created_at": "2026-01-02T03:04:05Z"}
     begin = json.dumps({"kind": "session", "format": 1, **record})
     assert _post(client, elsewhere, {"text": f'{begin}\n{{"kind": "end"}}'})["skipped"] == 1
