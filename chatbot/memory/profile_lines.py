@@ -247,11 +247,16 @@ def _month(now: datetime, year: int, month: int) -> tuple[datetime, datetime]:
 
 
 async def forget_derived(scope: Scope, ids: Sequence[str]) -> None:
-    """Forget profile lines derived only from these forgotten rows: the right to forget a row covers them."""
+    """Forget what tells of these forgotten rows: profile lines that derive from no other, and summaries of sessions.
+
+    The right to forget a row covers them.
+    """
     if not ids:
         return
     scope = replace(scope, caller=scope.caller.elevated("chat"))
-    wanted = Filter(category=PROFILE, derived_from=tuple(ids), statuses=_LINE_STATUSES)
+    wanted = Filter(derived_from=tuple(ids), statuses=_LINE_STATUSES)
     rows = await scope.rows(wanted, view=scope.write_view(SENSITIVITIES))
-    if lines := [row.id for row in rows if is_line(row) and set(row.derived_from) <= set(ids)]:
-        await scope.change("delete", *lines)
+    lines = [row for row in rows if is_line(row) and set(row.derived_from) <= set(ids)]
+    summaries = [row for row in rows if row.type == "session_summary"]  # the next one is made without these rows
+    if told := [row.id for row in (*lines, *summaries)]:
+        await scope.change("delete", *told)
