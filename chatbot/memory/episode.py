@@ -155,7 +155,7 @@ async def without_forgotten(session: SessionHandle, entries: Sequence[Transcript
     scope = session.memory.scope
     rows = await scope.store.get(scope.view(SENSITIVITIES), [each for _, each in kept], current=False) if kept else []
     there = {row.id for row in rows if row.status != "deleted"}
-    return list(without(entries, {at for at, each in kept if each not in there}))
+    return list(without(entries, {at for at, _ in kept}.difference(at for at, each in kept if each in there)))
 
 
 def without(entries: Sequence[TranscriptEntry], gone: Collection[str]) -> Iterator[TranscriptEntry]:

@@ -31,6 +31,7 @@ from chatbot.stores.errors import StoreBusy, StoreError, StoreFailed, UnknownSto
 from chatbot.stores.fields import check_key
 from chatbot.stores.home import Home, parse_home
 from chatbot.stores.loops import to_its_end
+from chatbot.stores.observation import Observation
 from chatbot.stores.plugins import STORES, load, open_backend, open_store
 from chatbot.stores.query import Progress, check_limit
 from chatbot.stores.records import KEYED, SessionRecord, SessionRef, check_path, check_text, check_type, chunks, is_id
@@ -385,10 +386,13 @@ class SessionOpening(AsyncResource, Observable):
             raise UnsupportedOperation(f"none of the stores {', '.join(names or [self._default_store])} keeps memories")
         return Scope(store, self.caller, self._environment)
 
-    async def _erase_quotes(self, sessions: Collection[str], erased: Collection[str], rows: Mapping[str, int]) -> None:
+    async def _erase_quotes(self, rows: Sequence[Observation], erased: Collection[str]) -> None:
         """Delete summaries of sessions and their forks, and quotes of erased rows, as `EraseQuotes` says."""
-        elsewhere = await self._catalog.sessions_remembered_as(rows, everywhere=any(rows.values()))
-        all_of_them = with_forks(dict.fromkeys([*sessions, *elsewhere]), await self._catalog.parents())
+        ids, is_repeated = [row.id for row in rows], any(row.mention_count for row in rows)  # which makes no new row
+        elsewhere = await self._catalog.sessions_remembered_as(ids, everywhere=is_repeated)
+        sessions = filter(None, (row.session_id for row in rows))
+        all_of_them = with_forks([*sessions, *elsewhere], await self._catalog.parents())
+        await self._catalog.note_remembered(rows)
         if erased:
             await self._catalog.erase_quotes([self._catalog.ref(each) for each in all_of_them], erased)
         for each in all_of_them:

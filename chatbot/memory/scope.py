@@ -111,11 +111,8 @@ _NEW = frozenset({"add", "triple"})
 """Kinds of events that make new rows or facts."""
 Sensitivities: TypeAlias = tuple[access.Sensitivity, ...] | Collection[access.Sensitivity]
 """Sensitivities asked for. The tuple type is for mypy, which otherwise infers `("private",)` as a tuple of `str`."""
-EraseQuotes = Callable[[Collection[str], Collection[str], Mapping[str, int]], Awaitable[None]]
-"""Delete summaries of sessions, and quotes of erased rows in receipts and titles.
-
-The last argument has the ids of all rows, each with how often it was repeated: a repetition makes no new row.
-"""
+EraseQuotes = Callable[[Sequence[Observation], Collection[str]], Awaitable[None]]
+"""Delete summaries of sessions with these rows, and quotes of the erased ones in receipts and titles."""
 
 
 class MemoryEvent(Struct, frozen=True):
@@ -383,9 +380,8 @@ class Scope(Struct, frozen=True):
     async def erase_quotes(self, rows: Iterable[Observation], *, erased: Collection[str] = ()) -> None:
         """Remove deleted exchanges and captures from summaries, and `erased` ones from receipts and titles."""
         quoted = [row for row in rows if row.type == "exchange" or row.source == "auto"]
-        sessions = {row.session_id for row in quoted if row.session_id is not None}
-        if sessions and self.environment.erase_quotes is not None:
-            await self.environment.erase_quotes(sessions, erased, {row.id: row.mention_count for row in quoted})
+        if self.environment.erase_quotes is not None and any(row.session_id for row in quoted):
+            await self.environment.erase_quotes(quoted, erased)
 
     def changed(self, operation: str, ids: Sequence[str]) -> None:
         """Report that these rows were changed."""

@@ -19,6 +19,7 @@ from chatbot.stores.access import NO_PROJECT, fold, is_same_project
 from chatbot.stores.backend import Backend, Lines, Place, Record
 from chatbot.stores.base import Closable
 from chatbot.stores.loops import in_thread, to_its_end
+from chatbot.stores.observation import Observation
 from chatbot.stores.records import SessionRecord, SessionRef, format_time
 from chatbot.stores.session_terms import SessionTerms
 
@@ -210,6 +211,19 @@ class SessionCatalog(Closable):
                 if self.receipts(self.sessions.ref(each)).holds("remembered", ids):
                     found.append(each)
         return found
+
+    @in_thread
+    def note_remembered(self, rows: Iterable[Observation]) -> None:
+        """Note in their sessions which exchanges were remembered without a turn, such as imported ones. Durable."""
+        exchanges = [(str(row.session_id), row) for row in rows if row.type == "exchange"]
+        for session in dict(exchanges):
+            with suppress(errors.MissingFolder, errors.DamagedFile, errors.LaterFormat, errors.UnsafePath):
+                receipts = self.receipts(self.sessions.ref(session))
+                noted = {receipt.get("remembered") for receipt in receipts.all()}
+                new = [row for where, row in exchanges if where == session and row.id not in noted]
+                if new:
+                    records = ({"at": format_time(row.created_at), "remembered": row.id} for row in new)
+                    receipts.append([*map(handed_over, records)])
 
     @in_thread
     def erase_quotes(self, sessions: Sequence[SessionRef], ids: Collection[str]) -> None:

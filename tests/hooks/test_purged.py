@@ -11,6 +11,7 @@ import pytest
 
 from chatbot.chat.chat import Chat
 from chatbot.chat.dialogue import ClientRequest
+from chatbot.embed import open_memory
 from chatbot.hooks.summarize import SUMMARY, evicted_entries, summarize_evicted
 from chatbot.memory import Memory
 from chatbot.memory.episode import KEY, MODEL_KEY, summarize_episode, without_forgotten
@@ -87,6 +88,26 @@ async def test_a_summary_that_a_model_was_making_meanwhile_is_not_kept(away: Awa
         assert await summarize(session, entries) is None
         assert await summarize_evicted(session, calls_of(model, memory_home, session), left) != []
         assert await session.kv_get(MODEL_KEY) is None
+
+
+@pytest.mark.parametrize("away", [Memory.purge, Memory.forget])
+async def test_what_was_appended_and_went_away_is_told_by_no_summary(away: Away) -> None:
+    configure("[hooks.summarize]\nevery = 1\nleast = 1\n")
+    async with talking("Noted.") as (runtime, session, chat), open_memory(Path.cwd()) as memory:
+        own = await memory.system.load_session(session.id, "chat")
+        said = [{"role": "user", "content": GONE}, {"role": "assistant", "content": "Noted."}]
+        [exchange] = await memory.append(own, said)
+        await chat.turn(STAYS)
+        await runtime.hooks.settle()
+        assert WORD in str(await session.memory.session_summaries(session_id=session.id))
+        await away(session.memory, exchange)
+        assert await session.memory.session_summaries(session_id=session.id) == []
+        for text in SAID[2:]:
+            await chat.turn(text)
+        await runtime.hooks.settle()
+        [summary] = await session.memory.session_summaries(session_id=session.id)
+        assert "Ingrid" in (told := f"{summary.text()}{await session.kv_get(KEY)}")
+        assert WORD not in told
 
 
 async def test_what_another_process_erases_while_a_summary_is_made_by_rule_is_not_in_it(
@@ -198,9 +219,6 @@ async def test_the_summary_of_a_session_that_went_along_is_made_anew_without_it(
         await runtime.hooks.settle()
         assert WORD in str((await session.memory.session_summaries())[0].metadata)
         await away(session.memory, exchange)
-        if away is Memory.forget:
-            [summary] = await session.memory.session_summaries()
-            await session.memory.purge(summary.id)
         assert await session.memory.session_summaries() == []
         await chat.turn("Is the harbour deep?")
         await runtime.end_session(session)
