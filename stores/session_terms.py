@@ -27,7 +27,7 @@ NAME = "sessions.jsonl"
 _LOCK_NAME = ".sessions.lock"
 _SESSION = re.compile(rb'\{"session":"([^"\\]*)","version":(\d{1,19}),"terms":\{')
 _NUMBER = re.compile(rb"\d{1,19}")
-_FIRST_LINE = encode({"format": f"sessions 5.{VERSION}"})
+_FIRST_LINE = encode({"format": f"sessions 6.{VERSION}"})
 
 Counts = Mapping[str, int]
 """Number of entries of a session that contain each term."""

@@ -1,4 +1,4 @@
-"""Search of sessions: transcripts, archives, titles and the memories of each, ranked together.
+"""Search of sessions: transcripts with attached texts, archives, titles and the memories of each, ranked together.
 
 Sessions are ranked by the number of entries with each term, which `session_terms` has; only the entries of the best are
 read and ranked, each by its score in `bm25` plus half of its session's.
@@ -11,14 +11,18 @@ import logging
 import re
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
+from chatbot.attachments import split_links
 from chatbot.memory.handle import SessionHandle
 from chatbot.memory.scope import Scope
 from chatbot.memory.session_catalog import MESSAGES
+from chatbot.stores.backend import ATTACHMENTS
 from chatbot.stores.base import TranscriptStore
 from chatbot.stores.errors import BrokenStore, MissingFolder, StoreError
 from chatbot.stores.observation import Observation
@@ -177,14 +181,24 @@ async def _entries(
 ) -> dict[str, Sequence[TranscriptEntry]]:
     """Return all entries, except of sessions that are being deleted or damaged. Damage is added to `unreadable`."""
     found: dict[str, Sequence[TranscriptEntry]] = {each.id: () for each in sessions}
+    by_id = {each.id: each for each in sessions}
     for session, entries in (await of_each(sessions, lambda store, those: store.transcripts_read_all(those))).items():
         if not isinstance(entries, BaseException):
-            found[session] = entries
+            found[session] = [await _with_attached(by_id[session], each) for each in entries]
             continue
         del found[session]
         if not isinstance(entries, MissingFolder) and unreadable.setdefault(session, entries) is entries:
             logger.warning("session %s was skipped: %s", session, entries)
     return found
+
+
+async def _with_attached(session: SessionHandle, entry: TranscriptEntry) -> TranscriptEntry:
+    """Return an entry with the texts of the files that it names, as far as they can be read."""
+    for link in split_links(entry.content)[1] if entry.role == "user" and ATTACHMENTS in entry.content else ():
+        with suppress(StoreError):
+            data = (await session.attachment(link.text) if link.text else None) or b""
+            entry = replace(entry, content=f"{entry.content}\n{data.decode(errors='replace')}")
+    return entry
 
 
 def _with_title(session: SessionHandle, asked: Sequence[str], counts: tuple[int, ...]) -> tuple[int, ...]:

@@ -70,6 +70,15 @@ async def test_a_title_and_what_is_remembered_lead_to_a_session_too(memory: Memo
     assert by_memory.observation is not None
 
 
+async def test_the_text_of_an_attached_file_leads_to_its_session(memory: MemorySystem) -> None:
+    session = await memory.create_session(STORES, "chat")
+    [name] = await session.attach([(b"Dear Ann,\nthe giraffe is well.", ".txt")])
+    await session.transcript_append("user", f"Answer this:\n\n[mail](attachments/{name})")
+    for _ in range(2):  # read, then known by its terms
+        [hit] = await memory.search_sessions("giraffes")
+        assert (hit.role, hit.number, hit.line) == ("user", 1, "the giraffe is well.")
+
+
 async def test_more_that_is_said_of_it_ranks_higher(memory: MemorySystem) -> None:
     await _said(memory, "once a bicycle", *(f"other things {n} entirely" for n in range(9)), title="little")
     await _said(memory, "a bicycle", "which bicycle?", "the red bicycle with gears", title="much")
