@@ -45,8 +45,6 @@ class Judgement(Struct, frozen=True):
     """The score of each head, before its thresholds: for receipts."""
     asks_the_bot: bool = False
     """It asks about what the bot itself said."""
-    only_asks: bool = False
-    """It is nothing but a question, also without a question mark."""
 
 
 class Embedder(AsyncResource):

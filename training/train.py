@@ -12,8 +12,7 @@
     uv run training/train.py --held-out  # the same for training/held_out, which nothing is trained on
 
 A file holds the lines of one judgement: label, language and text, separated by tabs. A head is trained on all lines of
-its file; `states_something` also on the first `STATEMENTS` of each person in `english_questions.tsv`; `only_asks` on
-questions of these lines, without their marks as many people type them, and on statements. Lines of a label
+its file; `states_something` also on the first `STATEMENTS` of each person in `english_questions.tsv`. Lines of a label
 in a language count together by the square root of how many there are, so that a few lines of a new language are heard.
 
 Thresholds come from lines that were not trained on: each fifth is judged by a head trained on the rest, and a threshold
@@ -41,7 +40,6 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from kept import digest
 from train_questions import read as read_people
 
-from chatbot.memory.meaning import is_only_questions
 from chatbot.models.multilingual import ENCODER, PATH, MultilingualEncoder, heads
 from chatbot.stores.records import vector
 
@@ -77,11 +75,9 @@ PLANS = {
     "states_something": HeadPlan("yes", (0.25,)),
     "orders_a_model": HeadPlan("order", (0.10, 0.01)),
     "english": HeadPlan("en", (0.09,)),
-    "only_asks": HeadPlan("yes", (0.005,)),
 }
 """The heads, by the names of their files; `english` is trained on the languages of all lines in files."""
-FILES = [HERE / f"{name}.tsv" for name in sorted(PLANS) if name not in {"english", "only_asks"}]
-MARKS = str.maketrans(dict.fromkeys("?¿？؟", " "))
+FILES = [HERE / f"{name}.tsv" for name in sorted(PLANS) if name != "english"]
 
 
 def read(path: Path) -> list[Line]:
@@ -100,13 +96,6 @@ def read(path: Path) -> list[Line]:
 def statements() -> list[Line]:
     """Return the first statements of each person who later asks about them."""
     return [Line("yes", *each[:2]) for person in read_people(QUESTIONS) for each in person[:STATEMENTS]]
-
-
-def unmarked(lines: Sequence[Line], stated: Sequence[Line]) -> list[Line]:
-    """Return those lines that are nothing but questions, without their marks, and the statements that have none."""
-    asked = [Line("yes", *each[1:]) for each in lines if is_only_questions(each.text)]
-    free = [Line("no", *each[1:]) for each in stated if each.label == "yes" and each.text.translate(MARKS) == each.text]
-    return [Line(label, language, text.translate(MARKS).strip().lower()) for label, language, text in asked + free]
 
 
 def weights_of(lines: Sequence[Line], truth: Flags) -> Numbers:
@@ -163,10 +152,6 @@ class Trainer:
         self._vectors["english"] = np.concatenate(list(self._vectors.values()))
         self.lines["english"] = [Line(line.language, line.language, line.text) for line in every]
         self._add("states_something", statements())
-        stated = self.lines["states_something"]
-        asked = [Line("", said, text) for person in read_people(QUESTIONS) for said, _, text in person[:STATEMENTS]]
-        self.lines["only_asks"] = unmarked([*stated, *self.lines["needs_memory"], *asked], stated)
-        self._vectors["only_asks"] = self._embedded(self.lines["only_asks"])
 
     def _add(self, name: str, lines: list[Line]) -> None:
         self.lines[name] += lines

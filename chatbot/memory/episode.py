@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from chatbot.embedder import Judgement
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
-from chatbot.memory.memorability import Memorability, content, is_worth_keeping, only_asks, rarity
+from chatbot.memory.memorability import Memorability, content, is_worth_keeping, rarity
 from chatbot.memory.session_catalog import MESSAGES
 from chatbot.memory.writing import Draft
 from chatbot.messages import without_blocks
@@ -171,8 +171,6 @@ def without(entries: Sequence[TranscriptEntry], gone: Collection[str]) -> Iterat
 EXCHANGE: Type = "exchange"
 QUESTION = "question"
 """Metadata key of the bot's question that an exchange answers."""
-ASKS = "asks"
-"""Metadata key of an exchange in which the person only asked, without a question mark."""
 _LONGEST_QUESTION = 400
 
 
@@ -246,12 +244,11 @@ def exchange_draft(
     reply = None if reply is None else without_blocks(reply)  # recalled text is not remembered again
     if measure.threshold and not is_worth_keeping(text, reply, judged, known=known, question=question):
         return None
-    about = {QUESTION: question} if question else {ASKS: True} if only_asks(text, judged) else {}
     return Draft(
         type=EXCHANGE,
         user_text=text,
         assistant_text=reply or "",
-        metadata=about,
+        metadata={QUESTION: question} if question else {},
         created_at=at,
         source="chat",
     )

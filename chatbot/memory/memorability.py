@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
@@ -20,10 +20,6 @@ _LONGEST_ANSWER = 40
 """Maximum characters of a message that counts as an answer to the bot's question."""
 _ANSWER_WORDS = 2
 """Minimum content words of a question with its short answer: an offer with a "yes" has none."""
-_LONGEST_UNMARKED = 50
-"""Maximum characters of a question without a mark that mentions nothing beside it."""
-_MORE_TO_STATE = 0.35
-"""How much more a question has to state, by the head, for each point of `needs_memory`."""
 _NUMBER = re.compile(r"\d+")
 _MOST_COMPARED = 2_000
 
@@ -57,17 +53,6 @@ def is_worth_keeping(
 def _is_answer(text: str, question: str) -> bool:
     is_short = bool(text) and len(text) <= _LONGEST_ANSWER and not is_question(text)
     return is_short and bool(question) and len(content(text) | content(question)) >= _ANSWER_WORDS
-
-
-def only_asks(text: str, judged: Judgement | None) -> bool:
-    """Return whether a short message without a question mark is judged to be nothing but a question."""
-    is_short = len(text) <= _LONGEST_UNMARKED and not is_question(text)
-    return is_short and judged is not None and judged.only_asks and states_little(judged.scores)
-
-
-def states_little(scores: Mapping[str, float]) -> bool:
-    """Return whether a question states too little for how much it needs memory: "Who is my dentist?" is no fact."""
-    return scores.get("states_something", 0.0) <= max(0.0, _MORE_TO_STATE * scores.get("needs_memory", 0.0))
 
 
 def content(text: str) -> frozenset[str]:

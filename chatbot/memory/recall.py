@@ -13,10 +13,8 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chatbot.memory.episode import ASKS
 from chatbot.memory.inputs import list_of
 from chatbot.memory.meaning import is_only_questions, split_questions, vectors_of
-from chatbot.memory.memorability import states_little
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
 from chatbot.memory.scoring import (
@@ -76,6 +74,8 @@ _MOST_LITERAL = 5
 """Maximum number of rows that hold the only word of a search, or an identifier, and so come before all others."""
 _IDENTIFIER = 4
 """Least characters of a word with digits that names one thing, such as the number of a bill."""
+_MORE_TO_STATE = 0.35
+"""How much more a question has to state, by the head, for each point of `needs_memory`."""
 _EARLIER = 0.4
 """Weight of a word outside the last question, of earlier messages too, relative to one in it."""
 
@@ -180,8 +180,12 @@ async def merely_asking(scope: Scope, rows: Mapping[str, Observation]) -> set[st
     words = {each: row.user_text or row.title for each, row in rows.items() if row.type in _SAID}
     asking = {each: text for each, text in words.items() if is_only_questions(text)}
     judged = await scope.meaning.judge([*asking.values()]) if asking and scope.meaning else [None] * len(asking)
-    unmarked = {each for each, row in rows.items() if row.metadata.get(ASKS)}
-    return unmarked | {each for each, by in zip(asking, judged, strict=True) if by is None or states_little(by.scores)}
+    return {each for each, found in zip(asking, judged, strict=True) if found is None or _only_asks(found.scores)}
+
+
+def _only_asks(scores: Mapping[str, float]) -> bool:
+    """Return whether a question states too little for how much it needs memory: "Who is my dentist?" is no fact."""
+    return scores.get("states_something", 0.0) <= max(0.0, _MORE_TO_STATE * scores.get("needs_memory", 0.0))
 
 
 def _by_identifiers(texts: Sequence[str], rows: list[RowScore], read: Mapping[str, Observation]) -> list[RowScore]:

@@ -116,7 +116,6 @@ class MultilingualEncoder:
         return Judgement(
             needs_memory=reached.get("needs_memory", 1) > 0,
             asks_the_bot=reached.get("asks_the_bot", 0) > 0,
-            only_asks=reached.get("only_asks", 0) > 0,
             states_something=reached.get("states_something", 1) > 0,
             orders_a_model=reached["orders_a_model"],
             scores={name: round(score, 2) for name, score in scores.items()},

@@ -13,12 +13,10 @@ from chatbot.chat.conversation_memory import ConversationMemory
 from chatbot.config import AgentSettings
 from chatbot.embedder import Embedder, EmbeddingResult
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.memory.episode import exchange_draft
-from chatbot.memory.memorability import Memorability
 from chatbot.memory.recall import RESCORED
 from chatbot.memory.writing import Draft
 from chatbot.messages import Usage
-from chatbot.models.local_encoder import LocalEmbedder, MiniLMEmbedder
+from chatbot.models.local_encoder import MiniLMEmbedder
 from chatbot.stores.access import Clearance
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.query import Filter
@@ -184,23 +182,6 @@ async def test_a_question_that_was_asked_before_is_answered_again(memory_home: P
             assert answer in found
             assert not {*found} & {*questions}
             assert (await memory.memory().search(question))[0].observation.user_text == answer
-
-
-async def test_a_short_question_without_a_mark_is_no_statement_but_one_that_mentions_something_is(
-    memory_home: Path,
-) -> None:
-    asked = ["who lives in my flat", "what deadlines do i have", "que sabes de mi", "wann hab ich Zahnarzt"]
-    stated = ["me gustan los caballos", "what goes on lamb instead of rosemary, shirl cant stand the stuff"]
-    embedder = LocalEmbedder()
-    async with MemorySystem(memory_home, embedder=embedder) as memory:
-        judged = zip(asked + stated, await embedder.judge(asked + stated), strict=True)
-        reply = "Nothing of that has been mentioned so far."
-        drafts = [exchange_draft(START, text, reply, measure=Memorability(0), judged=each) for text, each in judged]
-        session = await memory.create_session(STORES, "chat")
-        kept = await session.memory.remember_all([each for each in drafts if each])
-        found = await memory.memory().recall("what do you know of my flat, my deadlines and lamb", statements=True)
-        verdicts = {each.id: each.verdict for each in found.considered}
-        assert [verdicts[each.id] == "only asked" for each in kept] == [True] * len(asked) + [False] * len(stated)
 
 
 async def test_a_row_with_the_identifier_of_a_question_is_recalled_among_many_alike(memory_home: Path) -> None:
