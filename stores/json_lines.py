@@ -11,6 +11,7 @@ import logging
 import re
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from chatbot.stores.errors import DamagedFile, InvalidValue
@@ -90,4 +91,10 @@ def readable(lines: Iterable[bytes], where: object) -> Iterator[dict[str, Any]]:
             record = record_of(line)  # half a character in it is replaced: no answer and no export could hold it
             yield json.loads(well_formed(_as_json(record))) if rb"\ud" in line.lower() else record
         except InvalidValue as error:
-            logger.warning(SKIPPED, where, "a record", error, line[:80])
+            _warn(str(where), str(error), line[:80])
+
+
+@lru_cache(maxsize=256)
+def _warn(where: str, why: str, line: bytes) -> None:
+    """Log that a line is skipped; once, as a file is read again and again."""
+    logger.warning(SKIPPED, where, "a record", why, line)

@@ -202,6 +202,13 @@ def _both_ways(folder: Path) -> list[dict[str, object]]:
     return forwards
 
 
+def test_a_line_that_is_skipped_is_reported_once(folder: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (folder / NAME).write_bytes(b'{"n":1}\n{"n"\n')
+    with opened(folder) as opened_folder:
+        assert [*json_lines.read_backwards(opened_folder, NAME)] == [*json_lines.read_backwards(opened_folder, NAME)]
+    assert len(caplog.messages) == 1
+
+
 @given(records=st.lists(RECORDS, max_size=12))
 def test_records_come_back_as_they_were_in_both_directions(
     records: list[dict[str, object]], tmp_path_factory: pytest.TempPathFactory
