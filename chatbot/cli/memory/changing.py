@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import shlex
 import sys
@@ -16,7 +15,7 @@ from msgspec.structs import asdict, replace
 from chatbot.chat.calls import Calls
 from chatbot.chat.ledger import Ledger, bill_of
 from chatbot.cli.bind import given_of
-from chatbot.cli.memory.command import VerbRun
+from chatbot.cli.memory.command import VerbRun, name_other_namespace
 from chatbot.cli.memory.results import show, show_changed
 from chatbot.cli.memory.tables import say_observations
 from chatbot.cli.output import confirm, progress, read_piped, say, say_json, say_marked, say_result, say_table, warn
@@ -99,14 +98,14 @@ async def purge_memories(run: VerbRun) -> None:
     planned: PurgeResult = await operation.run(run.context, "cli", given | {"dry_run": True})
     if not planned.ids:
         say_result(run.args, {"purged": [], "dry_run": args.dry_run}, "nothing to purge")
-        _say_what_stays(args)
+        await _say_what_stays(run)
         return
     erasure = planned.erasure or Erasure()
     if args.dry_run:
         say_result(run.args, {"purged": planned.ids, "dry_run": True}, "would be purged:")
         if not args.json:
             _show_erasure(erasure)
-        _say_what_stays(args)
+        await _say_what_stays(run)
         return
     if not args.yes:
         confirm("purging", "delete permanently?", _NOT_PURGED, lambda: _show_erasure(erasure))
@@ -119,18 +118,21 @@ async def purge_memories(run: VerbRun) -> None:
     say_marked("transcripts are unchanged: `chatbot sessions delete` deletes sessions with their memory")
     if args.text is None:
         say_marked("memories that these replaced stay: see `chatbot memory list --status superseded`")
-    _say_what_stays(args)
+    await _say_what_stays(run)
     run.say_typed_lines()
 
 
-def _say_what_stays(args: argparse.Namespace) -> None:
+async def _say_what_stays(run: VerbRun) -> None:
     """After a purge of what concerns a name, say where else it can be, with the commands that show it."""
+    args = run.args
     if args.json or not (name := args.person or args.text):
         return
     named = shlex.quote(name)
     if args.person:
         say_marked(f"memories that only mention the name: `chatbot memory purge --text {named} --dry-run`")
     say_marked(f"sessions in which it was said: `chatbot sessions search {named} --limit 1000`")
+    if not (args.namespace or args.all_namespaces):
+        await name_other_namespace(run)
 
 
 async def retract_fact(run: VerbRun) -> None:
@@ -212,12 +214,13 @@ async def _session_id(run: VerbRun, text: str) -> str:
 
 
 def _show_erasure(erasure: Erasure) -> None:
-    say_observations(erasure.observations)
+    if erasure.observations:
+        say_observations(erasure.observations)
     if erasure.derived:
         went = "goes too because it was" if len(erasure.derived) == 1 else "go too because they were"
         say(f"{len(erasure.derived)} of these {went} derived from the others")
-    if erasure.facts:
-        say(f"{how_many(len(erasure.facts), 'fact')} {'goes' if len(erasure.facts) == 1 else 'go'} with them")
+    for fact in erasure.facts:
+        say(f"the fact {fact.subject} · {fact.predicate} · {fact.object}")
 
 
 _LONGEST = 1_000_000

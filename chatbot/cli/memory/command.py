@@ -192,12 +192,13 @@ async def run_operation(run: VerbRun, name: str) -> None:
     show(run, operation, result, given)
     args, is_list = run.args, name in {"list_memories", "search_memories"}
     if is_list and not (result.rows or args.json or args.namespace or args.all_namespaces):
-        await _name_other_namespace(run)
+        await name_other_namespace(run)
 
 
-async def _name_other_namespace(run: VerbRun) -> None:
-    """Say where there are memories, if none were found in the owner's namespace."""
+async def name_other_namespace(run: VerbRun) -> None:
+    """Say where there are memories besides those in the owner's namespace."""
     from chatbot.memory.users_and_projects import users_in
 
     if other := next((each.namespace for each in await users_in(run.system) if each.memories), ""):
-        warn(f"memories in other namespaces: --namespace {shlex.quote(other)}; `chatbot users list` lists them all")
+        named = f"--namespace {shlex.quote(other)}, or --all-namespaces"
+        warn(f"memories in other namespaces: {named}; `chatbot users list` lists them")
