@@ -66,23 +66,6 @@ def end_of(deltas: list[Delta]) -> Finished:
     return deltas[-1]
 
 
-async def test_a_reply_leaves_no_generator_to_be_closed_for_each_of_its_pieces(openai_url: str) -> None:
-    first, finalizer = sys.get_asyncgen_hooks()
-    assert finalizer is not None
-    thrown_away: list[str] = []
-
-    def count(generator: Any) -> None:
-        thrown_away.append(generator.__qualname__)
-        finalizer(generator)
-
-    sys.set_asyncgen_hooks(first, count)
-    try:
-        await reply_of(model_at(openai_url, "says"))
-    finally:
-        sys.set_asyncgen_hooks(first, finalizer)
-    assert len(set(thrown_away)) == len(thrown_away), thrown_away
-
-
 async def test_a_reply_arrives_in_pieces_and_ends_once_with_the_usage_that_is_reported(openai_url: str) -> None:
     deltas = await reply_of(model_at(openai_url, "says"))
     assert text_of(deltas) == REPLY

@@ -133,6 +133,14 @@ async def vectors_of(*texts: str) -> list[Vector]:
         return (await embedder.embed(texts)).vectors
 
 
+@pytest.fixture
+def published_minilm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Run the test with MiniLM without its trained changes."""
+    for module in ("weights", "minilm"):
+        monkeypatch.setattr(f"chatbot.models.{module}.read_changes", lambda: b'{"matrices": {}}')
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+
 @pytest.mark.usefixtures("published_minilm")
 async def test_without_the_trained_changes_similarities_are_those_that_were_published_but_for_rounding() -> None:
     weather, sunny, stadium = await vectors_of(*EXAMPLES)
