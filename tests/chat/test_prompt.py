@@ -50,13 +50,6 @@ async def test_notes_stand_at_the_head_of_a_question_with_a_picture_too() -> Non
     assert shown.parts == ("the block\n\n", *asked.parts)
 
 
-async def test_each_turn_begins_like_the_one_before() -> None:
-    before = await built(2, 8192, summary="s", block="block 2")
-    after = await built(3, 8192, summary="s", block="block 3", earlier_block="block 2")
-    common = before.messages[:-1]
-    assert after.messages[: len(common)] == common
-
-
 async def test_summary_and_memory_give_way_to_the_question() -> None:
     bundle = await built(2, 40, **EXTRAS)
     assert bundle.messages[-1].content == "the question"
