@@ -192,6 +192,10 @@ class Chat:
             client = await self._heed_session(client, emit)
             if client.again:
                 await self._set_aside()
+            if client.earlier_answers and self.session is not None:
+                entries = await dialogue.last_exchange(self.session)
+                lines = dialogue.awaited_results(entries, client.earlier_answers)
+                await self.session.transcript_extend(TranscriptEntry(*line, self.clock()) for line in lines)
             turn = Turn(text, self, emit, files=files, max_output_tokens=max_output_tokens, client=client)
             try:
                 return await turn.run()

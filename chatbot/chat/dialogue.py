@@ -121,6 +121,12 @@ def unanswered_calls(entries: Sequence[TranscriptEntry]) -> list[ToolCall]:
     return [call for call in calls if call.id not in answered]
 
 
+def awaited_results(entries: Sequence[TranscriptEntry], results: Iterable[Message]) -> list[DialogueLine]:
+    """Return the entries that record these results of tools; none for a result that no call in `entries` waits for."""
+    waiting = {call.id for call in unanswered_calls(entries)}
+    return [tool_result_line(each.tool_call_id, each.content) for each in results if each.tool_call_id in waiting]
+
+
 def with_answers_withheld(messages: Sequence[Message], tools: Collection[str]) -> list[Message]:
     """Replace the answers of these tools, which the model of an earlier turn was allowed to call."""
     names = {call.id: call.name for message in messages for call in message.tool_calls}
@@ -336,6 +342,8 @@ class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The user's message with its images, which the transcript cannot hold."""
     answers: tuple[Message, ...] = ()
     """Results of the client's tools: the turn continues where the model called them."""
+    earlier_answers: tuple[Message, ...] = ()
+    """Results of the client's tools, sent with the next message: the turn before ends with them."""
     sent: tuple[Message, ...] = ()
     """The client's copy of the whole turn, with answers, for a session without the beginning of the turn."""
     tools: tuple[ToolSpec, ...] = ()

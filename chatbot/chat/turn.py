@@ -177,8 +177,8 @@ class Turn:
         """Continue the turn whose tools the client has run; if no transcript has it, with the client's own messages."""
         self.receipt.resumed_at = self._chat.clock()
         entries = await dialogue.last_exchange(self._session)
-        waiting = {call.id for call in dialogue.unanswered_calls(entries)}
-        if not waiting.issuperset(str(each.tool_call_id) for each in self._client.answers):
+        answers = dialogue.awaited_results(entries, self._client.answers)
+        if len(answers) < len(self._client.answers):
             if not self._client.sent:
                 raise InvalidValue(dialogue.UNMATCHED_ANSWERS)
             await self._transcript.write_asked()
@@ -188,7 +188,6 @@ class Turn:
         if self._session is not None:
             earlier = reversed(await self._session.receipts_since(entries[0].at))
             self.receipt.remembered = next((each["remembered"] for each in earlier if each.get("remembered")), None)
-        answers = (dialogue.tool_result_line(str(each.tool_call_id), each.content) for each in self._client.answers)
         await self._transcript.write(*answers)
 
     async def _remember_words(self) -> None:

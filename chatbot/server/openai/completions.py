@@ -320,6 +320,7 @@ async def _begin_turn(
             history=place.history,
             asked=request.asked.without_files(),
             answers=request.answers,
+            earlier_answers=request.earlier_answers,
             sent=request.turn if request.answers else (),
             tools=request.tools,
             options=request.options,

@@ -19,7 +19,7 @@ from msgspec import Struct, field
 
 from chatbot.attachments import SUFFIXES, is_image, link_name, split_links
 from chatbot.attachments.read import Upload, upload_of
-from chatbot.chat.dialogue import ASSISTANT, ERROR, USER, messages_of, tool_result_line, unanswered_calls
+from chatbot.chat.dialogue import ASSISTANT, ERROR, USER, awaited_results, messages_of, unanswered_calls
 from chatbot.config import Remembers
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle, SessionRecord
@@ -78,6 +78,13 @@ class ParsedRequest(Struct, frozen=True, kw_only=True, dict=True):
     def before_new(self) -> tuple[Message, ...]:
         """Messages before the new ones."""
         return self.said[: len(self.said) - len(self.new)]
+
+    @cached_property
+    def earlier_answers(self) -> tuple[Message, ...]:
+        """Tool results directly before the user's new messages."""
+        before = self.before_new
+        at = next((at for at in range(len(before), 0, -1) if before[at - 1].role != "tool"), 0)
+        return before[at:]
 
     @cached_property
     def turn(self) -> tuple[Message, ...]:
@@ -257,10 +264,9 @@ async def _said_in(named: _Continuation, request: ParsedRequest, access: Identit
         entries = await session.transcript_read_last(most)
     else:
         entries = (await session.transcript_read_all())[:end][-most:]
-    waiting = {call.id for call in unanswered_calls(entries)}
-    if not waiting.issuperset(str(each.tool_call_id) for each in request.answers):
+    answers = awaited_results(entries, request.answers or request.earlier_answers)
+    if len(answers) < len(request.answers):
         raise invalid("no pending tool call matches these answers", "messages")
-    answers = [tool_result_line(str(each.tool_call_id), each.content) for each in request.answers]
     return tuple(messages_of([*((entry.role, entry.content) for entry in entries), *answers]))
 
 

@@ -139,7 +139,7 @@ def test_a_kept_response_can_be_read_again_until_it_is_taken_back(served: Served
 
 def test_what_is_not_stored_answers_the_call_that_waits(http: Serve) -> None:
     call = ToolCall("c1", "weather", '{"place": "Oslo"}')
-    served = http([call, "It rains.", "It rains."], tokens=True)
+    served = http([call, *["It rains."] * 4], tokens=True)
     with official(served, served.token("ada", memory="on")) as client:
         first = client.responses.create(model="ada", input="How is Oslo?", tools=[WEATHER])
         answers: Any = [{"type": "function_call_output", "call_id": "c1", "output": "rain"}]
@@ -153,6 +153,12 @@ def test_what_is_not_stored_answers_the_call_that_waits(http: Serve) -> None:
         second = client.responses.create(model="ada", input=answers, previous_response_id=first.id, tools=[WEATHER])
         assert client.responses.retrieve(second.id).output_text == second.output_text == "It rains."
         assert _session(second) == _session(first)
+        answers.append({"role": "user", "content": "And Rome?"})
+        follow = partial(client.responses.create, model="ada", input=answers, previous_response_id=first.id)
+        _, third = follow(store=False), follow()
+        for prompt in served.models["ada"].prompts[-2:]:
+            assert [each.role for each in prompt[-4:]] == ["user", "assistant", "tool", "user"]
+        assert _roles(served, _session(third)) == ["user", "tool_call", "tool", "user", "assistant"]
 
 
 def test_a_response_is_parsed_and_options_reach_the_model(http: Serve) -> None:
