@@ -341,17 +341,22 @@ async def _session_or_fork(
     run, (count, known) = _exchanges_in(request.before_new), _history_in(record)
     entries, end = await session.transcript_read_all(), _end_of(run, known)
     is_whole = end == len(known) and (count == len(entries) or is_failed_try(entries[count:], request))
-    if is_whole and (answered is None or _waits_for(entries, request)) and access.claim(session.id):
+    is_over = bool(request.answers) and not unanswered_calls(entries)  # what it answers was answered before
+    if is_whole and not is_over and (answered is None or _waits_for(entries, request)) and access.claim(session.id):
         return session
     stored = list(_stored_exchanges(entries[:count]))  # entries after these were added by others
     missing = len(known) - len(stored)  # exchanges from before the session began
     kept = stored[: max(0, end - missing)]
     if not kept:
         return None
-    _, asked, reply = kept[-1]
+    size, asked, reply = kept[-1]
     if _digest_of(asked) != run[-1].user or (answered is not None and not _is_same_reply(answered, reply)):
         return None
-    return await access.memory.fork_session(session.id, at=sum(size for size, *_ in kept))
+    at = sum(size for size, *_ in kept)
+    if request.answers:  # they follow the calls, or else the client's copy of the exchange takes its place
+        begin = at - size
+        at = next((end for end in range(at, begin, -1) if _waits_for(entries[begin:end], request)), begin)
+    return await access.memory.fork_session(session.id, at=at) if at else None
 
 
 def _waits_for(entries: Sequence[TranscriptEntry], request: ParsedRequest) -> bool:

@@ -212,7 +212,7 @@ def test_what_is_recalled_never_gets_into_forced_output_unasked(served: Served, 
 def test_client_tools_and_our_own_work_together(http: Serve) -> None:
     both = [ToolCall("c1", "memory_search", '{"query": "locker"}'), ToolCall("c2", "weather", '{"place": "Oslo"}')]
     config = '[agents.chat]\nmemory = ["basic_session", "observations"]\ntools = ["memory"]\n'
-    served = http(["Noted.", both, "It rains on 4711."], config=config, tokens=True)
+    served = http(["Noted.", both, "It rains on 4711.", "Gladly.", "Rain."], config=config, tokens=True)
     with served.client(served.token("ada", memory="on")) as client:
         _chat(client, _user(LOCKER))
         said = [_user(ASKED)]
@@ -235,6 +235,9 @@ def test_client_tools_and_our_own_work_together(http: Serve) -> None:
         assert _chat(client, *said, tools=[TOOL])["session_id"] == answer["session_id"]
         rows = client.get("/v1/memories").json()["data"]
         assert [row["assistant_text"] for row in rows if row["user_text"] == ASKED] == ["It rains on 4711."]
+        again = _chat(client, *said[:3], tools=[TOOL])  # as one whose answer was lost
+        assert again["session_id"] != answer["session_id"]
+        assert [role for role, _ in _transcript(client, again["session_id"])] == roles
 
 
 def test_answers_of_tools_reach_the_model_also_where_no_session_waits_for_them(http: Serve) -> None:
