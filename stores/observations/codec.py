@@ -54,9 +54,6 @@ class Postings:
         """Return these postings for `RowWriter` and the codec's `add_postings`, all at once."""
         return self
 
-    def cleanup(self) -> None:
-        """Do nothing: the writer is not used again."""
-
     def arrays(self, codes: Numbers) -> dict[str, Numbers]:
         """Return all arrays of a segment but `codes` and `versions`; `codes` are lengths by field and document."""
         parts = [*self.parts, *([self._gather()] if self._runs else [])]
@@ -130,16 +127,12 @@ def _repeat_flags(packed: Numbers, owners: Numbers, begins: Numbers) -> Numbers:
 class _Documents(base.PerDocumentWriter):  # type: ignore[misc]
     """Keeps the length of each field of each document."""
 
-    is_closed = True  # it opens no file
-
     def __init__(self, rows: int) -> None:
         self.codes = np.zeros((len(FIELDS), rows), "u1")
 
 
 class _Fields(base.FieldWriter):  # type: ignore[misc]
     """Takes all postings at once."""
-
-    is_closed = True  # it opens no file
 
     def __init__(self, documents: _Documents) -> None:
         self.arrays: dict[str, Numbers] = {}
@@ -150,17 +143,6 @@ class _Fields(base.FieldWriter):  # type: ignore[misc]
         self.arrays = items.arrays(self._documents.codes)
 
 
-class _NewSegment(base.Segment):  # type: ignore[misc]
-    """A segment while Whoosh writes it."""
-
-    def set_doc_count(self, count: int) -> None:
-        """Do nothing: the count is not used."""
-
-    def should_assemble(self) -> bool:
-        """Return False: there are no files."""
-        return False
-
-
 class Codec(base.Codec):  # type: ignore[misc]
     """Codec of a segment of `rows` rows."""
 
@@ -169,9 +151,9 @@ class Codec(base.Codec):  # type: ignore[misc]
     def __init__(self, rows: int) -> None:
         self._documents = _Documents(rows)
 
-    def new_segment(self, storage: object, indexname: str) -> _NewSegment:  # noqa: ARG002
+    def new_segment(self, storage: object, indexname: str) -> base.Segment:  # noqa: ARG002
         """Return a segment for Whoosh."""
-        return _NewSegment(indexname)
+        return base.Segment(indexname)
 
     def per_document_writer(self, storage: object, segment: object) -> _Documents:  # noqa: ARG002
         """Return the writer of lengths."""
@@ -220,8 +202,7 @@ class RowWriter(SegmentWriter):  # type: ignore[misc]
 
     def finish(self) -> SegmentDraft:
         """Return the segment; Whoosh's commit would write a table of contents."""
-        self.docnum = self._end - self._start
-        self._finalize_segment()
+        self._flush_segment()
         self._finish()
         lengths = {f"codes{number}": codes for number, codes in enumerate(self.perdocwriter.codes) if codes.any()}
         return SegmentDraft(self._start, self._end, {**self.fieldwriter.arrays, **lengths, "versions": self._versions})
