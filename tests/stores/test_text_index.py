@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from chatbot.stores.cache import FolderShelf
-from chatbot.stores.errors import StoreFailed
+from chatbot.stores.errors import StoreBusy
 from chatbot.stores.observations import index as text_index
 from chatbot.stores.observations.index import TextIndex
 from chatbot.stores.observations.lookups import Visible
@@ -188,7 +188,7 @@ def test_an_index_unreadable_for_now_is_not_taken_for_damaged(tmp_path: Path, in
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
     try:
-        with pytest.raises(StoreFailed, match="Too many open files"):
+        with pytest.raises(StoreBusy, match="Too many open files"):
             other.refresh()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
