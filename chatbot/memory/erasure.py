@@ -35,6 +35,7 @@ from chatbot.stores.observation import (
 )
 from chatbot.stores.query import EVERY, FactFilter, Filter
 from chatbot.stores.records import check_text, chunks, format_time, in_line
+from chatbot.stores.text.analysis import fold_letters
 
 logger = logging.getLogger(__name__)
 
@@ -48,8 +49,8 @@ class Target(Struct, frozen=True, kw_only=True):
     """Rows and facts to erase: by id, of sessions, of a project, about a person, with a text, from a source, or all.
 
     `person` is any name of a person: the rows that list them, and the facts about them. `text` is what a row or fact
-    says, or said before it was changed, in any case. `source` is the field `source` of a row, such as `import:chatgpt`,
-    or the key, file or folder of an import; a folder by its absolute path.
+    says, or said before it was changed, in any case and with or without accents. `source` is the field `source` of a
+    row, such as `import:chatgpt`, or the key, file or folder of an import; a folder by its absolute path.
     """
 
     ids: tuple[str, ...] = ()
@@ -65,7 +66,7 @@ class Target(Struct, frozen=True, kw_only=True):
         if len(named) + bool(self.sessions) + bool(self.ids) + self.everything != 1:
             raise InvalidValue("select what to purge in one way: ids, a session, a person, a text or a source")
         for name, text in (*((name, getattr(self, name)) for name in named), *(("session", s) for s in self.sessions)):
-            if not fold(check_text(text, f"the {name}")):
+            if not _plain(check_text(text, f"the {name}")):
                 raise InvalidValue(f"the {name} to purge is empty")
 
 
@@ -246,21 +247,25 @@ async def _rows_of_target(scope: Scope, target: Target) -> list[Observation]:
     for wanted in await _filters(scope, target):
         rows += await scope.rows(wanted, view=view)
     if target.text is not None:
-        return [row for row in rows if await _has_said(scope, row, fold(target.text))]
+        return [row for row in rows if await _has_said(scope, row, _plain(target.text))]
     return [row for row in rows if target.source is None or is_from(row, target.source)]
 
 
-async def _has_said(scope: Scope, row: Observation, folded: str) -> bool:
+async def _has_said(scope: Scope, row: Observation, plain: str) -> bool:
     """Return whether the row holds a text in any field that people write, or held it before it was changed."""
-    if _says([getattr(row, name) for name in _WRITTEN], folded):
+    if _says([getattr(row, name) for name in _WRITTEN], plain):
         return True
     versions = await scope.store.history(scope.view(SENSITIVITIES), row.id) if row.updated_at > row.created_at else ()
     steps = [changed for each in versions if each.observation.id == row.id for _, changed in each.steps]
-    return any(_says([old for name, (old, _) in each.items() if name in _WRITTEN], folded) for each in steps)
+    return any(_says([old for name, (old, _) in each.items() if name in _WRITTEN], plain) for each in steps)
 
 
-def _says(written: Sequence[object], folded: str) -> bool:
-    return any(folded in fold(text) for text in texts_in(written))
+def _plain(text: str) -> str:
+    return fold_letters(fold(text))
+
+
+def _says(written: Sequence[object], plain: str) -> bool:
+    return any(plain in _plain(text) for text in texts_in(written))
 
 
 async def _filters(scope: Scope, target: Target) -> list[Filter]:
@@ -286,7 +291,7 @@ async def _facts(scope: Scope, target: Target, rows: Sequence[Observation]) -> A
             yield fact
     if target.text is not None:
         for fact in await scope.store.facts(scope.view(SENSITIVITIES), FactFilter(), limit=EVERY):
-            if _says((fact.subject, fact.predicate, fact.object), fold(target.text)):
+            if _says((fact.subject, fact.predicate, fact.object), _plain(target.text)):
                 yield fact
     for fact in await changes_of_topic(scope, rows):
         yield fact
