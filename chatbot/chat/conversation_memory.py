@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from chatbot.attachments import with_file_names
-from chatbot.chat.dialogue import reply_before
+from chatbot.chat.dialogue import USER, reply_before
 from chatbot.chat.governor import fenced, is_readers_own, judged_text
 from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.chat.prompt import withheld_tools
@@ -22,7 +22,15 @@ from chatbot.chat.receipts import as_unsent
 from chatbot.config import AgentSettings
 from chatbot.embedder import Judgement
 from chatbot.memory import Memory, SessionHandle
-from chatbot.memory.episode import EXCHANGE, exchange_draft, question_in, without, without_forgotten
+from chatbot.memory.episode import (
+    EXCHANGE,
+    exchange_draft,
+    exchanges_at,
+    question_in,
+    with_questions,
+    without,
+    without_forgotten,
+)
 from chatbot.memory.erasure import marks_of
 from chatbot.memory.memorability import Memorability
 from chatbot.memory.profile import StandingAnswer
@@ -186,6 +194,11 @@ class ConversationMemory:
         lines = await self._profile(asked, recollection, [each.id for each in hits[:_WITH_PROFILE_LINES]])
         answers = await self._memory.standing(pinned=True, sensitivities=NOT_SECRET)
         pinned = _pinned(answers, {*in_window, *(row.id for row, _ in rows)}, client_text)
+        store, sent = self._memory.scope.store, self._memory.scope.write_view(disclosure.sent)
+        chosen = [row for row, _ in (*rows, *pinned.values())]
+        asking = {row.id: row for row in await with_questions(chosen, store, sent)}
+        rows = [(asking[row.id], score) for row, score in rows]
+        pinned = {each: (asking[each], question) for each, (_, question) in pinned.items()}
         beside = [*(line.row for line in lines), *(row for row, _ in pinned.values())]
         withheld |= {row.id for row in beside if row.sensitivity not in disclosure.sent}
         given = [*(row for row, _ in rows), *index, *(row for row in beside if row.id not in withheld)]
@@ -324,12 +337,20 @@ class ConversationMemory:
         the bot's reply just before it; None reads it from the transcript.
         """
         self._refresh()
+        answers = None
         if self._session is not None and (before is None or question_in(before)):  # it is kept with the answer
-            before = await self._kept_reply_before(self._session, asked_at)
+            before, answers = await self._kept_reply_before(self._session, asked_at)
         judged = await self._judge(text) if memorability.threshold else None
         known = [row.text() for row in recalled.rows] if recalled else []
         draft = exchange_draft(
-            asked_at, text, reply, measure=memorability, judged=judged, known=known, before=before or ""
+            asked_at,
+            text,
+            reply,
+            measure=memorability,
+            judged=judged,
+            known=known,
+            before=before or "",
+            answers=answers,
         )
         if draft is None:
             return None
@@ -343,15 +364,27 @@ class ConversationMemory:
             return kept if any(row.session_id == scope.session_id for row in rows) else None
         return kept
 
-    async def _kept_reply_before(self, session: SessionHandle, asked_at: datetime) -> str | None:
-        """Return the bot's reply before that moment, unless it was forgotten, or said while memory was off."""
+    async def _kept_reply_before(
+        self, session: SessionHandle, asked_at: datetime
+    ) -> tuple[str | None, datetime | None]:
+        """Return the bot's reply before that moment, and when its exchange began if that is remembered.
+
+        There is none if it was forgotten, or said while memory was off.
+        """
         if not session.supports(TranscriptStore):
-            return None
+            return None, None
         near = await session.transcript_read_last(_NEAR)
         entries = [each for each in near if each.at < asked_at]
         kept = await without_forgotten(session, entries)
         kept = [*without(kept, await session.times_not_kept(min(each.at for each in near)))] if kept else []
-        return reply_before(entries, asked_at) if kept[-1:] == entries[-1:] else ""
+        if kept[-1:] != entries[-1:]:
+            return "", None
+        said, scope = reply_before(entries, asked_at), self._memory.scope
+        began = next((each.at for each in reversed(entries) if each.role == USER), None)
+        if not (said and began and question_in(said)):
+            return said, None
+        asked = await exchanges_at(began, scope.store, scope.write_view(SENSITIVITIES))
+        return said, began if any(question_in(said) == question_in(row.assistant_text) for row in asked) else None
 
     async def recover(self, lost: Sequence[TranscriptEntry], memorability: Memorability) -> None:
         """Remember `lost`, the last messages without a reply, newest first, if their turns were killed.

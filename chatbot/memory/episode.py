@@ -7,7 +7,8 @@ only the entries that left the window since the turn before.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from datetime import datetime
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import NamedTuple, TypeVar
 
 import msgspec
@@ -19,10 +20,12 @@ from chatbot.memory.memorability import Memorability, content, is_worth_keeping,
 from chatbot.memory.session_catalog import MESSAGES
 from chatbot.memory.writing import Draft
 from chatbot.messages import without_blocks
-from chatbot.stores.access import SENSITIVITIES
+from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import KeyValueStore, ObservationStore
-from chatbot.stores.observation import Type
-from chatbot.stores.records import TranscriptEntry, format_time
+from chatbot.stores.errors import InvalidValue
+from chatbot.stores.observation import STATUSES, Observation, Type, replace_unchecked
+from chatbot.stores.query import Filter
+from chatbot.stores.records import TranscriptEntry, format_time, parse_time
 from chatbot.stores.span import span
 from chatbot.stores.text.analysis import is_question, sentences_of
 from chatbot.stores.text.redaction import redact_beginning
@@ -171,7 +174,11 @@ def without(entries: Sequence[TranscriptEntry], gone: Collection[str]) -> Iterat
 EXCHANGE: Type = "exchange"
 QUESTION = "question"
 """Metadata key of the bot's question that an exchange answers."""
+ANSWERS = "answers"
+"""Metadata key of the time of the exchange whose reply asked it, in its place if that is remembered."""
 _LONGEST_QUESTION = 400
+_NOT_FORGOTTEN = tuple(each for each in STATUSES if each != "deleted")
+_MOST_AT_ONCE = 20
 
 
 class Exchange(NamedTuple):
@@ -183,6 +190,8 @@ class Exchange(NamedTuple):
     text: str
     reply: str
     before: str = ""
+    before_at: datetime | None = None
+    """The time of the exchange with that reply."""
 
 
 def exchanges_in(entries: Sequence[TranscriptEntry], unkept: Collection[str] = ()) -> list[Exchange]:
@@ -195,18 +204,19 @@ def exchanges_in(entries: Sequence[TranscriptEntry], unkept: Collection[str] = (
     asked: list[tuple[int, TranscriptEntry]] = []
     replied: list[tuple[int, TranscriptEntry]] = []
     before = spoken = ""
+    before_at: datetime | None = None
     is_kept = True
 
     def close() -> None:
         if asked and replied:
             text, reply = ("\n\n".join(dict.fromkeys(entry.content for _, entry in each)) for each in (asked, replied))
-            found.append(Exchange(asked[0][0], replied[-1][0], asked[0][1].at, text, reply, before))
+            found.append(Exchange(asked[0][0], replied[-1][0], asked[0][1].at, text, reply, before, before_at))
 
     for number, entry in enumerate(entries, 1):
         if entry.role == "user":
             if replied:
                 close()
-                asked, replied = [], []
+                before_at, asked, replied = asked[0][1].at, [], []
             is_kept = format_time(entry.at) not in unkept
             if not asked:
                 before = spoken
@@ -234,21 +244,44 @@ def exchange_draft(
     judged: Judgement | None = None,
     known: Iterable[str] = (),
     before: str = "",
+    answers: datetime | None = None,
 ) -> Draft | None:
     """Return the draft of an exchange; None if it is not worth keeping, see `is_worth_keeping`.
 
     A threshold of 0 keeps everything. Without a `reply` only the text is judged; `judged` is its judgement. `before` is
-    the bot's last reply: a question at its end is kept with the answer. Memory blocks are left out.
+    the bot's last reply: a question at its end is kept with the answer, or only the time at which the exchange that it
+    `answers` began, if that is remembered and has the question. Memory blocks are left out.
     """
     text, question = without_blocks(text), question_in(before)
     reply = None if reply is None else without_blocks(reply)  # recalled text is not remembered again
     if measure.threshold and not is_worth_keeping(text, reply, judged, known=known, question=question):
         return None
+    about = {QUESTION: question} if answers is None else {ANSWERS: format_time(answers)}
     return Draft(
         type=EXCHANGE,
         user_text=text,
         assistant_text=reply or "",
-        metadata={QUESTION: question} if question else {},
+        metadata=about if question else {},
         created_at=at,
         source="chat",
     )
+
+
+async def exchanges_at(at: datetime, store: ObservationStore, view: View) -> list[Observation]:
+    """Return the exchanges that began at that time and were not forgotten."""
+    wanted = Filter(types=(EXCHANGE,), after=at, before=at + timedelta.resolution, statuses=_NOT_FORGOTTEN)
+    return [*(await store.find(view, wanted, limit=_MOST_AT_ONCE)).rows]
+
+
+async def with_questions(rows: Iterable[Observation], store: ObservationStore, view: View) -> list[Observation]:
+    """Return the rows with the bot's questions that they answer, those of visible exchanges."""
+    found = []
+    for row in rows:
+        asked: Iterable[Observation] = ()
+        with suppress(InvalidValue):  # another key of that name
+            if ANSWERS in row.metadata:
+                asked = await exchanges_at(parse_time(str(row.metadata[ANSWERS])), store, view)
+        questions = (question_in(each.assistant_text) for each in asked if each.namespace == row.namespace)
+        question = next(filter(None, questions), "")
+        found.append(replace_unchecked(row, metadata={**row.metadata, QUESTION: question}) if question else row)
+    return found

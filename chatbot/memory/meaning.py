@@ -27,7 +27,7 @@ from msgspec.structs import replace
 
 from chatbot.embedder import Embedder, Judgement, is_finite
 from chatbot.errors import ChatbotError, ModelTimeout
-from chatbot.memory.episode import QUESTION
+from chatbot.memory.episode import QUESTION, with_questions
 from chatbot.memory.scope import Caller, Scope, utc_now
 from chatbot.messages import Usage, ends_of
 from chatbot.stores.access import SENSITIVITIES, View
@@ -172,8 +172,9 @@ class Meaning(AsyncResource):
         made = await self._make_each(texts, self._embed_questions)
         return [made.get(text, []) for text in texts]
 
-    async def closeness(self, question: str, rows: Sequence[Observation]) -> dict[str, float]:
+    async def closeness(self, question: str, rows: Sequence[Observation], view: View) -> dict[str, float]:
         """Return by id how close rows are to a question, word by word, without those that cannot be compared so now."""
+        rows = await with_questions(rows, self._store, view)
         texts = {row.id: embedded_text(row)[:_MOST_COMPARED] for row in rows}
         close = await self._compare(question, [*texts.values()])
         return {each: close[text] for each, text in texts.items() if text in close}
@@ -294,6 +295,7 @@ class Meaning(AsyncResource):
     async def _embed_rows(self, rows: Sequence[Observation]) -> int:
         """Embed rows, and keep each as soon as all its texts are embedded; return how many were kept."""
         batch, is_paid = self._embedder.batch, self._embedder.sends_away  # if paid, only whole texts are embedded
+        rows = await with_questions(rows, self._store, self._full_view())
         texts = [(row, text) for row in rows for text in (*(() if is_paid else _parts_of(row)), embedded_text(row))]
         made, kept = list[tuple[Observation, Vector]](), 0
         for at in range(0, len(texts), batch):

@@ -27,7 +27,7 @@ from chatbot.memory.scoring import (
     score_rows,
     thresholds,
 )
-from chatbot.stores.access import View
+from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import StoreError
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, Candidates, Filter, Match, Question, check_limit
@@ -172,7 +172,7 @@ async def _by_tokens(
     best = [read[row.match.id] for row in rows if row.match.id in read][:_CLOSELY]
     if len(best) < 2 or not texts or not profile.meaning or scope.meaning is None:
         return rows
-    return by_closeness(rows, await scope.meaning.closeness(texts[-1], best), profile)
+    return by_closeness(rows, await scope.meaning.closeness(texts[-1], best, scope.view(SENSITIVITIES)), profile)
 
 
 async def merely_asking(scope: Scope, rows: Mapping[str, Observation]) -> set[str]:

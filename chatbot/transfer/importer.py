@@ -209,12 +209,21 @@ class Importer:
         judgements: Sequence[Judgement | None] = (
             await meaning.judge(texts, sentences=True) if meaning else [None] * len(texts)
         )
-        items = [
-            MemoryItem(f"{key}#{one.number}", replace(draft, visibility=visibility, sensitivity=record.sensitivity))
-            for one, judged in zip(exchanges, judgements, strict=True)
-            if (draft := exchange_draft(one.at, one.text, one.reply, measure=measure, judged=judged, before=one.before))
-            is not None
-        ]
+        items, kept = list[MemoryItem](), set[datetime | None]()
+        for one, judged in zip(exchanges, judgements, strict=True):
+            draft = exchange_draft(
+                one.at,
+                one.text,
+                one.reply,
+                measure=measure,
+                judged=judged,
+                before=one.before,
+                answers=one.before_at if one.before_at in kept else None,
+            )
+            if draft is not None:
+                kept.add(one.at)
+                draft = replace(draft, visibility=visibility, sensitivity=record.sensitivity)
+                items.append(MemoryItem(f"{key}#{one.number}", draft))
         known = await self._known_rows()
         begun = dict.fromkeys(known.by_key[each.key].session_id for each in items if each.key in known.by_key)
         for session_id in filter(None, begun if record.id not in self._here else ()):

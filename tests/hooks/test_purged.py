@@ -110,6 +110,25 @@ async def test_what_was_appended_and_went_away_is_told_by_no_summary(away: Away)
         assert WORD not in told
 
 
+@pytest.mark.parametrize("away", [Memory.purge, Memory.forget])
+async def test_a_question_of_the_bot_goes_away_with_the_exchange_that_has_it(away: Away) -> None:
+    model = ScriptedModel([f"Is the barge called {WORD}?", "Noted."])
+    async with talking(model=model) as (runtime, _, chat):
+        asked, _ = (await chat.turn(STAYS)).remembered or "", await chat.turn("Yes, barge.")
+        for is_there in (True, False):
+            _, other = await begun(runtime)
+            prompt, _ = await other.dry_run("What is the barge?")
+            shown = str(prompt.messages)
+            assert ("Yes, barge." in shown, f'(the answer to "Is the barge called {WORD}?")' in shown) == (
+                True,
+                is_there,
+            )
+            if is_there:
+                await away(runtime.memory.memory(), asked)
+    left = [path for path in Path("identities").rglob("*") if path.is_file() and WORD.encode() in path.read_bytes()]
+    assert {path.name for path in left} == {"transcript.md", *(["observations.jsonl"] if away is Memory.forget else [])}
+
+
 async def test_what_another_process_erases_while_a_summary_is_made_by_rule_is_not_in_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -386,8 +386,8 @@ def test_an_exchange_is_what_the_user_said_in_a_row_with_all_that_was_answered()
     roles = ["assistant", "user", "user", "assistant", "system", "assistant", "user", "assistant", "user"]
     entries = [TranscriptEntry(role, f"{role} {number}", at) for number, role in enumerate(roles, 1)]
     assert [tuple(each) for each in exchanges_in(entries)] == [
-        (2, 6, at, "user 2\n\nuser 3", "assistant 4\n\nassistant 6", "assistant 1"),
-        (7, 8, at, "user 7", "assistant 8", "assistant 6"),
+        (2, 6, at, "user 2\n\nuser 3", "assistant 4\n\nassistant 6", "assistant 1", None),
+        (7, 8, at, "user 7", "assistant 8", "assistant 6", at),
     ]
     assert exchanges_in([]) == []
 

@@ -25,7 +25,7 @@ from chatbot.chat.governor import fenced, with_bars
 from chatbot.config import ExtractionSettings
 from chatbot.hooks.extraction.structured import DATA, objects_in, schema_of
 from chatbot.memory import AddResult, Draft, Memory, SessionHandle
-from chatbot.memory.episode import QUESTION
+from chatbot.memory.episode import QUESTION, with_questions
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.prompt_injection import injection_in, without_invisible
 from chatbot.messages import Message
@@ -356,6 +356,8 @@ async def learn_from(
     source = await _source(turn, session, sensitivities)
     if source is None:
         return FactList(), ()
+    scope = session.memory.scope
+    [source] = await with_questions([source], scope.store, scope.view(sensitivities))
     question = str(source.metadata.get(QUESTION, ""))
     extracted = await extract(calls, [("bot asked", question), ("person said", turn.text)], at=turn.at)
     extracted = extracted.without_recalled(turn.text, turn.recalled)
