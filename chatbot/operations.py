@@ -1033,7 +1033,7 @@ async def fork_session(
     context: Context,
     session_id: OneSession,
     *,
-    title: Annotated[Title, About("title; empty: that of the session")] = "",
+    title: Annotated[Title, About("title; empty: from its next message")] = "",
     at: Annotated[Count | None, About("only up to entry N, as `show` numbers them", http=None)] = None,
 ) -> SessionRecord:
     """Copy a session to continue it differently.
