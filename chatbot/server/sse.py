@@ -171,7 +171,8 @@ class Feed(Generic[Item]):
     def __init__(self) -> None:
         self.items: list[Item] = []
         """All items so far; `add` adds one."""
-        self.readers = 0
+        self.readers: int | None = None
+        """Number of readers; None before the first."""
         self._has_ended = False
         self._grown = asyncio.Event()
 
@@ -188,7 +189,7 @@ class Feed(Generic[Item]):
     async def read(self) -> AsyncIterator[Item]:
         """Yield every item, from the first on; ends when the feed does."""
         at = 0
-        self.readers += 1
+        self.readers = (self.readers or 0) + 1
         try:
             while at < len(self.items) or not self._has_ended:
                 if at == len(self.items):

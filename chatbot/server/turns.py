@@ -98,7 +98,7 @@ class RunningTurn:
     @property
     def is_left(self) -> bool:
         """True if it belongs to a request with a history, and no client reads its reply any more."""
-        return self._then is not None and not self._feed.readers
+        return self._then is not None and self._feed.readers == 0
 
     @property
     def text_so_far(self) -> str:

@@ -291,15 +291,20 @@ async def note_history(session: SessionHandle, request: ParsedRequest, reply: Me
 
 
 async def _stop_left_turn(request: ParsedRequest, access: IdentityAccess) -> None:
-    """Stop the turn of which the request's history ends with a part: its client has left it and goes on from there."""
+    """Stop a turn whose client left: it goes on from a part of the reply, asks again, or edits its message."""
     run, own = _exchanges_in(request.before_new), access.memory.caller.principal
-    for session_id, turn in access.turns.left(access.identity) if run else ():
+    for session_id, turn in access.turns.left(access.identity):
         with suppress(SessionNotFound, MissingRight):
             record = (await access.session(session_id)).record
-            known = [*_history_in(record)[1], *_exchanges_in([turn.asked])]
-            part = "".join(list(_sent_exchanges(request.before_new))[-1][1].split())
-            is_part = "".join(turn.text_so_far.split()).startswith(part)
-            if is_part and record.principal == own and _end_of(run, known) == len(known):
+            before, asked = _history_in(record)[1], _exchanges_in([turn.asked])
+            goes_back = asked == _exchanges_in([request.asked]) and not before
+            goes_on = False
+            if run:
+                goes_back = 0 < _end_of(run, before) == len(before) and _may_have_replies(run, before)
+                part = "".join(list(_sent_exchanges(request.before_new))[-1][1].split())
+                is_part = "".join(turn.text_so_far.split()).startswith(part)
+                goes_on = is_part and _end_of(run, known := [*before, *asked]) == len(known)
+            if record.principal == own and (goes_back or goes_on):
                 await access.stop(session_id)
 
 

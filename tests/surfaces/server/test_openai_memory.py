@@ -147,28 +147,35 @@ def test_continuations_of_one_history_at_once_are_sessions_of_their_own(served: 
     assert first["session_id"] in {each["session_id"] for each in answers}
 
 
-@pytest.mark.parametrize("words", [0, 2])
-def test_a_client_that_stops_a_reply_continues_its_session_which_keeps_the_text_so_far(http: Serve, words: int) -> None:
-    begun = Event()
+def _leave(served: Served, client: httpx.Client, said: list[Say], begun: Event) -> None:
+    """Leave the reply to these messages once it has begun."""
+    with served.client(client.headers["Authorization"].split()[1]) as other, ThreadPoolExecutor() as pool:
+        body = {"model": "ada", "messages": said, "stream": True}
+        leaving = pool.submit(other.post, "/v1/chat/completions", json=body, timeout=1)
+        assert begun.wait(PATIENCE_S)
+        with pytest.raises(httpx.ReadTimeout):
+            leaving.result()
+    wait_until(lambda: served.identities.turns.left("ada"))
 
-    async def unending() -> AsyncGenerator[Delta, None]:
+
+def _unending(begun: Event, words: int) -> Callable[[], AsyncGenerator[Delta, None]]:
+    async def reply() -> AsyncGenerator[Delta, None]:
         for _ in range(words):
             yield TextDelta("word ")
         begun.set()
         await asyncio.Event().wait()
 
-    served = http(["Hello.", unending, "So be it."], tokens=True)
+    return reply
+
+
+@pytest.mark.parametrize("words", [0, 2])
+def test_a_client_that_stops_a_reply_continues_its_session_which_keeps_the_text_so_far(http: Serve, words: int) -> None:
+    served = http(["Hello.", _unending(begun := Event(), words), "So be it."], tokens=True)
     with served.client(served.token("ada", memory="on")) as client:
         said = [_user("I play chess.")]
         first = _chat(client, *said)
         said += [_reply(first), _user("Tell me more.")]
-        with served.client(client.headers["Authorization"].split()[1]) as other, ThreadPoolExecutor() as pool:
-            body = {"model": "ada", "messages": said, "stream": True}
-            leaving = pool.submit(other.post, "/v1/chat/completions", json=body, timeout=1)
-            assert begun.wait(PATIENCE_S)
-            with pytest.raises(httpx.ReadTimeout):
-                leaving.result()
-        wait_until(lambda: served.identities.turns.left("ada"))
+        _leave(served, client, said, begun)
         said += [{"role": "assistant", "content": "word" * bool(words)}, _user("Enough.")]
         assert _chat(client, *said)["session_id"] == first["session_id"]
         roles = [role for role, _ in _transcript(client, first["session_id"])]
@@ -176,6 +183,21 @@ def test_a_client_that_stops_a_reply_continues_its_session_which_keeps_the_text_
         assert _transcript(client, first["session_id"])[-1] == ("assistant", "So be it.")
         assert roles.count("assistant") == 2 + bool(words)
         assert len(_sessions(client)) == 1
+
+
+@pytest.mark.parametrize(("before", "now"), [(0, "More."), (1, "More."), (1, "Less.")])
+def test_a_client_that_stops_a_reply_and_asks_again_or_otherwise_stops_the_turn(
+    http: Serve, before: int, now: str
+) -> None:
+    served = http([*["Hello."] * before, _unending(begun := Event(), 2), "So be it."], tokens=True)
+    with served.client(served.token("ada", memory="on")) as client:
+        said = [each for _ in range(before) for each in (_user("Hi."), _reply(_chat(client, _user("Hi."))))]
+        _leave(served, client, [*said, _user("More.")], begun)
+        answer = _chat(client, *said, _user(now))
+        assert not served.identities.turns.left("ada")
+        assert _said(client, answer["session_id"]) == [*["Hi."] * before, now]
+        [other] = [each["id"] for each in _sessions(client) if each["id"] != answer["session_id"]]
+        assert _transcript(client, other)[-1][0] == "error"
 
 
 def test_header_and_fields_name_a_session_and_must_agree(served: Served, client: httpx.Client) -> None:
