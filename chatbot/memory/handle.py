@@ -484,7 +484,7 @@ class SessionHandle:
         return [each for each in receipts if each.get("remembered")]
 
     async def hand_over(self, forks: Iterable[str], *, own: bool = True) -> None:
-        """Note in forks which turns were remembered, before the session is deleted. Durable on return.
+        """Note in forks which of their turns were remembered, before the session is deleted. Durable on return.
 
         Without its `own`, only turns of the sessions that it was made from, and those whose memories are gone.
         """
@@ -495,8 +495,10 @@ class SessionHandle:
             there = {row.id for row in rows if row.status != "deleted"}
             turns = [each for each in turns if each["remembered"] not in there]
         for fork in forks if turns else ():
-            with suppress(errors.MissingFolder):
-                await asyncio.to_thread(self._catalog.receipts(self._catalog.ref(fork)).append, turns)
+            with suppress(errors.MissingFolder, SessionNotFound):
+                began = format_time((await self._catalog.get(fork)).created_at)
+                theirs = [each for each in turns if each["at"] < began]
+                await asyncio.to_thread(self._catalog.receipts(self._catalog.ref(fork)).append, theirs)
 
     async def list_files(self) -> list[SessionFile]:
         """Return the files in the session's folder, sorted by name; none for a session without a folder."""

@@ -338,6 +338,16 @@ async def test_a_fork_tells_nothing_in_short_of_what_went_away_from_its_source(a
         assert WORD in str(await fork.transcript_read_all())
 
 
+async def test_a_fork_gets_no_word_of_what_its_source_said_later() -> None:
+    async with talking("Noted.") as (runtime, session, chat):
+        await chat.turn(STAYS)
+        fork = await runtime.memory.fork_session(session.id)
+        await chat.turn(GONE)
+        await runtime.memory.delete_session(session.id, keep_memory=True)
+        records = str(await fork.records())
+        assert (STAYS in records, WORD in records) == (True, False)
+
+
 @pytest.mark.parametrize("between", ["nothing", "a fork", "a fork with its memories", "its memories, later"])
 @pytest.mark.parametrize("away", [Memory.purge, Memory.forget])
 async def test_a_fork_tells_nothing_of_what_went_away_after_its_source(away: Away, between: str) -> None:
