@@ -226,6 +226,8 @@ class Sync:
                     part.take(line, is_own=self.is_own)
             except FileNotFoundError:
                 continue  # its machine has replaced it by another file
+            except ConfigError:
+                raise
             except _WRONG as error:
                 self.report.aside.append(sync_place.RefusedFile(name, str(error) or type(error).__name__))
                 continue
@@ -234,7 +236,10 @@ class Sync:
         return batch
 
     def _lines(self, name: str) -> Iterator[untrusted.Line]:
-        return untrusted.unpack(name, self.place.read(name), self.state.identity)
+        if (data := self.place.read(name)).startswith(b"age-encryption.org/"):
+            why = f"{self.place.key} is encrypted, and lacks {sync_place.KEY}: put it back, or pass --passphrase"
+            raise ConfigError(f"{why} on a machine that knows the key. Nothing was sent")
+        return untrusted.unpack(name, data, self.state.identity)
 
     async def _erase(self, batch: untrusted.Delivery) -> None:
         """Erase what was erased elsewhere: rows, with caches and receipts that quote them, sessions and facts."""

@@ -906,6 +906,8 @@ async def test_a_place_with_a_passphrase_shows_nothing_and_asks_once(tmp_path: P
     (folder / KEY).unlink()
     with pytest.raises(ConfigError, match=r"key.age is missing in .*: put it back, or pass --passphrase"):
         await synced("here", None)
+    with pytest.raises(ConfigError, match=r"is encrypted, and lacks key.age: put it back"):
+        await synced("there", None)  # or it would give its own data without encryption
     await synced("here", lambda: "battery staple")
     await synced("there", lambda: "battery staple")
     await synced("there", None)
