@@ -341,6 +341,9 @@ class SessionHandle:
         `instead` takes their place in one step.
         """
         store = self._store(TranscriptStore, "write")
+        for entry in await store.transcript_read_last(self._ref, check_number(n, "n")):
+            if entry.role == "user":
+                await self.take_back_turn(entry.at)  # else a sync would count it as lost
         dropped = await store.transcript_drop_last(self._ref, check_number(n, "n"), instead)
         await asyncio.to_thread(self._catalog.terms.forget, {self.id}.__contains__)
         if instead:

@@ -23,6 +23,7 @@ from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.backend import ATTACHMENTS, Backend, Blobs, Document, Examination, Flaw, Lines, Sessions, suffix_of
 from chatbot.stores.base import KeyValueStore, TranscriptStore
+from chatbot.stores.basic_session import KEY_VALUES_NAME
 from chatbot.stores.errors import DamagedFile, LaterFormat, MissingFolder, StoreAway, StoreBusy, StoreError
 from chatbot.stores.home import Home
 from chatbot.stores.json_lines import record_of
@@ -42,6 +43,7 @@ from chatbot.stores.records import (
     parse_record,
     parse_time,
 )
+from chatbot.stores.transcript import NAME as TRANSCRIPT_NAME
 from chatbot.transfer import union
 from chatbot.transfer.sync_place import RefusedFile, SyncReport, acceptable
 from chatbot.transfer.untrusted import SessionLine, checked_receipt
@@ -52,6 +54,9 @@ _FILES_BYTES = 8 << 20
 """Bytes of attachments that are sent in one line: few lines, as taking one in reads the whole session."""
 _WITHOUT_CAPS = {"kv_cap": GREATEST, "transcript_cap": GREATEST}
 """Settings of the session store: everything of another machine is kept; our caps apply at the next change here."""
+
+
+_LOST = "though nothing was deleted: put it back from a backup or from another machine, which keeps it"
 
 
 def _digest(value: object) -> str:
@@ -136,10 +141,15 @@ class SessionUnion:
         return self.storage.backend.sessions
 
     def note_deleted(self) -> None:
-        """Note the sessions that were there at the last sync and are missing now."""
+        """Note the sessions that were there at the last sync and were deleted since; report what is only missing."""
         for session_id in self.state.sessions.keys() - self._sessions.ids():
-            self.state.erased.add(session_id)
             del self.state.sessions[session_id]
+            if self.memory.tombstones.barred([mark_of_deleted(session_id)]):
+                self.state.erased.add(session_id)
+            else:
+                self._set_aside(
+                    f"session {session_id}", DamagedFile(f"its folder is gone, {_LOST}, or delete it there")
+                )
 
     async def is_gone(self, session_id: str) -> bool:
         """Return whether a session was deleted, even before any sync could note that it existed."""
@@ -256,7 +266,8 @@ class SessionUnion:
         """Report what cannot be read. Raises an error that would affect everything else too."""
         if isinstance(error, StoreAway | StoreBusy):
             raise error
-        self.report.aside.append(RefusedFile(what, str(error)))
+        if (refused := RefusedFile(what, str(error))) not in self.report.aside:
+            self.report.aside.append(refused)
 
     def _blobs(self, session_id: str) -> Blobs:
         return self.storage.backend.place_of(self._sessions.ref(session_id)).blobs(ATTACHMENTS)
@@ -281,6 +292,8 @@ class SessionUnion:
         if stamp and before.stamp == stamp and not is_merged:
             return None
         content = await self.storage.content(ref)
+        if not is_merged:
+            await asyncio.to_thread(self._check_whole, ref, before, content)
         for key, (value, at) in content.values.items():  # clocks of machines differ, and what replaced another is later
             if at < (seen := before.set_at.get(key) or before.dead.get(key, "")) and not self.report.dry_run:
                 later = union.time_after(seen, parse_time(at))
@@ -292,18 +305,31 @@ class SessionUnion:
         self.state.sessions[record.id] = replace(state, stamp=stamp, digest=digest)
         return content
 
+    def _check_whole(self, ref: SessionRef, before: union.SessionState, content: union.SessionContent) -> None:
+        """Raise `DamagedFile` for files and words that are missing and were not deleted: they stay elsewhere."""
+        names = {each.name for each in self._sessions.files(ref)}  # none in a database
+        kept = {TRANSCRIPT_NAME: before.ids, KEY_VALUES_NAME: before.set_at}
+        if gone := [name for name, held in kept.items() if held and names and name not in names]:
+            raise DamagedFile(f"{gone[0]} is gone, {_LOST}")
+        if before.has_lost(content):
+            raise DamagedFile(f"the end of its transcript is gone, {_LOST}")
+
     async def take(self, machine: str, given: SessionLine, known: union.PlaceState, *, saves: bool) -> bool | None:
         """Unite a session with what another machine knows of it; return whether it is new or has changed.
 
-        None if an entry is in a file that has not arrived yet. With `saves`, the state is saved at once: an entry that
-        the user takes back before the next sync is then known to have existed.
+        None if it is damaged here, or an entry is in a file that has not arrived yet. With `saves`, the state is saved
+        at once: an entry that the user takes back before the next sync is then known to have existed.
         """
         if is_new := not await self.memory.is_taken(given.id):
             if await self._transcript_of(machine, given, given.entries) is None:
                 return None
             await SessionCatalog(self.storage.backend).make(parse_record(given.session))
         async with self._turn_lock(given.id):
-            is_changed = await self._take_parts(machine, given, saves=saves)
+            try:
+                is_changed = await self._take_parts(machine, given, saves=saves)
+            except DamagedFile as error:
+                self._set_aside(f"session {given.id}", error)
+                return None
             state = self.state.sessions[given.id]
             if is_changed is not None and state.digest == given.digest:  # the place has it as it is here
                 known.sessions[given.id] = given.digest

@@ -126,6 +126,8 @@ class SessionState(msgspec.Struct):
     times: dict[str, str] = {}
     """When fields of the record were changed."""
     ids: list[str] = []
+    turns: list[str] = []
+    """Times of the messages that have a receipt."""
     files: list[str] = []
     cut: list[str] = []
     """Entries and files that were removed on any machine."""
@@ -148,11 +150,28 @@ class SessionState(msgspec.Struct):
             cut += {*self.ids, *self.files} - {*ids, *content.files, *cut}
             gone = self.set_at.keys() - content.values.keys()
             dead |= {key: time_after(self.set_at[key], now) for key in gone}
-        new = SessionState(digests_of(record), {**self.times}, ids, content.files, sorted(cut), set_at, dead)
+        turns = sorted(_receipted(content) & _asked(content))
+        new = SessionState(digests_of(record), {**self.times}, ids, turns, content.files, sorted(cut), set_at, dead)
         for name in {**self.record, **new.record}:
             if self.record.get(name) != new.record.get(name):
                 new.times[name] = time_after(new.times.get(name) or format_time(record.created_at), now)
         return new
+
+    def has_lost(self, content: SessionContent) -> bool:
+        """Return whether the end of the transcript is missing, with messages that were not taken back."""
+        there = {each for each, _ in content.said}
+        left = [each for each in self.ids if each in there]
+        is_end = len(left) < len(self.ids) and left == self.ids[: len(left)]
+        return is_end and not (_receipted(content) - _asked(content)).isdisjoint(self.turns)
+
+
+def _asked(content: SessionContent) -> set[str]:
+    return {format_time(entry.at) for _, entry in content.said if entry.role == "user"}
+
+
+def _receipted(content: SessionContent) -> set[str]:
+    turns = (each for each in content.receipts if "kind" not in each and not each.get("taken_back"))
+    return {str(each.get("at")) for each in turns}
 
 
 def time_after(last: str, now: datetime) -> str:

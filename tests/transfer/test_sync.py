@@ -30,6 +30,7 @@ from chatbot.memory.episode import summarize_episode
 from chatbot.memory.handle import CHOICES, Choices
 from chatbot.memory.session_catalog import FAILURES
 from chatbot.stores.errors import StoreError, StoreFailed, UnsafePath
+from chatbot.stores.files import erase
 from chatbot.stores.on_disk.session_index import SessionIndex
 from chatbot.stores.records import format_time
 from chatbot.transfer import sync_storage
@@ -403,6 +404,41 @@ async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(pair: Pa
         assert (await machine.rows()).keys() == {source}
         async with machine.opened() as memory:
             assert [each.object for each in await memory.memory("chat").query_facts()] == ["kale"]
+
+
+@pytest.mark.parametrize("lost", ["zeros", "half", "transcript.md", "kv.json", ""])
+async def test_what_is_lost_on_one_side_stays_on_the_other_until_it_is_put_back(pair: Pair, lost: str) -> None:
+    here, there, place = pair
+    session_id = await _session(here, "one", "two")
+    async with here.opened() as memory:
+        session = await memory.load_session(session_id, any_agent=True)
+        await session.kv_set("key", "value")
+        for entry in await session.transcript_read_all():
+            await session.receipt_append({"turn": entry.content, "at": format_time(entry.at)})
+    await _both(pair)
+    folder = here.folder / "sessions" / session_id
+    shutil.copytree(folder, kept := place.parent / "kept")
+    transcript = (folder / "transcript.md").read_bytes()
+    match lost:
+        case "zeros":
+            (folder / "transcript.md").write_bytes(bytes(len(transcript)))
+        case "half":
+            (folder / "transcript.md").write_bytes(transcript[: len(transcript) // 2])
+        case _:
+            erase(folder / lost)
+    await _say(there, session_id, "three")
+    await there.sync(place)
+    [aside] = (await here.sync(place)).aside
+    assert (session_id in aside.file, "nothing was deleted" in aside.why) == (True, True)
+    assert not (await there.sync(place)).aside
+    assert await there.said() == {session_id: ["one", "two", "three"]}
+    if lost:  # what was lost as a whole is whole again: it was continued elsewhere
+        shutil.copytree(kept, folder, dirs_exist_ok=True)
+    await _both(pair)
+    for machine in (here, there):
+        assert await machine.said() == {session_id: ["one", "two", "three"]}
+        async with machine.opened() as memory:
+            assert await (await memory.load_session(session_id, any_agent=True)).kv_get("key") == "value"
 
 
 async def test_what_a_deleted_session_said_leaves_its_fork_on_the_other_machine_with_its_memory(pair: Pair) -> None:
