@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
+from chatbot.embedder import Judgement
 from chatbot.memory import profile_lines
 from chatbot.memory.reading import Recall
 from chatbot.memory.scope import PUBLIC, Scope, Sensitivities
@@ -29,7 +30,7 @@ from chatbot.stores.observation import KIND, LINE, PROFILE, SUMMARIES, TYPES, Ob
 from chatbot.stores.query import Filter
 from chatbot.stores.records import check_text, check_time, format_time, parse_time
 from chatbot.stores.row_events import HELD, Event
-from chatbot.stores.text.analysis import terms
+from chatbot.stores.text.analysis import sentences_of, terms
 from chatbot.stores.text.redaction import redact
 
 if TYPE_CHECKING:
@@ -228,10 +229,23 @@ class Profiles(MemoryWrites):
         return [replace(each, closest=await meaning.closest_sentences({each.question: each.rows})) for each in answers]
 
     async def _statement_ids(self, rows: Sequence[Observation]) -> set[str]:
-        """Return the ids of the rows that are judged to state something, or of all without a judge."""
+        """Return the ids of the rows that are judged to state something, or of all without a judge.
+
+        A single sentence that asks more than it states is a question, also without a question mark.
+        """
+        from chatbot.memory.recall import asks_more
+
         meaning = self.scope.meaning
         judged = await meaning.judge([row.headline for row in rows], sentences=True) if meaning is not None else ()
-        return {row.id for row, found in zip_longest(rows, judged) if found is None or found.states_something}
+
+        def is_question(row: Observation, found: Judgement) -> bool:
+            return len(sentences_of(row.headline)) == 1 and asks_more(found.scores)
+
+        return {
+            row.id
+            for row, found in zip_longest(rows, judged)
+            if found is None or (found.states_something and not is_question(row, found))
+        }
 
     def _sure(self, found: Sequence[Sequence[RankedMemory]], *, all_asked: bool) -> list[list[Observation]]:
         """Return the rows of each question. If none has enough evidence for a large memory, only the best fits stay.

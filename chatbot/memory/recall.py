@@ -180,12 +180,14 @@ async def merely_asking(scope: Scope, rows: Mapping[str, Observation]) -> set[st
     words = {each: row.user_text or row.title for each, row in rows.items() if row.type in _SAID}
     asking = {each: text for each, text in words.items() if is_only_questions(text)}
     judged = await scope.meaning.judge([*asking.values()]) if asking and scope.meaning else [None] * len(asking)
-    return {each for each, found in zip(asking, judged, strict=True) if found is None or _only_asks(found.scores)}
+    scored = {each: {} if found is None else found.scores for each, found in zip(asking, judged, strict=True)}
+    return {each for each, of in scored.items() if of.get("states_something", 0.0) <= 0 or asks_more(of)}
 
 
-def _only_asks(scores: Mapping[str, float]) -> bool:
-    """Return whether a question states too little for how much it needs memory: "Who is my dentist?" is no fact."""
-    return scores.get("states_something", 0.0) <= max(0.0, _MORE_TO_STATE * scores.get("needs_memory", 0.0))
+def asks_more(scores: Mapping[str, float]) -> bool:
+    """Return whether a sentence states too little for how much it needs memory: "Who is my dentist?" is no fact."""
+    needs = scores.get("needs_memory", 0.0)
+    return needs > 0 and scores.get("states_something", 0.0) <= _MORE_TO_STATE * needs
 
 
 def _by_identifiers(texts: Sequence[str], rows: list[RowScore], read: Mapping[str, Observation]) -> list[RowScore]:

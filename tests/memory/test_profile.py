@@ -385,6 +385,16 @@ async def test_in_a_small_memory_a_row_answers_the_question_that_it_fits_best(tm
         assert [len(each.rows) for each in await memory.memory().standing(pinned=True)] == [0, 2, 0]  # for each prompt
 
 
+async def test_a_question_that_was_typed_without_its_mark_answers_none(tmp_path: Path) -> None:
+    said = ["soy alergica a las nueces", "que puedo merendar"]
+    health = StandingSettings(question=STANDING["health"])
+    options = SystemOptions(questions=lambda: [health])
+    async with MemorySystem(tmp_path, embedder=LocalEmbedder(), options=options) as memory:
+        await memory.memory().remember_all([Draft(type="exchange", user_text=each) for each in said])
+        await memory.memory().embed_memories()
+        assert [row.user_text for row in (await answer(memory.memory())).rows] == said[:1]
+
+
 async def test_standing_questions_are_answered_newest_first_in_own_words(asked: MemorySystem, clock: Clock) -> None:
     owner = asked.memory("chat")
     imported = await say(owner, clock, 0, "I live in Berlin.", "import:chatgpt")
