@@ -27,7 +27,7 @@ _HEADERS = {"cache-control": "no-store", "x-accel-buffering": "no"}  # else ngin
 def event(data: Any, name: str | None = None) -> bytes:
     """Format one event; `data` that is not text becomes JSON."""
     head = f"event: {name}\n" if name else ""
-    return head.encode() + (_lines(data) if isinstance(data, str) else b"data: " + _encoded(data) + b"\n") + b"\n"
+    return head.encode() + (_lines(data) if isinstance(data, str) else b"data: " + encoded(data) + b"\n") + b"\n"
 
 
 def describe_stream(description: str) -> dict[str, Any]:
@@ -40,8 +40,8 @@ def _lines(text: str) -> bytes:
     return "".join(f"data: {line}\n" for line in lines).encode("utf-8", "replace")
 
 
-def _encoded(data: Any) -> bytes:
-    """Return data as JSON, which is one line."""
+def encoded(data: Any) -> bytes:
+    """Return data as JSON, which is one line, whatever a client sent: a lone surrogate becomes a question mark."""
     try:
         return msgspec.json.encode(data)
     except UnicodeEncodeError:  # a lone surrogate, which UTF-8 cannot encode

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Body, Request, Response
 from msgspec import Struct, structs
 from starlette.datastructures import Headers
-from starlette.responses import JSONResponse
 from starlette.types import Receive
 
 from chatbot.chat.attached import with_file_texts
@@ -185,9 +184,10 @@ class PendingReply(Struct):
         """Headers of the response that name its session."""
         return {} if self.session is None else {places.SESSION_HEADER: self.session.id}
 
-    async def answer(self, whole: Awaitable[Any], receive: Receive) -> JSONResponse:
+    async def answer(self, whole: Awaitable[Any], receive: Receive) -> Response:
         """Answer with the whole reply. If the client leaves, only a turn in a session goes on."""
-        return JSONResponse(await sse.while_wanted(whole, sse.until_left(receive)), headers=self.headers)
+        body = sse.encoded(await sse.while_wanted(whole, sse.until_left(receive)))
+        return Response(body, media_type="application/json", headers=self.headers)
 
     async def stream(
         self,

@@ -1,5 +1,6 @@
 """`/v1/responses` and `/v1/embeddings`, as the official client of OpenAI asks for them."""
 
+import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -228,6 +229,10 @@ def test_the_whole_response_is_that_of_the_last_event(http: Serve) -> None:
             assert last.response.output == done
             whole = client.responses.create(**asked)
             assert [_without_id(item) for item in whole.output] == [_without_id(item) for item in done]
+        with served.client() as plain:
+            cut = json.dumps({**asked, "metadata": {"title": "half a \ud83d"}})
+            answer = plain.post("/v1/responses", content=cut, headers={"content-type": "application/json"})
+            assert answer.json()["metadata"] == {"title": "half a ?"}
 
 
 def _without_id(item: Any) -> dict[str, Any]:
