@@ -55,6 +55,10 @@ def test_the_command_line_works_on_a_database_whatever_its_formats(
     assert ok("ask", "--new", "I keep bees in the garden 🐝") == "Noted.\n"
     ok("memory", "add", "Milk is in aisle 4")
     assert "Milk is in aisle 4" in ok("memory", "search", "milk")
+    ok("memory", "edit", "--first", "milk", "--title", "Milk is out")
+    assert "Milk is out" in ok("memory", "purge", "--text", "AISLE 4", "--dry-run")
+    assert "purged " in ok("memory", "purge", "--text", "AISLE 4", "--yes")
+    assert "Milk" not in ok("memory", "list")
     assert "I keep bees in the garden" in ok("sessions", "list")
     assert "chat     1 " in ok("usage")
     assert ok("why")
