@@ -96,13 +96,10 @@ async def purge_memories(run: VerbRun) -> None:
     given = await given_of(run, operation.at("cli").values())
     given |= {} if session is None else {"session_id": await _session_id(run, session)}
     planned: PurgeResult = await operation.run(run.context, "cli", given | {"dry_run": True})
-    if not planned.ids:
-        say_result(run.args, {"purged": [], "dry_run": args.dry_run}, "nothing to purge")
-        await _say_what_stays(run)
-        return
     erasure = planned.erasure or Erasure()
-    if args.dry_run:
-        say_result(run.args, {"purged": planned.ids, "dry_run": True}, "would be purged:")
+    if args.dry_run or not planned.ids:
+        found = {"purged": planned.ids, "dry_run": args.dry_run}
+        say_result(args, found, "would be purged:" if planned.ids else "nothing to purge")
         if not args.json:
             _show_erasure(erasure)
         await _say_what_stays(run)
