@@ -155,6 +155,7 @@ async def test_everything_on_the_disk_is_private(memory: MemorySystem, memory_ho
     await session.transcript_append("user", "hello")
     await session.kv_set("a", "1")
     await session.receipt_append({"turn": 1})
+    memory.backend.private_file("typed")
     await memory.aclose()
     modes = {oct(path.stat().st_mode & 0o777) for path in [memory_home, *_files_below(memory_home)]}
     assert modes == {oct(0o600), oct(0o700)}
