@@ -19,7 +19,7 @@ import msgspec
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
 
-from chatbot.stores.access import is_as_strict, strictest
+from chatbot.stores.access import fold, is_as_strict, strictest
 from chatbot.stores.errors import InvalidValue, LaterFormat, StoreError
 from chatbot.stores.fields import MOST_COUNTED
 from chatbot.stores.json_lines import encode, record_of
@@ -339,6 +339,7 @@ def changes_to_unite(
     if tightens:
         made.events += _tightening_events(journal, united)
         made.events += [*_replacements_of_digests(journal, united), *_restorations(journal, united)]
+        made.events += _undone_merges(journal, united)
     for alone, who in ((True, MAINTENANCE), (False, "sync")):
         ids = [each for each, is_alone in gone.items() if is_alone is alone]
         last += [Event(kind="purge", at=now, ids=tuple(some), who=who) for some in chunks(ids, _AT_ONCE)]
@@ -359,7 +360,7 @@ def _tightening_events(journal: Journal, united: Mapping[str, list[Event]]) -> I
         pair = source_id, row_id = pairs.pop()
         for each in pair:
             if each not in rows:
-                parts = united.get(each) or journal.history(each).parts
+                parts = _parts_of(each, journal, united)
                 rows[each], last[each] = _row_of(parts), parts[-1].at if parts else EPOCH
         source, row = rows[source_id], rows[row_id]
         if not source or not row or source.namespace != row.namespace or is_as_strict(row, source):
@@ -379,7 +380,7 @@ def _replacements_of_digests(journal: Journal, united: Mapping[str, list[Event]]
         if row is None or row.type != "compressed_summary" or not row.derived_from:
             continue
         for each in sorted(journal.made_from(row.derived_from[0]) - {row_id}):
-            both = parts, united.get(each) or journal.history(each).parts
+            both = parts, _parts_of(each, journal, united)
             one, other = map(_row_of, both)
             if one and other and one.status == other.status == "active" and one.hash == other.hash:
                 kept, repeated = sorted((row_id, each))
@@ -392,10 +393,6 @@ def _restorations(journal: Journal, united: Mapping[str, list[Event]]) -> Iterat
 
     Rows that replaced each other on different machines would else all be superseded.
     """
-
-    def parts_of_row(row_id: str) -> list[Event]:
-        return united.get(row_id) or journal.history(row_id).parts
-
     restored = dict[str, datetime]()
     for row_id, parts in united.items():
         since = max((at for at, part in enumerate(parts) if part.kind in STATUS_AFTER), default=0)
@@ -406,13 +403,41 @@ def _restorations(journal: Journal, united: Mapping[str, list[Event]]) -> Iterat
         row = _row_of(parts)
         while row is not None and row.status == "superseded" and row.superseded_by and row.id not in circle:
             circle[row.id] = row
-            row = _row_of(parts_of_row(row.superseded_by))
+            row = _row_of(_parts_of(row.superseded_by, journal, united))
         if row is not None and row.id == row_id and row_id in circle:
             last = max(circle.values(), key=lambda each: (each.superseded_at or EPOCH, each.id))
             kept = str(last.superseded_by)
-            restored[kept] = max(parts_of_row(each)[-1].at for each in (kept, last.id))
+            restored[kept] = max(_parts_of(each, journal, united)[-1].at for each in (kept, last.id))
     for row_id, at in restored.items():
         yield Event(kind="restore", at=at + STEP, ids=(row_id,), who="sync", why="said, or chosen, last")
+
+
+def _undone_merges(journal: Journal, united: Mapping[str, list[Event]]) -> Iterator[Event]:
+    """Yield the events that undo a merge where a row was corrected elsewhere: its digest has the former text."""
+    stale = set[str]()
+    for parts in united.values():
+        row = _row_of(parts) if _is_edited(parts) else None
+        if row is None or row.status != "compressed" or row.superseded_by in {None, *stale}:
+            continue
+        made = _parts_of(str(row.superseded_by), journal, united)
+        digest = None if _is_edited(made) else _row_of(made)
+        text = digest and fold(digest.text())
+        if digest is None or digest.status != "active" or all(fold(each) in text for each in row.text().splitlines()):
+            continue
+        stale.add(digest.id)
+        yield Event(kind="archive", at=made[-1].at + STEP, ids=(digest.id,), who="sync", why="a source was corrected")
+        for each in digest.derived_from:
+            sources = _parts_of(each, journal, united)
+            if (source := _row_of(sources)) and (source.status, source.superseded_by) == ("compressed", digest.id):
+                yield Event(kind="restore", at=sources[-1].at + STEP, ids=(each,), who="sync", why="undoes a merge")
+
+
+def _is_edited(parts: Iterable[Event]) -> bool:
+    return any(part.kind == "update" for part in parts)
+
+
+def _parts_of(row_id: str, journal: Journal, united: Mapping[str, list[Event]]) -> list[Event]:
+    return united.get(row_id) or journal.history(row_id).parts
 
 
 def _sources_in(event: Event) -> Sequence[str]:

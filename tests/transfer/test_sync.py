@@ -344,6 +344,31 @@ async def test_of_two_digests_that_were_made_of_the_same_on_both_sides_one_stays
     assert sorted(row.status for row in rows) == ["active", *["compressed"] * 3, "superseded"]
 
 
+@pytest.mark.parametrize("is_first", [False, True])
+async def test_a_merge_is_undone_where_the_other_side_has_corrected_a_row_of_it(pair: Pair, *, is_first: bool) -> None:
+    here, there, _ = pair
+    ids = [await _remembered(here, f"The spare key of the shed hangs behind door {number}") for number in range(3)]
+    await _both(pair)
+    here.clock.move(days=2)
+
+    async def correct() -> None:
+        async with there.opened() as memory:
+            await memory.memory("chat").update(ids[0], title="The spare key of the shed is in the kitchen")
+
+    if is_first:
+        await correct()
+    async with here.opened() as memory:
+        await memory.maintain(MaintenanceSettings(compression_min_age_days=0), whole=True)
+    if not is_first:
+        await correct()
+    await _both(pair)
+    active = [row.title for row in (await here.rows()).values() if row.status == "active"]
+    assert sorted(active) == [
+        f"The spare key of the shed {each}"
+        for each in ("hangs behind door 1", "hangs behind door 2", "is in the kitchen")
+    ]
+
+
 async def test_what_was_purged_is_gone_on_both_and_no_older_copy_brings_it_back(pair: Pair, tmp_path: Path) -> None:
     here, there, place = pair
     row_id = await _remembered(here, "Ada keeps bees")
