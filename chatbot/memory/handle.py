@@ -497,10 +497,11 @@ class SessionHandle:
             rows = await self.memory.every(session_id=self.id, statuses=STATUSES, sensitivities=SENSITIVITIES)
             there = {row.id for row in rows if row.status != "deleted"}
             turns = [each for each in turns if each["remembered"] not in there]
-        for fork in forks if turns else ():
-            with suppress(errors.MissingFolder, SessionNotFound):
-                began = format_time((await self._catalog.get(fork)).created_at)
-                theirs = [each for each in turns if each["at"] < began]
+        for fork in forks if turns and self.supports(TranscriptStore) else ():
+            with suppress(errors.MissingFolder, errors.DamagedFile, SessionNotFound):
+                said = await self._store(TranscriptStore, "read").transcript_read_all(self._catalog.ref(fork))
+                times = {format_time(each.at) for each in said}  # the clock of its machine may be another
+                theirs = [each for each in turns if each["at"] in times]
                 await asyncio.to_thread(self._catalog.receipts(self._catalog.ref(fork)).append, theirs)
 
     async def list_files(self) -> list[SessionFile]:
