@@ -421,7 +421,7 @@ def _undone_merges(journal: Journal, united: Mapping[str, list[Event]]) -> Itera
             continue
         made = _parts_of(str(row.superseded_by), journal, united)
         digest = None if _is_edited(made) else _row_of(made)
-        text = digest and fold(digest.text())
+        text = fold(digest.text()) if digest else ""
         if digest is None or digest.status != "active" or all(fold(each) in text for each in row.text().splitlines()):
             continue
         stale.add(digest.id)
