@@ -242,6 +242,7 @@ def test_what_mentions_a_person_can_be_found_and_purged_and_it_is_told_what_stay
     ok("edit", mended, "--title", "Call her")
     fact = from_json("facts", "add", "Petra Lindqvist", "likes", "tea")["id"]
     assert "purge --text Petra --dry-run" in ok("purge", "--person", "Petra", "--yes")
+    fails(2, "or --text for all that contain it", "purge", "Petra Lindqvist", "--yes")
     shown = ok("purge", "--text", "Petra Lindqvist", "--dry-run")
     assert [
         each in shown

@@ -88,6 +88,7 @@ class VerbRun(Struct, frozen=True, dict=True):
         if self.args.json or not sys.stdin.isatty():
             named = ", ".join(f"{row.id} {fitted(row.headline, 40).strip()!r}" for row in rows[:3])
             otherwise = ", or add --first for the best match" if hasattr(self.args, "first") else ""
+            otherwise += ", or --text for all that contain it" if hasattr(self.args, "text") else ""
             raise InvalidValue(f"{text!r} is not an id: name one, such as {named}{otherwise}")
         say_numbered(rows)
         chosen = ask_line("which one? number: ")
