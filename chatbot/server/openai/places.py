@@ -174,8 +174,8 @@ async def find_place(request: ParsedRequest, access: IdentityAccess) -> ReplyPla
     remembers = (request.memory or access.caller.memory) == "on"
     if not (remembers and access.runtime.store_types and request.new) or request.is_side_call:
         return ReplyPlace()
-    await _stop_left_turn(request, access)
-    session = await _session_of(request, access.in_project) or await access.new_session()
+    place = access.in_project
+    session = await _left_session(request, place) or await _session_of(request, place) or await access.new_session()
     return ReplyPlace(session, request.said[: -len(request.turn)], is_new=not session.record.history)
 
 
@@ -290,22 +290,29 @@ async def note_history(session: SessionHandle, request: ParsedRequest, reply: Me
     await session.note_history(f"{entries}:{'.'.join(map(''.join, run[-_LONGEST_RUN:]))}")
 
 
-async def _stop_left_turn(request: ParsedRequest, access: IdentityAccess) -> None:
-    """Stop a turn whose client left: it goes on from a part of the reply, asks again, or edits its message."""
+async def _left_session(request: ParsedRequest, access: IdentityAccess) -> SessionHandle | None:
+    """Stop a turn whose client left: it asks again, edits its message, or goes on from a part of the reply.
+
+    Return the session in which it goes on.
+    """
     run, own = _exchanges_in(request.before_new), access.memory.caller.principal
-    for session_id, turn in access.turns.left(access.identity):
+    at = max((at for at, each in enumerate(request.before_new, 1) if each.role in {"user", "tool"}), default=0)
+    part = "".join("".join(each.content for each in request.before_new[at:]).split())
+    for session_id, turn in reversed(access.turns.left(access.identity)):
         with suppress(SessionNotFound, MissingRight):
             record = (await access.session(session_id)).record
-            before, asked = _history_in(record)[1], _exchanges_in([turn.asked])
+            before, asked = _history_in(record)[1], _exchanges_in(turn.asked)
             goes_back = asked == _exchanges_in([request.asked]) and not before
             goes_on = False
             if run:
                 goes_back = 0 < _end_of(run, before) == len(before) and _may_have_replies(run, before)
-                part = "".join(list(_sent_exchanges(request.before_new))[-1][1].split())
                 is_part = "".join(turn.text_so_far.split()).startswith(part)
                 goes_on = is_part and _end_of(run, known := [*before, *asked]) == len(known)
             if record.principal == own and (goes_back or goes_on):
                 await access.stop(session_id)
+                if goes_on:
+                    return await _session_or_fork(session_id, None, request, access)
+    return None
 
 
 async def _session_of(request: ParsedRequest, access: IdentityAccess) -> SessionHandle | None:
@@ -329,23 +336,27 @@ async def _session_of(request: ParsedRequest, access: IdentityAccess) -> Session
         for records, tried in ((alike, []), (found, alike)):
             answered = None if len(records) == 1 else list(_sent_exchanges(request.before_new))[-1][1]
             for record in [each for each in records[:_MOST_COMPARED] if each not in tried]:
-                if (session := await _session_or_fork(record, answered, request, access)) is not None:
+                if (session := await _session_or_fork(record.id, answered, request, access)) is not None:
                     return session
     return None
 
 
 async def _session_or_fork(
-    record: SessionRecord, answered: str | None, request: ParsedRequest, access: IdentityAccess
+    session_id: str, answered: str | None, request: ParsedRequest, access: IdentityAccess
 ) -> SessionHandle | None:
     """Return the session if it ends with the run, or a fork up to the end of the run; None if neither can be.
 
     If several sessions have the run, `answered` is the last reply as the client sent it, perhaps cut or continued: then
     the session that waits for the request's answers of tools is returned, or a fork, only of one with that reply.
     """
-    session = await access.session(record.id)
-    run, (count, known) = _exchanges_in(request.before_new), _history_in(record)
+    session = await access.session(session_id)
+    run, (count, known) = _exchanges_in(request.before_new), _history_in(session.record)
     entries, end = await session.transcript_read_all(), _end_of(run, known)
-    is_whole = end == len(known) and (count == len(entries) or is_failed_try(entries[count:], request))
+    begun = max((at for at, each in enumerate(entries) if each.role == USER), default=0)
+    whole = {(len(known), len(entries))}
+    if is_failed_try(entries[begun:], request):  # its message is noted only if it was stopped
+        whole |= {(len(known), begun), (len(known) - 1, len(entries))}
+    is_whole = (end, count) in whole
     is_over = bool(request.answers) and not unanswered_calls(entries)  # what it answers was answered before
     if is_whole and not is_over and (answered is None or _waits_for(entries, request)) and access.claim(session.id):
         return session

@@ -147,15 +147,17 @@ def test_continuations_of_one_history_at_once_are_sessions_of_their_own(served: 
     assert first["session_id"] in {each["session_id"] for each in answers}
 
 
-def _leave(served: Served, client: httpx.Client, said: list[Say], begun: Event) -> None:
+def _leave(served: Served, client: httpx.Client, said: list[Say], begun: Event, **more: Any) -> None:
     """Leave the reply to these messages once it has begun."""
+    begun.clear()
+    left = len(served.identities.turns.left("ada"))
     with served.client(client.headers["Authorization"].split()[1]) as other, ThreadPoolExecutor() as pool:
-        body = {"model": "ada", "messages": said, "stream": True}
+        body = {"model": "ada", "messages": said, "stream": True, **more}
         leaving = pool.submit(other.post, "/v1/chat/completions", json=body, timeout=1)
         assert begun.wait(PATIENCE_S)
         with pytest.raises(httpx.ReadTimeout):
             leaving.result()
-    wait_until(lambda: served.identities.turns.left("ada"))
+    wait_until(lambda: len(served.identities.turns.left("ada")) > left)
 
 
 def _unending(begun: Event, words: int) -> Callable[[], AsyncGenerator[Delta, None]]:
@@ -168,21 +170,27 @@ def _unending(begun: Event, words: int) -> Callable[[], AsyncGenerator[Delta, No
     return reply
 
 
-@pytest.mark.parametrize("words", [0, 2])
-def test_a_client_that_stops_a_reply_continues_its_session_which_keeps_the_text_so_far(http: Serve, words: int) -> None:
-    served = http(["Hello.", _unending(begun := Event(), words), "So be it."], tokens=True)
+@pytest.mark.parametrize("way", ["before a word", "as in another session", "after a tool"])
+def test_a_client_that_stops_a_reply_continues_its_session_which_keeps_the_text_so_far(http: Serve, way: str) -> None:
+    begun, words = Event(), 0 if way == "before a word" else 2
+    tools: Any = {"tools": [TOOL]} if way == "after a tool" else {}
+    calls = [ToolCall("c1", "weather", "{}")] if tools else []
+    served = http(["Hello.", *calls, _unending(begun, words), "So be it."], tokens=True)
     with served.client(served.token("ada", memory="on")) as client:
-        said = [_user("I play chess.")]
+        said, is_alike = [_user("I play chess.")], way == "as in another session"
         first = _chat(client, *said)
-        said += [_reply(first), _user("Tell me more.")]
-        _leave(served, client, said, begun)
+        said += [] if is_alike else [_reply(first), _user("Tell me more.")]
+        if tools:
+            said += [_reply(_chat(client, *said, **tools)), {"role": "tool", "tool_call_id": "c1", "content": "rain"}]
+        _leave(served, client, said, begun, **tools)
+        session = _sessions(client)[0]["id"]
         said += [{"role": "assistant", "content": "word" * bool(words)}, _user("Enough.")]
-        assert _chat(client, *said)["session_id"] == first["session_id"]
-        roles = [role for role, _ in _transcript(client, first["session_id"])]
-        assert _said(client, first["session_id"]) == ["I play chess.", "Tell me more.", "Enough."]
-        assert _transcript(client, first["session_id"])[-1] == ("assistant", "So be it.")
-        assert roles.count("assistant") == 2 + bool(words)
-        assert len(_sessions(client)) == 1
+        assert _chat(client, *said)["session_id"] == session
+        assert _said(client, session) == [each["content"] for each in said if each["role"] == "user"]
+        _, texts = zip(*_transcript(client, session), strict=True)
+        assert (texts[-1], texts.count("word word ")) == ("So be it.", bool(words))
+        assert len(_sessions(client)) == 1 + is_alike
+        assert not served.identities.turns.left("ada")
 
 
 @pytest.mark.parametrize(("before", "now"), [(0, "More."), (1, "More."), (1, "Less.")])
@@ -196,8 +204,8 @@ def test_a_client_that_stops_a_reply_and_asks_again_or_otherwise_stops_the_turn(
         answer = _chat(client, *said, _user(now))
         assert not served.identities.turns.left("ada")
         assert _said(client, answer["session_id"]) == [*["Hi."] * before, now]
-        [other] = [each["id"] for each in _sessions(client) if each["id"] != answer["session_id"]]
-        assert _transcript(client, other)[-1][0] == "error"
+        others = [each["id"] for each in _sessions(client) if each["id"] != answer["session_id"]]
+        assert [_transcript(client, each)[-1][0] for each in others] == ["error"] * (now == "Less." or not before)
 
 
 def test_header_and_fields_name_a_session_and_must_agree(served: Served, client: httpx.Client) -> None:
