@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
-from itertools import dropwhile
+from itertools import dropwhile, takewhile
 from typing import Any
 
 from msgspec import Struct, field
@@ -36,6 +36,7 @@ from chatbot.memory.memorability import Memorability
 from chatbot.memory.profile import StandingAnswer
 from chatbot.memory.profile_lines import ProfileLine
 from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, RankedMemory, Recollection
+from chatbot.memory.session_catalog import MESSAGES
 from chatbot.memory.writing import STARTUP, AddResult, Draft, add_drafts
 from chatbot.messages import FENCE, ends_of, without_blocks
 from chatbot.models.model import Disclosure, estimate_text
@@ -444,10 +445,22 @@ class ConversationMemory:
         # Only those from the turn's own back: if the clock was set back, earlier turns have later times.
         later = [each["at"] for each in dropwhile(lambda each: each["at"] != began, receipts) if each["at"] > began]
         end = min(map(parse_time, later), default=max(memory.scope.clock(), since) + timedelta.resolution)
+        earlier = await _unanswered_before(since, session)
         rows = await memory.every(
-            session_id=session.id, after=since, before=end, sensitivities=SENSITIVITIES, statuses=STATUSES
+            session_id=session.id,
+            after=min(earlier, default=since),
+            before=end,
+            sensitivities=SENSITIVITIES,
+            statuses=STATUSES,
         )
-        of_turn = [row for row in rows if (row.created_at == since if row.type == EXCHANGE else row.source == AUTO)]
+        later = [row for row in rows if row.created_at >= since]
+        of_turn = [row for row in later if (row.created_at == since if row.type == EXCHANGE else row.source == AUTO)]
+        # An exchange may hold several messages, from the first one's time on.
+        of_turn += [
+            row
+            for row in rows
+            if row.assistant_text and row.user_text not in earlier.get(row.created_at, row.user_text)
+        ]
         spared = set()
         for text in spare:
             with suppress(InvalidValue):  # a text that cannot be kept has no row
@@ -465,12 +478,25 @@ class ConversationMemory:
             memory.scope.changed("purge", await memory.scope.store.purge(memory.scope.write_view(), ids))
 
     async def _take_back_reply(self, since: datetime, receipts: Iterable[Mapping[str, Any]]) -> None:
-        """Remove the turn's reply from a row of an earlier turn that it completed."""
+        """Remove the turn's reply from a row of an earlier turn that it completed, which is written anew without it."""
+        scope = self._memory.scope
         for receipt in receipts:
             version = await self._version(str(receipt.get("remembered") or ""))
             written = [event.at for event in version.events if "assistant_text" in event.fields] if version else []
             if version and written and version.observation.created_at < since <= max(written):
-                await self._memory.update(version.observation.id, assistant_text="")
+                row = version.observation
+                await scope.store.purge(scope.write_view(), [row.id])
+                said = Draft(
+                    type=EXCHANGE,
+                    user_text=row.user_text,
+                    metadata=row.metadata,
+                    visibility=row.visibility,
+                    sensitivity=row.sensitivity,
+                    min_clearance=row.min_clearance,
+                    created_at=row.created_at,
+                    source=row.source,
+                )
+                await self._memory.remember_all([said])
 
     async def _replaced_by(self, ids: Sequence[str]) -> list[str]:
         """Return rows that were replaced or denied by facts derived from these ones, and are unchanged since."""
@@ -489,6 +515,13 @@ class ConversationMemory:
         except UnknownObservation:
             return None
         return next((version for version in versions if version.observation.id == observation_id), None)
+
+
+async def _unanswered_before(since: datetime, session: SessionHandle) -> dict[datetime, str]:
+    """Return the messages that share the reply to the one of that time, by their times."""
+    near = await session.transcript_read_last(_NEAR) if session.supports(TranscriptStore) else []
+    said = [each for each in near if each.at < since and each.role in MESSAGES]
+    return {each.at: each.content for each in takewhile(lambda each: each.role == USER, reversed(said))}
 
 
 def _record(

@@ -202,6 +202,8 @@ async def test_the_reply_completes_the_row_and_a_retry_adds_no_second_one(runtim
         assert (row.id, row.user_text, row.assistant_text) == (receipt.remembered, SAID, "How nice.")
         assert await chat.take_back()  # the words stay, for the turn that failed is still in the transcript
         assert await exchanges(runtime) == [(SAID, "")]
+        [row] = await runtime.memory.memory("chat").every(types=["exchange"])
+        assert "How nice." not in str(await session.memory.history(row.id))
         assert await chat.take_back()
         assert await exchanges(runtime) == []
 

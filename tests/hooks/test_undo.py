@@ -9,6 +9,7 @@ import pytest
 from chatbot.chat.chat import Chat
 from chatbot.chat.dialogue import ClientRequest
 from chatbot.cli.why import receipt_of_turn
+from chatbot.embed import open_memory
 from chatbot.errors import ProviderFailed, SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle
 from chatbot.memory.episode import ModelSummary, keep_summary, kept_episode, kept_model_summary, summarize_episode
@@ -60,6 +61,17 @@ async def assert_gone(runtime: Runtime, session: SessionHandle, chat: Chat, mode
     assert WORD not in sent(model).lower()
     await runtime.hooks.settle()
     assert holding() == []
+
+
+async def test_a_message_that_shares_its_reply_with_the_one_before_is_gone_too() -> None:
+    configure()
+    model = ScriptedModel(["Good."])
+    async with talking(model=model) as (runtime, session, chat), open_memory(Path.cwd()) as memory:
+        own = await memory.system.load_session(session.id, "chat")
+        said = [{"role": "user", "content": SAID[0][0]}, {"role": "user", "content": GONE}]
+        assert len(await memory.append(own, [*said, {"role": "assistant", "content": f"{WORD} it is."}])) == 1
+        assert [entry.content for entry in await chat.take_back()] == [GONE, f"{WORD} it is."]
+        await assert_gone(runtime, session, chat, model)
 
 
 MAKES_MUCH = "[hooks.summarize]\nevery = 1\n[hooks.boundaries]\nwindow = 1\n"
