@@ -245,6 +245,9 @@ class Sync:
         """Erase what was erased elsewhere: rows, with caches and receipts that quote them, sessions and facts."""
         state = self.state
         fresh = batch.erased - state.erased
+        if self.takes:  # and what a sync that was killed had still to erase
+            sessions = await asyncio.to_thread(self.storage.backend.sessions.ids)
+            fresh |= state.erased & {*state.facts, *sessions}
         if not batch.rows.erased and not fresh:
             return
         journal = await asyncio.to_thread(self.storage.journal)
@@ -265,6 +268,12 @@ class Sync:
         self.report.taken["sessions"] += await self._sessions.delete(fresh - facts)
         self.report.taken["erased"] = len(whole) + len(alone)
 
+    def _is_damaged(self, journal: log_union.Journal) -> bool:
+        """Return whether a line cannot be read or, without a purge since the last sync, there is none."""
+        purge = next(self.storage.backend.lines("tombstones").newest_first(), {})
+        synced_at = max((each.at for each in self.state.places.values()), default="")
+        return journal.is_damaged() or not (journal.lines or str(purge.get("at", "")) >= synced_at)
+
     def _unite_log(self, batch: untrusted.Delivery) -> tuple[log_union.Journal, list[str]]:
         """Add the events of others to the log; return the log as it was, and the rows that are new to the place."""
         log, writes = self.storage.log, self.takes and not self.dry_run
@@ -272,7 +281,12 @@ class Sync:
             journal = after = self.storage.journal()
             self._read_to = log.mark()
             rows = journal.touched(self.known.digests) if self.gives else []
-            self.state.erased |= self.state.facts - journal.facts()
+            missing = self.state.facts - journal.facts()
+            if missing and self._is_damaged(journal):
+                why = "facts are missing in a damaged journal: none is deleted elsewhere; put it back from a backup"
+                self.report.aside.append(sync_place.RefusedFile("memories", why))
+            else:
+                self.state.erased |= missing
             for each in self.state.erased & batch.rows.parts.keys():
                 del batch.rows.parts[each]
             made = log_union.changes_to_unite(

@@ -40,11 +40,13 @@ from chatbot.transfer.importer import Importer
 from chatbot.transfer.sources import open_source
 from chatbot.transfer.sync import sync
 from chatbot.transfer.sync_place import KEY, NAME, FolderPlace, ServerAnswer, open_sealed
+from chatbot.transfer.sync_storage import Storage
+from chatbot.transfer.union import SyncState
 from tests.clock import Clock
 from tests.disk import ENDLESS, Put
 from tests.effort import by_day, rounds
 from tests.postgres import address
-from tests.transfer.sync_world import STORES, Beside, Machine, World
+from tests.transfer.sync_world import STORES, Beside, Killed, Machine, World
 
 Pair = tuple[Machine, Machine, Path]
 
@@ -464,6 +466,50 @@ async def test_what_is_lost_on_one_side_stays_on_the_other_until_it_is_put_back(
         assert await machine.said() == {session_id: ["one", "two", "three"]}
         async with machine.opened() as memory:
             assert await (await memory.load_session(session_id, any_agent=True)).kv_get("key") == "value"
+
+
+async def test_what_a_killed_sync_had_still_to_erase_is_erased_by_the_next(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, there, place = pair
+    session_id = await _session(here, "hello")
+    async with here.opened() as memory:
+        fact = await memory.memory("chat").store_fact("Ada", "keeps", "bees")
+    await _both(pair)
+    async with here.opened() as memory:
+        await memory.delete_session(session_id)
+        await memory.memory("chat").purge_fact(fact.id)
+    await here.sync(place)
+
+    async def save(storage: Storage, state: SyncState) -> None:
+        state.save(storage.document)
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Storage, "save", save)
+        with pytest.raises(Killed):
+            await there.sync(place)
+    await _both(pair)
+    assert await here.said() == await there.said() == {}
+    async with there.opened() as memory:
+        assert await memory.memory("chat").query_facts() == []
+
+
+@pytest.mark.parametrize("lines", [None, 0, 1.5])
+async def test_facts_of_a_journal_that_is_lost_stay_on_the_other_machine(pair: Pair, lines: float | None) -> None:
+    here, there, place = pair
+    async with here.opened() as memory:
+        for each in ("bees", "goats"):
+            await memory.memory("chat").store_fact("Ada", "keeps", each)
+    await _both(pair)
+    journal = here.folder / "observations.jsonl"
+    whole = journal.read_bytes()
+    journal.unlink() if lines is None else journal.write_bytes(whole[: int(lines * len(whole) / 2)])
+    [aside] = (await here.sync(place)).aside
+    assert "damaged journal" in aside.why
+    await there.sync(place)
+    async with there.opened() as memory:
+        assert len(await memory.memory("chat").query_facts()) == 2
 
 
 async def test_what_a_deleted_session_said_leaves_its_fork_on_the_other_machine_with_its_memory(pair: Pair) -> None:
