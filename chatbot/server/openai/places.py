@@ -352,15 +352,15 @@ async def _session_or_fork(
     session = await access.session(session_id)
     run, (count, known) = _exchanges_in(request.before_new), _history_in(session.record)
     entries, end = await session.transcript_read_all(), _end_of(run, known)
-    begun = max((at for at, each in enumerate(entries) if each.role == USER), default=0)
-    whole = {(len(known), len(entries))}
-    if is_failed_try(entries[begun:], request):  # its message is noted only if it was stopped
-        whole |= {(len(known), begun), (len(known) - 1, len(entries))}
-    is_whole = (end, count) in whole
+    begins = [at for at, each in enumerate(entries) if each.role == USER] or [0]
+    own = next((at for at in begins if at >= count), len(entries))  # messages from there on were added by others
+    is_whole = end == len(known) and count <= len(entries) == own
+    if is_failed_try(entries[begins[-1] :], request):  # its message is noted only if it was stopped
+        is_whole |= (end, count) in {(len(known), begins[-1]), (len(known) - 1, len(entries))}
     is_over = bool(request.answers) and not unanswered_calls(entries)  # what it answers was answered before
     if is_whole and not is_over and (answered is None or _waits_for(entries, request)) and access.claim(session.id):
         return session
-    stored = list(_stored_exchanges(entries[:count]))  # entries after these were added by others
+    stored = list(_stored_exchanges(entries[:own]))
     missing = len(known) - len(stored)  # exchanges from before the session began
     kept = stored[: max(0, end - missing)]
     if not kept:

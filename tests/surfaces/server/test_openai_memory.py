@@ -147,6 +147,17 @@ def test_continuations_of_one_history_at_once_are_sessions_of_their_own(served: 
     assert first["session_id"] in {each["session_id"] for each in answers}
 
 
+def test_a_client_goes_on_in_its_session_after_its_message_was_answered_again_on_the_page(client: httpx.Client) -> None:
+    first = _chat(client, _user("I play chess."))
+    session_id = first["session_id"]
+    assert client.post(f"/i/ada/c/{session_id}/retry").status_code == 303
+    client.get(f"/v1/sessions/{session_id}/chat").read()
+    said = [_user("I play chess."), _reply(first), _user("And go.")]
+    assert _chat(client, *said)["session_id"] == session_id
+    roles = ["user", "reply-1-assistant", "assistant", "user", "assistant"]
+    assert [role for role, _ in _transcript(client, session_id)] == roles
+
+
 def _leave(served: Served, client: httpx.Client, said: list[Say], begun: Event, **more: Any) -> None:
     """Leave the reply to these messages once it has begun."""
     begun.clear()
