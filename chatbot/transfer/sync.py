@@ -252,8 +252,6 @@ class Sync:
             return
         journal = await asyncio.to_thread(self.storage.journal)
         facts = journal.facts() & fresh
-        state.erased |= fresh
-        await self.storage.save(self.state)
         there = [*filter(journal.has, batch.rows.erased)]
         alone = [each for each in there if batch.rows.erased[each]]
         whole = [each for each in there if not batch.rows.erased[each]] + [*facts]
@@ -266,6 +264,8 @@ class Sync:
             with suppress(UnknownObservation):
                 await memories.scope.store.purge(view, alone, who=MAINTENANCE, why="synced", alone=True)
         self.report.taken["sessions"] += await self._sessions.delete(fresh - facts)
+        state.erased |= fresh  # after a kill before this, the file is read again
+        await self.storage.save(state)
         self.report.taken["erased"] = len(whole) + len(alone)
 
     def _is_damaged(self, journal: log_union.Journal) -> bool:

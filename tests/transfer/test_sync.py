@@ -395,7 +395,9 @@ async def test_what_was_purged_is_gone_on_both_and_no_older_copy_brings_it_back(
     assert (await third.rows()).keys() == (await here.rows()).keys() == {other}
 
 
-async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(pair: Pair) -> None:
+async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     here, there, place = pair
     deleted, kept, gone = [await _session(here, *said) for said in (["hello"], ["one", "two"], ["bye"])]
     bundle = place.parent / "gone.jsonl"
@@ -422,6 +424,11 @@ async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(pair: Pa
     await there.sync(second)
     await _say(here, deleted, "said there after all")
     Path(str(here.home), "sessions", gone, "session.json").write_text('{"version": 999}')  # of a later release
+    await there.sync(place)
+    with monkeypatch.context() as killed:
+        killed.setattr(sync_storage.SessionUnion, "delete", None)
+        with pytest.raises(TypeError):
+            await here.sync(place)
     await _both(pair)
     assert not [each for each in ("hello", "after all", "two", "bees") if each in _texts(place)]
     for machine in (here, there):
