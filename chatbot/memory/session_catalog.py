@@ -164,11 +164,15 @@ class SessionCatalog(Closable):
         gone: list[str] = []
         try:
             for each in session_ids:
-                with suppress(SessionNotFound), _translated():
-                    self.sessions.delete(each)
-                    gone.append(each)
+                gone.append(each)  # also if the disk keeps some of its files
+                try:
+                    with _translated():
+                        self.sessions.delete(each)
+                except SessionNotFound:
+                    gone.pop()
         finally:
             if gone:
+                self.terms.forget(gone.__contains__)
                 self.sessions.drop_former()
                 failures = self.backend.lines(FAILURES)
                 failures.rewrite(lambda line: None if line.get("session") in gone else line, holding=gone)

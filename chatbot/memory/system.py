@@ -25,7 +25,7 @@ from chatbot.memory.session_catalog import SESSIONS_AT_ONCE, with_forks
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import Clearance, Right, least_clearance
 from chatbot.stores.base import ObservationStore, SessionStore
-from chatbot.stores.errors import InvalidValue, MissingFolder, StoreError, UnsupportedOperation
+from chatbot.stores.errors import InvalidValue, MissingFolder, StoreError, UnsafePath, UnsupportedOperation
 from chatbot.stores.fields import how_many
 from chatbot.stores.loops import to_its_end
 from chatbot.stores.records import EPOCH, KeyValue, SessionRecord, TranscriptEntry, chunks
@@ -301,14 +301,14 @@ class MemorySystem(SessionOpening):
             left = [each for each in known if each not in target.sessions]
             if left:  # their summaries leave out what was erased before, or is later
                 owner = self._handle(record, self._stores_of(record), caller=self._owner_in(record.namespace))
-                await owner.hand_over(left, own=keep_memory)
+                with suppress(UnsafePath):  # a folder or link in place of receipts keeps no session
+                    await owner.hand_over(left, own=keep_memory)
         await self.tombstones.bar(marks, self._clock())
         erased = [await erase(scope, target) for scope in scopes]
         for session_id, store in stores:
             if isinstance(store, SessionStore):
                 await store.forget_session(self._catalog.ref(session_id))
         gone = await self._catalog.delete(*target.sessions)
-        await asyncio.to_thread(self._catalog.terms.forget, target.sessions.__contains__)
         # a hook of their last turns may have remembered something meanwhile
         erased += [await erase(scope, target) for scope in scopes]
         return join_erasures(erased, forks=forks, sessions=gone, kept=keep_memory)

@@ -14,6 +14,7 @@ import pytest
 from chatbot.errors import AmbiguousSession, SessionExpired, SessionNotFound, WrongAgent
 from chatbot.memory import MemorySystem, SessionFilter, SessionHandle
 from chatbot.memory.scope import Caller, SystemOptions
+from chatbot.memory.session_catalog import FAILURES
 from chatbot.runtime import Runtime
 from chatbot.stores.errors import DamagedFile, InvalidValue, StoreError, StoreFailed, UnsafePath, UnsupportedOperation
 from chatbot.stores.on_disk.session_index import SessionIndex
@@ -384,20 +385,26 @@ async def test_an_argument_of_another_type_is_named(memory: MemorySystem) -> Non
 
 async def test_a_session_whose_receipts_cannot_be_read_can_be_deleted(memory: MemorySystem, memory_home: Path) -> None:
     session = await memory.create_session(STORES, "chat")
+    fork = await memory.fork_session(session.id)
     (memory_home / "sessions" / session.id / "receipts.jsonl").mkdir()
     await memory.delete_session(session.id, keep_memory=True)
-    assert await memory.list_sessions() == []
+    assert [each.id for each in await memory.list_sessions()] == [fork.id]
 
 
 async def test_what_the_disk_kept_of_a_deleted_session_is_deleted_with_the_next_new_one(
     memory: MemorySystem, memory_home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = await memory.create_session(STORES, "chat")
+    session = await memory.create_session(STORES, "chat", title="Of bees")
+    await session.transcript_append("user", "I keep bees.")
+    assert await memory.search_sessions("bees")
+    memory.backend.lines(FAILURES).append([{"session": session.id, "error": "bees"}])
     with monkeypatch.context() as broken:
         broken.setattr("chatbot.stores.files.erase", lambda _: os.read(-1, 1))
         with pytest.raises(StoreFailed, match=r"\.trash.*Bad file.*`chatbot doctor --fix`"):
             await memory.delete_session(session.id)
-    assert list((memory_home / ".trash").iterdir()) != []
+    found = [*memory_home.rglob("*"), *Path(os.environ["XDG_CACHE_HOME"]).rglob("*")]
+    left = [each for each in found if each.is_file() and b"bees" in each.read_bytes()]
+    assert {each.parents[1].name for each in left} == {".trash"}
     await memory.create_session(STORES, "chat")
     assert list((memory_home / ".trash").iterdir()) == []
 
