@@ -417,23 +417,33 @@ def _restorations(journal: Journal, united: Mapping[str, list[Event]]) -> Iterat
 
 
 def _undone_merges(journal: Journal, united: Mapping[str, list[Event]]) -> Iterator[Event]:
-    """Yield the events that undo a merge where a row was corrected elsewhere: its digest has the former text."""
+    """Yield the events that undo a merge of which a row was corrected, forgotten or replaced elsewhere.
+
+    Its digest has the former text. Each row gets the state that it would have without the merge.
+    """
     stale = set[str]()
     for parts in united.values():
-        row = _row_of(parts) if _is_edited(parts) else None
-        if row is None or row.status != "compressed" or row.superseded_by in {None, *stale}:
-            continue
-        made = _parts_of(str(row.superseded_by), journal, united)
+        digest_id = next((part.by for part in reversed(parts) if part.kind == "compress"), None)
+        made = _parts_of(digest_id, journal, united) if digest_id and digest_id not in stale else []
         digest = None if _is_edited(made) else _row_of(made)
-        text = fold(digest.text()) if digest else ""
-        if digest is None or digest.status != "active" or all(fold(each) in text for each in row.text().splitlines()):
+        if digest is None or digest.status != "active" or (row := _row_of(parts)) is None:
             continue
-        stale.add(digest.id)
-        yield Event(kind="archive", at=made[-1].at + STEP, ids=(digest.id,), who="sync", why="a source was corrected")
-        for each in digest.derived_from:
-            sources = _parts_of(each, journal, united)
-            if (source := _row_of(sources)) and (source.status, source.superseded_by) == ("compressed", digest.id):
-                yield Event(kind="restore", at=sources[-1].at + STEP, ids=(each,), who="sync", why="undoes a merge")
+        state = _unmerged_state(parts, digest.id)
+        text, is_gone = fold(digest.text()), state.kind in {"delete", "supersede"} and state.who != MAINTENANCE
+        if is_gone or (_is_edited(parts) and any(fold(each) not in text for each in row.text().splitlines())):
+            stale.add(digest.id)
+            yield Event(kind="archive", at=made[-1].at + STEP, ids=(digest.id,), who="sync", why="a source was changed")
+            for each in digest.derived_from:
+                sources = _parts_of(each, journal, united)
+                if (source := _row_of(sources)) and (source.status, source.superseded_by) == ("compressed", digest.id):
+                    state = replace(_unmerged_state(sources, digest.id), ids=(each,))
+                    yield replace(state, at=sources[-1].at + STEP, who="sync", why="undoes a merge")
+
+
+def _unmerged_state(parts: Sequence[Event], digest_id: str) -> Event:
+    """Return the last event that changed the state of a row, except its merge; one that restores it without any."""
+    states = (part for part in reversed(parts) if part.kind in STATUS_AFTER and part.by != digest_id)
+    return next(states, Event(kind="restore", at=EPOCH))
 
 
 def _is_edited(parts: Iterable[Event]) -> bool:

@@ -347,28 +347,37 @@ async def test_of_two_digests_that_were_made_of_the_same_on_both_sides_one_stays
 
 
 @pytest.mark.parametrize("is_first", [False, True])
-async def test_a_merge_is_undone_where_the_other_side_has_corrected_a_row_of_it(pair: Pair, *, is_first: bool) -> None:
+@pytest.mark.parametrize("how", ["edit", "forget", "supersede"])
+async def test_a_merge_is_undone_where_the_other_side_has_changed_a_row_of_it(
+    pair: Pair, how: str, *, is_first: bool
+) -> None:
     here, there, _ = pair
     ids = [await _remembered(here, f"The spare key of the shed hangs behind door {number}") for number in range(3)]
     await _both(pair)
     here.clock.move(days=2)
 
-    async def correct() -> None:
+    async def change() -> None:
         async with there.opened() as memory:
-            await memory.memory("chat").update(ids[0], title="The spare key of the shed is in the kitchen")
+            memories = memory.memory("chat")
+            if how == "forget":
+                await memories.forget(ids[0])
+            elif how == "supersede":
+                await memories.remember("It is in the kitchen", supersedes=ids[0])
+            else:
+                await memories.update(ids[0], title="It is in the kitchen")
 
     if is_first:
-        await correct()
+        await change()
     async with here.opened() as memory:
         await memory.maintain(MaintenanceSettings(compression_min_age_days=0), whole=True)
     if not is_first:
-        await correct()
+        await change()
     await _both(pair)
-    active = [row.title for row in (await here.rows()).values() if row.status == "active"]
-    assert sorted(active) == [
-        f"The spare key of the shed {each}"
-        for each in ("hangs behind door 1", "hangs behind door 2", "is in the kitchen")
-    ]
+    rows = await here.rows()
+    active = sorted(row.title for row in rows.values() if row.status == "active")
+    left = [f"The spare key of the shed hangs behind door {number}" for number in (1, 2)]
+    assert active == [*["It is in the kitchen"][: how != "forget"], *left]
+    assert rows[ids[0]].status == {"edit": "active", "forget": "deleted", "supersede": "superseded"}[how]
 
 
 async def test_what_was_purged_is_gone_on_both_and_no_older_copy_brings_it_back(pair: Pair, tmp_path: Path) -> None:
