@@ -51,6 +51,20 @@ def test_health_and_readiness_follow_storage(http: Serve, kind: type[StoreError]
         assert client.get("/ready").status_code == 503
 
 
+def test_a_memory_whose_folder_is_gone_is_not_begun_anew(http: Serve) -> None:
+    served = http()
+    folder = served.identities.setup.identities / "ada" / "memory"
+    with served.client() as client:
+        for title in ("one", "two"):
+            assert client.post("/v1/memories", json={"title": title}).is_success
+        folder.rename(away := folder.with_name("away"))
+        assert client.post("/v1/memories", json={"title": "lost"}).json()["error"]["code"] == "storage_away"
+        assert client.get("/v1/memories").status_code == 503
+        assert not folder.exists()
+        away.rename(folder)
+        assert len(client.get("/v1/memories").json()["data"]) == 2
+
+
 async def test_a_full_disk_takes_no_writes_until_there_is_room(small_disk: Path) -> None:
     with chdir(small_disk):
         project('[model]\nname = "scripted"\n')
