@@ -374,7 +374,9 @@ class ConversationMemory:
         """
         if not session.supports(TranscriptStore):
             return None, None
-        near = await session.transcript_read_last(_NEAR)
+        near = await session.transcript_read_last(n := _NEAR)
+        while len(near) == n and not any(each.role == USER and each.at < asked_at for each in near):
+            near = await session.transcript_read_last(n := 4 * n)  # its turn ran many tools
         entries = [each for each in near if each.at < asked_at]
         kept = await without_forgotten(session, entries)
         kept = [*without(kept, await session.times_not_kept(min(each.at for each in near)))] if kept else []

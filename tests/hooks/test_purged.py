@@ -1,7 +1,7 @@
 """Forgotten and erased memories come back by no summary of a transcript that still holds it."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,7 @@ from chatbot.embed import open_memory
 from chatbot.hooks.summarize import SUMMARY, evicted_entries, summarize_evicted
 from chatbot.memory import Memory
 from chatbot.memory.episode import KEY, MODEL_KEY, summarize_episode, without_forgotten
+from chatbot.messages import Delta, ToolCallDelta
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Runtime
 from chatbot.stores.access import SENSITIVITIES
@@ -112,7 +113,12 @@ async def test_what_was_appended_and_went_away_is_told_by_no_summary(away: Away)
 
 @pytest.mark.parametrize("away", [Memory.purge, Memory.forget])
 async def test_a_question_of_the_bot_goes_away_with_the_exchange_that_has_it(away: Away) -> None:
-    model = ScriptedModel([f"Is the barge called {WORD}?", "Noted."])
+
+    async def calls() -> AsyncGenerator[Delta, None]:
+        for number in range(20):
+            yield ToolCallDelta(number, str(number), "look", "{}")
+
+    model = ScriptedModel([calls, f"Is the barge called {WORD}?", "Noted."])
     async with talking(model=model) as (runtime, _, chat):
         asked, _ = (await chat.turn(STAYS)).remembered or "", await chat.turn("Yes, barge.")
         for is_there in (True, False):
