@@ -386,8 +386,11 @@ class ConversationMemory:
         began = next((each.at for each in reversed(entries) if each.role == USER), None)
         if not (said and began and question_in(said)):
             return said, None
-        asked = await exchanges_at(began, scope.store, scope.write_view(SENSITIVITIES))
-        return said, began if any(question_in(said) == question_in(row.assistant_text) for row in asked) else None
+        for at in (began, *await _unanswered_before(began, session)):
+            asked = await exchanges_at(at, scope.store, scope.write_view(SENSITIVITIES))
+            if any(question_in(said) == question_in(row.assistant_text) for row in asked):
+                return said, at
+        return said, None
 
     async def recover(self, lost: Sequence[TranscriptEntry], memorability: Memorability) -> None:
         """Remember `lost`, the last messages without a reply, newest first, if their turns were killed.

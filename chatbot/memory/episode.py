@@ -158,7 +158,16 @@ async def without_forgotten(session: SessionHandle, entries: Sequence[Transcript
     scope = session.memory.scope
     rows = await scope.store.get(scope.view(SENSITIVITIES), [each for _, each in kept], current=False) if kept else []
     there = {row.id for row in rows if row.status != "deleted"}
-    return list(without(entries, {at for at, _ in kept}.difference(at for at, each in kept if each in there)))
+    known = {at for at, _ in kept}
+    gone, last = known.difference(at for at, each in kept if each in there), ""
+    for entry in entries:  # a message without a row of its own is in that of the one before, if they share the reply
+        if entry.role == "user":
+            at = format_time(entry.at)
+            gone |= {at} if last in gone and at not in known else set()
+            last = at
+        elif entry.role in MESSAGES:
+            last = ""
+    return list(without(entries, gone))
 
 
 def without(entries: Sequence[TranscriptEntry], gone: Collection[str]) -> Iterator[TranscriptEntry]:

@@ -96,8 +96,8 @@ async def test_what_was_appended_and_went_away_is_told_by_no_summary(away: Away)
     configure("[hooks.summarize]\nevery = 1\nleast = 1\n")
     async with talking("Noted.") as (runtime, session, chat), open_memory(Path.cwd()) as memory:
         own = await memory.system.load_session(session.id, "chat")
-        said = [{"role": "user", "content": GONE}, {"role": "assistant", "content": "Noted."}]
-        [exchange] = await memory.append(own, said)
+        said = [("user", "We paint it green"), ("user", GONE), ("assistant", f"Is it called {WORD}?")]
+        [exchange] = await memory.append(own, [{"role": role, "content": text} for role, text in said])
         await chat.turn(STAYS)
         await runtime.hooks.settle()
         assert WORD in str(await session.memory.session_summaries(session_id=session.id))
@@ -107,7 +107,8 @@ async def test_what_was_appended_and_went_away_is_told_by_no_summary(away: Away)
             await chat.turn(text)
         await runtime.hooks.settle()
         [summary] = await session.memory.session_summaries(session_id=session.id)
-        assert "Ingrid" in (told := f"{summary.text()}{await session.kv_get(KEY)}")
+        rows = await session.memory.every(types=["exchange"])
+        assert "Ingrid" in (told := f"{summary.text()}{await session.kv_get(KEY)}{rows}")
         assert WORD not in told
 
 
