@@ -260,10 +260,7 @@ async def _said_in(named: _Continuation, request: ParsedRequest, access: Identit
     session, end = named
     session.check("chat")
     most = access.runtime.setup.agent_settings.window_entries
-    if end is None:
-        entries = await session.transcript_read_last(most)
-    else:
-        entries = (await session.transcript_read_all())[:end][-most:]
+    entries = (await session.transcript_read_all())[:end][-most:]
     answers = awaited_results(entries, request.answers or request.earlier_answers)
     if len(answers) < len(request.answers):
         raise invalid("no pending tool call matches these answers", "messages")
