@@ -541,7 +541,8 @@ def unite_lines(lines: Lines, new: Iterable[Mapping[str, Any]], *, receipts: boo
         ours = lines.all()
 
         def key(record: Mapping[str, Any]) -> str:
-            return canonical({name: record.get(name) for name in ("turn", "at", "kind")} if receipts else record)
+            names = ("turn", "at", "kind", "remembered")  # imported exchanges may have the same time
+            return canonical({name: record.get(name) for name in names} if receipts else record)
 
         found = {key(each): each for each in ours}
         known = len(found)

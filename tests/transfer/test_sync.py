@@ -28,7 +28,7 @@ from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
 from chatbot.memory.episode import summarize_episode
 from chatbot.memory.handle import CHOICES, Choices
-from chatbot.memory.session_catalog import FAILURES
+from chatbot.memory.session_catalog import FAILURES, handed_over
 from chatbot.stores.errors import StoreError, StoreFailed, UnsafePath
 from chatbot.stores.files import erase
 from chatbot.stores.on_disk.session_index import SessionIndex
@@ -534,9 +534,12 @@ async def test_what_a_deleted_session_said_leaves_its_fork_on_the_other_machine_
     async with here.opened() as memory:
         session = await memory.load_session(session_id, any_agent=True)
         [entry] = await session.transcript_read_all()
-        await session.receipt_append({"turn": row_id, "at": format_time(entry.at), "remembered": row_id})
+        for each in (row_id, "another"):  # two imported exchanges of the same time
+            await session.receipt_append(handed_over({"at": format_time(entry.at), "remembered": each}))
     await _both(pair)
     async with there.opened() as memory:
+        taken = await (await memory.load_session(session_id, any_agent=True)).records()
+        assert {each["remembered"] for each in taken} == {row_id, "another"}
         fork = (await memory.fork_session(session_id)).id
         memory.backend.lines(FAILURES).append([{"session": session_id, "error": "bees"}])
     async with here.opened() as memory:
