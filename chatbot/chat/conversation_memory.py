@@ -386,11 +386,13 @@ class ConversationMemory:
         began = next((each.at for each in reversed(entries) if each.role == USER), None)
         if not (said and began and question_in(said)):
             return said, None
+        store, view = scope.store, scope.write_view(SENSITIVITIES)
+        ids = [each for at, each in await session.remembered_since(began) if at == format_time(began)]
+        asked = await store.get(view, ids, current=False)  # what repeats an earlier exchange is in the row of that
         for at in (began, *await _unanswered_before(began, session)):
-            asked = await exchanges_at(at, scope.store, scope.write_view(SENSITIVITIES))
-            if any(question_in(said) == question_in(row.assistant_text) for row in asked):
-                return said, at
-        return said, None
+            asked = [*asked, *await exchanges_at(at, store, view)]
+        question = question_in(said)
+        return said, next((row.created_at for row in asked if question_in(row.assistant_text) == question), None)
 
     async def recover(self, lost: Sequence[TranscriptEntry], memorability: Memorability) -> None:
         """Remember `lost`, the last messages without a reply, newest first, if their turns were killed.

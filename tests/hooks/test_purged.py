@@ -119,9 +119,12 @@ async def test_a_question_of_the_bot_goes_away_with_the_exchange_that_has_it(awa
         for number in range(20):
             yield ToolCallDelta(number, str(number), "look", "{}")
 
-    model = ScriptedModel([calls, f"Is the barge called {WORD}?", "Noted."])
+    asks = f"Is the barge called {WORD}?"
+    model = ScriptedModel([asks, calls, asks, "Noted."])
     async with talking(model=model) as (runtime, _, chat):
-        asked, _ = (await chat.turn(STAYS)).remembered or "", await chat.turn("Yes, barge.")
+        asked, again = [(await chat.turn(STAYS)).remembered or "" for _ in range(2)]
+        assert asked == again  # what is said and answered again has no row of its own
+        await chat.turn("Yes, barge.")
         for is_there in (True, False):
             _, other = await begun(runtime)
             prompt, _ = await other.dry_run("What is the barge?")
