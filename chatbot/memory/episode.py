@@ -18,7 +18,7 @@ from chatbot.embedder import Judgement
 from chatbot.memory.handle import SUMMARY_KEYS, SessionHandle
 from chatbot.memory.memorability import Memorability, content, is_worth_keeping, rarity
 from chatbot.memory.session_catalog import MESSAGES
-from chatbot.memory.writing import Draft
+from chatbot.memory.writing import ANSWERS, Draft
 from chatbot.messages import without_blocks
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.base import KeyValueStore, ObservationStore
@@ -182,9 +182,7 @@ def without(entries: Sequence[TranscriptEntry], gone: Collection[str]) -> Iterat
 
 EXCHANGE: Type = "exchange"
 QUESTION = "question"
-"""Metadata key of the bot's question that an exchange answers."""
-ANSWERS = "answers"
-"""Metadata key of the time of the exchange whose reply asked it, in its place if that is remembered."""
+"""Metadata key of the bot's question that an exchange answers, if the exchange that asked it is not remembered."""
 _LONGEST_QUESTION = 400
 _NOT_FORGOTTEN = tuple(each for each in STATUSES if each != "deleted")
 _MOST_AT_ONCE = 20

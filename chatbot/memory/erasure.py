@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from hashlib import blake2b
 
@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from chatbot.memory.people import other_names
 from chatbot.memory.scope import Scope, ScopedOperations
-from chatbot.memory.writing import Draft, changes_of_topic
+from chatbot.memory.writing import ANSWERS, PENDING, Draft, changes_of_topic
 from chatbot.stores.access import SENSITIVITIES, fold
 from chatbot.stores.backend import Mark, Place
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, StoreFailed, UnknownObservation
@@ -25,6 +25,7 @@ from chatbot.stores.fields import texts_in
 from chatbot.stores.loops import in_thread
 from chatbot.stores.observation import (
     IMPORTED,
+    KIND,
     OF_SESSION,
     SEARCHED,
     STATUSES,
@@ -253,11 +254,18 @@ async def _rows_of_target(scope: Scope, target: Target) -> list[Observation]:
 
 async def _has_said(scope: Scope, row: Observation, plain: str) -> bool:
     """Return whether the row holds a text in any field that people write, or held it before it was changed."""
-    if _says([getattr(row, name) for name in _WRITTEN], plain):
+    if _says([_written(name, getattr(row, name)) for name in _WRITTEN], plain):
         return True
     versions = await scope.store.history(scope.view(SENSITIVITIES), row.id) if row.updated_at > row.created_at else ()
     steps = [changed for each in versions if each.observation.id == row.id for _, changed in each.steps]
-    return any(_says([old for name, (old, _) in each.items() if name in _WRITTEN], plain) for each in steps)
+    return any(_says([_written(name, old) for name, (old, _) in each.items()], plain) for each in steps)
+
+
+def _written(field: str, value: object) -> object:
+    """Return what people wrote of a field: of metadata neither the keys nor the product's own marks."""
+    if isinstance(value, Mapping):
+        return [each for key, each in value.items() if key not in _MARKS]
+    return value if field in _WRITTEN else ()
 
 
 def _plain(text: str) -> str:
@@ -302,6 +310,7 @@ async def _facts(scope: Scope, target: Target, rows: Sequence[Observation]) -> A
 
 FROM, KEY, HASH = IMPORTED, "imported_key", "imported_hash"
 """Metadata keys of an imported row: the format, its key there, and a hash of what it says there and who may see it."""
+_MARKS = frozenset({KIND, FROM, HASH, ANSWERS, *PENDING})
 PurgeMark = tuple[str, ...]
 """Identity of something purged: a kind, and its values."""
 

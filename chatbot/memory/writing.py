@@ -33,6 +33,8 @@ DEFAULT_TYPE: Type = "discovery"
 TASK = "task"
 """The type of a task, and the value under the metadata key `KIND` of every row that is one."""
 STARTUP = "startup"
+ANSWERS = "answers"
+"""Metadata key of an exchange: the time of the one whose reply asked it, if that is remembered."""
 PENDING = {"status": "pending", "scope": "collaborative", "priority": "normal", "surface": STARTUP}
 _BATCH = 500
 _AT_ONCE = 16

@@ -254,6 +254,8 @@ def test_what_mentions_a_person_can_be_found_and_purged_and_it_is_told_what_stay
     add("Petra Lindqvist", "--namespace", "alice")
     assert "other namespaces: --namespace alice" in run("purge", "--text", "Petra Lindqvist", "--dry-run").stderr
     fails(2, "the text to purge is empty", "purge", "--text", " \u0301", "--yes")
+    ok("tasks", "add", "Buy milk")
+    assert [from_json("purge", "--text", each, "--dry-run")["purged"] for each in ("pending", "priority")] == [[], []]
 
 
 async def test_what_is_past_its_time_can_be_purged_together() -> None:
