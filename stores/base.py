@@ -135,7 +135,7 @@ class Store(Closable):
 
                     if not is_failure(error):
                         raise
-                    failure = errors.StoreFailed if isinstance(error, OSError) else errors.BrokenStore
+                    failure = errors.kind_of(error) if isinstance(error, OSError) else errors.BrokenStore
                     what = f"the store {type(self).__name__} failed in {operation.__name__}"
                     raise failure(f"{what}: {reason_of(error)}") from error
                 else:

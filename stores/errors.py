@@ -120,9 +120,9 @@ class ReadOnlyFolder(StoreFailed):
 
 
 class FullDisk(StoreFailed):
-    """The disk, or the quota on it, is full. Reading and deleting work."""
+    """The disk, or the quota on it, is full. Reading works; to delete permanently needs room, too."""
 
-    in_public = "the disk of the server is full: reading and deleting work, and other writes will when there is room"
+    in_public = "the disk of the server is full: reading works, and writing will once there is room"
 
 
 class StoreAway(StoreFailed, ConnectionError):
@@ -145,6 +145,11 @@ class UnknownOutcome(StoreAway):
 
 class ClosedResource(StoreError, RuntimeError):
     """An operation on a memory, session or store after its `aclose`."""
+
+
+def kind_of(error: OSError) -> type[StoreFailed | StoreBusy]:
+    """Return the class of the store error for an error of the operating system."""
+    return FullDisk if error.errno in FULL else StoreBusy if error.errno in NO_FILE_LEFT else StoreFailed
 
 
 def unknown_choice(name: str, value: object, known: Iterable[str]) -> InvalidValue:

@@ -30,13 +30,13 @@ from msgspec import Struct
 from chatbot.stores.errors import (
     FULL,
     NO_FILE_LEFT,
-    FullDisk,
     MissingFolder,
     ReadOnlyFolder,
     StoreBusy,
     StoreError,
     StoreFailed,
     UnsafePath,
+    kind_of,
 )
 from chatbot.stores.records import ID, real_path
 
@@ -495,8 +495,7 @@ def writing(path: Path) -> Iterator[None]:
 
 
 def _failure(what: str, error: OSError) -> StoreFailed | StoreBusy:
-    kind = FullDisk if error.errno in FULL else StoreBusy if error.errno in NO_FILE_LEFT else StoreFailed
-    return kind(f"{what} {error.strerror or error}{_REMEDIES.get(error.errno or 0, '')}")
+    return kind_of(error)(f"{what} {error.strerror or error}{_REMEDIES.get(error.errno or 0, '')}")
 
 
 def _read_only(path: Path, error: OSError) -> ReadOnlyFolder:

@@ -181,8 +181,8 @@ def problem_of(error: BaseException, caller: ServerCaller | None = None) -> Prob
     """
     if isinstance(error, Problem):
         return error
-    if isinstance(error, OSError) and error.errno in store_errors.NO_FILE_LEFT:  # outside of the stores
-        error = store_errors.StoreBusy(str(error))
+    if isinstance(error, OSError) and (kind := store_errors.kind_of(error)) is not store_errors.StoreFailed:
+        error = kind(str(error))  # raised outside of the stores
     if not isinstance(error, errors.ChatbotError | store_errors.StoreError):
         if _is_new(error):
             logger.error("a request failed", exc_info=error)

@@ -13,7 +13,15 @@ import psycopg
 from msgspec import Struct
 from psycopg import errors
 
-from chatbot.stores.errors import ReadOnlyFolder, StoreAway, StoreBusy, StoreError, StoreFailed, UnknownOutcome
+from chatbot.stores.errors import (
+    FullDisk,
+    ReadOnlyFolder,
+    StoreAway,
+    StoreBusy,
+    StoreError,
+    StoreFailed,
+    UnknownOutcome,
+)
 from chatbot.stores.postgres import statements
 
 if TYPE_CHECKING:
@@ -164,7 +172,8 @@ def explain(error: psycopg.Error, where: str) -> StoreError:
     if full or isinstance(error, _TOO_BUSY) or is_conflict(error):
         return StoreBusy(f"{where}: {full or f'the database is busy, try again ({_short(error)})'}")
     if isinstance(error, _NO_ROOM):
-        return StoreFailed(f"{where}: the database has no room, nothing was written ({_short(error)})")
+        kind = FullDisk if isinstance(error, errors.DiskFull) else StoreFailed
+        return kind(f"{where}: the database has no room, nothing was written ({_short(error)})")
     if isinstance(error, errors.ReadOnlySqlTransaction):
         return ReadOnlyFolder(f"{where} is read-only: name the primary server, or add target_session_attrs=read-write")
     if fault := _fault(error):

@@ -20,8 +20,8 @@ from chatbot.stores.base import KeyValueStore
 from chatbot.stores.errors import (
     BrokenStore,
     ClosedResource,
+    FullDisk,
     MissingFolder,
-    StoreFailed,
     UnknownStore,
     UnsupportedOperation,
 )
@@ -157,7 +157,7 @@ async def test_what_a_plug_in_raises_of_its_own_is_a_store_error_that_names_it(m
     monkeypatch.setattr(Faulty, "at", datetime.now(UTC))
     with pytest.raises(BrokenStore, match=r"kv_entries: TypeError: it returned \[.*, which is not a list of KeyValue"):
         await session.kv_entries()
-    with pytest.raises(StoreFailed, match=r"Faulty failed in kv_set.*No space left"):
+    with pytest.raises(FullDisk, match=r"Faulty failed in kv_set.*No space left"):
         await session.kv_set("key", "value")
     with pytest.raises(UnsupportedOperation, match="keys stay"):
         await session.kv_delete("key")

@@ -20,7 +20,15 @@ from msgspec.structs import replace
 from chatbot.memory import MemorySystem
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.backend import Examination
-from chatbot.stores.errors import BrokenStore, InvalidSettings, LaterFormat, StoreAway, StoreError, StoreFailed
+from chatbot.stores.errors import (
+    BrokenStore,
+    FullDisk,
+    InvalidSettings,
+    LaterFormat,
+    StoreAway,
+    StoreError,
+    StoreFailed,
+)
 from chatbot.stores.home import Address
 from chatbot.stores.observation import STATUSES
 from chatbot.stores.postgres import database, database_connection, schema, statements
@@ -242,9 +250,14 @@ def test_a_clock_that_goes_wrong_later_is_refused_until_mended(postgres: str, mo
     backend.close()
 
 
-@pytest.mark.parametrize("state", ["57P01", "57P05", "25P03", "25P04"])
-def test_a_database_that_ended_the_connection_is_away(state: str) -> None:
-    assert isinstance(database_connection.explain(psycopg.errors.lookup(state)("too long"), "db"), StoreAway)
+@pytest.mark.parametrize(
+    ("state", "kind"),
+    [("57P01", StoreAway), ("57P05", StoreAway), ("25P03", StoreAway), ("25P04", StoreAway), ("53100", FullDisk)],
+)
+def test_a_database_that_ended_the_connection_is_away_and_one_whose_disk_is_full_says_so(
+    state: str, kind: type[StoreError]
+) -> None:
+    assert type(database_connection.explain(psycopg.errors.lookup(state)("too long"), "db")) is kind
 
 
 def test_whoever_waits_for_another_writer_sees_what_that_one_wrote(postgres: str) -> None:

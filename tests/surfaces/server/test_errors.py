@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from errno import EDQUOT, EMFILE
 from typing import Any
 
 import httpx
@@ -125,6 +126,11 @@ def test_storage_that_is_away_for_a_while_is_told_without_its_place(kind: type[S
     assert (problem.status, problem.type) == (503, "server_error")
     assert int(problem.headers["retry-after"]) > 0
     assert (problem.headers.get("x-should-retry") == "false") is (kind is UnknownOutcome)  # it may be stored
+
+
+@pytest.mark.parametrize(("number", "kind"), [(EMFILE, StoreBusy), (EDQUOT, FullDisk)])
+def test_an_error_of_the_system_outside_of_the_stores_is_told_like_theirs(number: int, kind: type[StoreError]) -> None:
+    assert problem_of(OSError(number, "no more")).message == kind.in_public
 
 
 def test_what_a_model_raises_reaches_the_client_and_once_the_log_and_the_server_goes_on(
