@@ -36,7 +36,7 @@ from chatbot.memory.memorability import Memorability
 from chatbot.memory.profile import StandingAnswer
 from chatbot.memory.profile_lines import ProfileLine
 from chatbot.memory.recall import OVER_LIMIT, PROFILE_LINE, RECALLED, SEEN, RankedMemory, Recollection
-from chatbot.memory.session_catalog import MESSAGES
+from chatbot.memory.session_catalog import MESSAGES, handed_over
 from chatbot.memory.writing import STARTUP, AddResult, Draft, add_drafts
 from chatbot.messages import FENCE, ends_of, without_blocks
 from chatbot.models.model import Disclosure, estimate_text
@@ -374,12 +374,9 @@ class ConversationMemory:
         """
         if not session.supports(TranscriptStore):
             return None, None
-        near = await session.transcript_read_last(n := _NEAR)
-        while len(near) == n and not any(each.role == USER and each.at < asked_at for each in near):
-            near = await session.transcript_read_last(n := 4 * n)  # its turn ran many tools
-        entries = [each for each in near if each.at < asked_at]
+        entries = await _entries_before(asked_at, session)
         kept = await without_forgotten(session, entries)
-        kept = [*without(kept, await session.times_not_kept(min(each.at for each in near)))] if kept else []
+        kept = [*without(kept, await session.times_not_kept(min(each.at for each in entries)))] if kept else []
         if kept[-1:] != entries[-1:]:
             return "", None
         said, scope = reply_before(entries, asked_at), self._memory.scope
@@ -452,21 +449,17 @@ class ConversationMemory:
         # Only those from the turn's own back: if the clock was set back, earlier turns have later times.
         later = [each["at"] for each in dropwhile(lambda each: each["at"] != began, receipts) if each["at"] > began]
         end = min(map(parse_time, later), default=max(memory.scope.clock(), since) + timedelta.resolution)
+        await self._take_back_reply(since, receipts, session)
         earlier = await _unanswered_before(since, session)
+        begun = min(earlier, default=since)
         rows = await memory.every(
-            session_id=session.id,
-            after=min(earlier, default=since),
-            before=end,
-            sensitivities=SENSITIVITIES,
-            statuses=STATUSES,
+            session_id=session.id, after=begun, before=end, sensitivities=SENSITIVITIES, statuses=STATUSES
         )
-        later = [row for row in rows if row.created_at >= since]
-        of_turn = [row for row in later if (row.created_at == since if row.type == EXCHANGE else row.source == AUTO)]
+        of_turn = [row for row in rows if row.type != EXCHANGE and row.source == AUTO and row.created_at >= since]
         # An exchange may hold several messages, from the first one's time on.
+        said = [row for row in rows if row.type == EXCHANGE]
         of_turn += [
-            row
-            for row in rows
-            if row.assistant_text and row.user_text not in earlier.get(row.created_at, row.user_text)
+            each for each in said if each.created_at == since or (each.assistant_text and each.created_at in earlier)
         ]
         spared = set()
         for text in spare:
@@ -477,14 +470,15 @@ class ConversationMemory:
         ids += [row.id for row in summaries if row.principal == own and row.updated_at >= since]
         facts = await memory.query_facts(subject=f"{OF_SESSION}{session.id}", sensitivities=SENSITIVITIES)
         ids += [fact.id for fact in facts if fact.principal == own and since <= fact.created_at < end]
-        await self._take_back_reply(since, receipts)
         if ids:
             memory.caller.check("erase")
             if replaced := await self._replaced_by(ids):
                 await memory.restore(*replaced)
             memory.scope.changed("purge", await memory.scope.store.purge(memory.scope.write_view(), ids))
 
-    async def _take_back_reply(self, since: datetime, receipts: Iterable[Mapping[str, Any]]) -> None:
+    async def _take_back_reply(
+        self, since: datetime, receipts: Iterable[Mapping[str, Any]], session: SessionHandle
+    ) -> None:
         """Remove the turn's reply from a row of an earlier turn that it completed, which is written anew without it."""
         scope = self._memory.scope
         for receipt in receipts:
@@ -492,7 +486,6 @@ class ConversationMemory:
             written = [event.at for event in version.events if "assistant_text" in event.fields] if version else []
             if version and written and version.observation.created_at < since <= max(written):
                 row = version.observation
-                await scope.store.purge(scope.write_view(), [row.id])
                 said = Draft(
                     type=EXCHANGE,
                     user_text=row.user_text,
@@ -503,7 +496,9 @@ class ConversationMemory:
                     created_at=row.created_at,
                     source=row.source,
                 )
-                await self._memory.remember_all([said])
+                [kept] = await self._memory.remember_all([said])  # first, so that a kill loses no words
+                await session.receipt_append(handed_over({"at": format_time(row.created_at), "remembered": kept.id}))
+                await scope.store.purge(scope.write_view(), [row.id])
 
     async def _replaced_by(self, ids: Sequence[str]) -> list[str]:
         """Return rows that were replaced or denied by facts derived from these ones, and are unchanged since."""
@@ -524,11 +519,19 @@ class ConversationMemory:
         return next((version for version in versions if version.observation.id == observation_id), None)
 
 
-async def _unanswered_before(since: datetime, session: SessionHandle) -> dict[datetime, str]:
-    """Return the messages that share the reply to the one of that time, by their times."""
-    near = await session.transcript_read_last(_NEAR) if session.supports(TranscriptStore) else []
-    said = [each for each in near if each.at < since and each.role in MESSAGES]
-    return {each.at: each.content for each in takewhile(lambda each: each.role == USER, reversed(said))}
+async def _entries_before(at: datetime, session: SessionHandle) -> list[TranscriptEntry]:
+    """Return the last entries before that moment, back to a message of the user and a reply if there are any."""
+    near = await session.transcript_read_last(n := _NEAR)
+    while len(near) == n and not {each.role for each in near if each.at < at}.issuperset(MESSAGES):
+        near = await session.transcript_read_last(n := 4 * n)  # a turn ran many tools
+    return [each for each in near if each.at < at]
+
+
+async def _unanswered_before(since: datetime, session: SessionHandle) -> list[datetime]:
+    """Return the times of the messages that share the reply to the one of that time."""
+    entries = await _entries_before(since, session) if session.supports(TranscriptStore) else ()
+    said = [each for each in entries if each.role in MESSAGES]
+    return [each.at for each in takewhile(lambda each: each.role == USER, reversed(said))]
 
 
 def _record(

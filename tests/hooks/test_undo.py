@@ -12,13 +12,20 @@ from chatbot.cli.why import receipt_of_turn
 from chatbot.embed import open_memory
 from chatbot.errors import ProviderFailed, SessionNotFound
 from chatbot.memory import MemorySystem, SessionHandle
-from chatbot.memory.episode import ModelSummary, keep_summary, kept_episode, kept_model_summary, summarize_episode
+from chatbot.memory.episode import (
+    ModelSummary,
+    keep_summary,
+    kept_episode,
+    kept_model_summary,
+    summarize_episode,
+    without_forgotten,
+)
 from chatbot.memory.handle import CHOICES, Choices
 from chatbot.messages import ToolCall
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
 from chatbot.stores.access import SENSITIVITIES
-from chatbot.stores.errors import InvalidValue
+from chatbot.stores.errors import InvalidValue, StoreFailed
 from chatbot.stores.observation import STATUSES
 from chatbot.tools.function import FunctionTool
 from tests import talk
@@ -69,8 +76,10 @@ async def test_a_message_that_shares_its_reply_with_the_one_before_is_gone_too()
     async with talking(model=model) as (runtime, session, chat), open_memory(Path.cwd()) as memory:
         own = await memory.system.load_session(session.id, "chat")
         said = [{"role": "user", "content": SAID[0][0]}, {"role": "user", "content": GONE}]
-        assert len(await memory.append(own, [*said, {"role": "assistant", "content": f"{WORD} it is."}])) == 1
-        assert [entry.content for entry in await chat.take_back()] == [GONE, f"{WORD} it is."]
+        said += [*30 * [{"role": "tool", "content": "found"}], {"role": "assistant", "content": f"{WORD} it is."}]
+        assert len(await memory.append(own, said)) == 1
+        taken = [entry.content for entry in await chat.take_back()]
+        assert (len(taken), taken[0], taken[-1]) == (32, GONE, f"{WORD} it is.")
         await assert_gone(runtime, session, chat, model)
 
 
@@ -296,9 +305,12 @@ async def test_an_answer_again_that_fails_keeps_the_reply_and_is_as_sensitive_as
         assert (row.assistant_text, row.sensitivity) == ("The viola, then.", "private")
 
 
-async def test_words_said_twice_stay_one_memory_whichever_reply_is_chosen() -> None:
+async def test_words_said_twice_stay_one_memory_whichever_reply_is_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise StoreFailed("the disk is full")
+
     configure()
-    asked = SAID[1][0]
+    asked = f"{SAID[1][0]}, password: hunter2!x"
     model = ScriptedModel([ProviderFailed("overloaded"), "The cello it is.", "The viola, then."])
     async with talking(options=Options(identity="ada"), model=model) as (_, session, chat):
         with pytest.raises(ProviderFailed):
@@ -310,6 +322,15 @@ async def test_words_said_twice_stay_one_memory_whichever_reply_is_chosen() -> N
         assert await replies_remembered(session) == ["The viola, then."]
         await chat.choose_reply(again.at, 1)
         assert await replies_remembered(session) == ["The cello it is."]
+        with monkeypatch.context() as patched:
+            patched.setattr(type(session.memory.scope.store), "purge", fail)
+            with pytest.raises(StoreFailed):
+                await chat.take_back()
+        assert "" in await replies_remembered(session)  # the words are lost at no moment
+        await chat.take_back()
+        assert await replies_remembered(session) == [""]
+        left = await without_forgotten(session, await session.transcript_read_all())
+        assert [each.content for each in left if each.role == "user"] == [asked]
 
 
 async def replies_remembered(session: SessionHandle) -> list[str]:
