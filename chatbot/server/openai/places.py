@@ -23,10 +23,11 @@ from chatbot.chat.dialogue import ASSISTANT, ERROR, USER, awaited_results, messa
 from chatbot.config import Remembers
 from chatbot.errors import SessionNotFound
 from chatbot.memory import SessionHandle, SessionRecord
+from chatbot.memory.scope import utc_now
 from chatbot.messages import CallOptions, Image, Message, ToolSpec, json_in
 from chatbot.server.errors import Problem, invalid
 from chatbot.server.identity_access import IdentityAccess
-from chatbot.server.turns import begun_at
+from chatbot.server.turns import begun_at, entries_since
 from chatbot.stores.errors import MissingRight
 from chatbot.stores.records import TranscriptEntry
 
@@ -166,7 +167,6 @@ async def find_place(request: ParsedRequest, access: IdentityAccess) -> ReplyPla
         return ReplyPlace(history=None if named is None else await _said_in(named, request, access))
     if named is not None:
         session, end = named
-        session.check("chat")
         fork = None if end is None else await access.memory.fork_session(session.id, at=end)
         return ReplyPlace(fork or session, is_new=fork is not None)
     if request.session == NEW:
@@ -230,13 +230,19 @@ async def _continuation(request: ParsedRequest, access: IdentityAccess) -> _Cont
         return await _continuation_of(request.previous, request, access)
     if request.session in {None, NEW}:
         return None
-    return await access.session(str(request.session)), None
+    return await _session_to_chat_in(str(request.session), access), None
+
+
+async def _session_to_chat_in(session_id: str, access: IdentityAccess) -> SessionHandle:
+    session = await access.session(session_id)
+    session.check("chat")
+    return session
 
 
 async def _continuation_of(response: str, request: ParsedRequest, access: IdentityAccess) -> _Continuation:
     session_id, turn = parse_response_id(response)
     try:
-        session = await access.session(session_id)
+        session = await _session_to_chat_in(session_id, access)
     except SessionNotFound:
         raise unknown_response(response) from None
     key = access.identity, session.id
@@ -246,21 +252,23 @@ async def _continuation_of(response: str, request: ParsedRequest, access: Identi
     if not found:
         raise unknown_response(response)
     at = found[-1]  # a reply that was chosen again has two receipts
-    entries = await session.transcript_read_all()
+    entries = await entries_since(session, begun_at(receipts[at]))
     begun = [*map(begun_at, receipts[at:]), *(one.begun_at for one in running + access.turns.under_way(key))]
     later = min((each for each in begun if each > begun[0]), default=None)
-    end = sum(later is None or entry.at < later for entry in entries)
-    is_end = end == len(entries) or is_failed_try(entries[end:], request)
-    goes_on = is_end and (request.memory == "off" or access.claim(session.id))
-    return session, None if goes_on else end
+    after = [entry for entry in entries if later is not None and entry.at >= later]
+    is_end = not after or is_failed_try(after, request)
+    if is_end and (request.memory == "off" or access.claim(session.id)):
+        return session, None
+    later = later or utc_now()  # who has claimed the session has not begun
+    return session, sum(entry.at < later for entry in await session.transcript_read_all())
 
 
 async def _said_in(named: _Continuation, request: ParsedRequest, access: IdentityAccess) -> tuple[Message, ...]:
     """Return the messages of a session, with the answers of tools, for a reply that is not kept in it."""
     session, end = named
-    session.check("chat")
     most = access.runtime.setup.agent_settings.window_entries
-    entries = (await session.transcript_read_all())[:end][-most:]
+    read = session.transcript_read_last(most) if end is None else session.transcript_read_all()
+    entries = (await read)[:end][-most:]
     answers = awaited_results(entries, request.answers or request.earlier_answers)
     if len(answers) < len(request.answers):
         raise invalid("no pending tool call matches these answers", "messages")

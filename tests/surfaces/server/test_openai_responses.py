@@ -87,6 +87,8 @@ def test_a_response_follows_another_and_forks_where_the_session_went_on(served: 
     assert [each.content for each in prompt if each.role == "user"] == ["I play chess.", "What do I play?"]
     assert _roles(served, _session(first)) == ["user", "assistant"] * 3
     follow = partial(client.responses.create, model="ada", previous_response_id=third.id)
+    with official(served, served.token("ada", rights=("read", "chat"))) as other, pytest.raises(openai.APIStatusError):
+        other.responses.create(model="ada", input="And you?", previous_response_id=third.id)  # as a guest may not
     with ThreadPoolExecutor() as pool:
         at_once = [*pool.map(lambda text: follow(input=text), ("And go.", "And darts.", "And golf."))]
     assert [_roles(served, _session(each)) for each in at_once] == [["user", "assistant"] * 4] * 3
