@@ -365,10 +365,8 @@ class ConversationMemory:
             return kept if any(row.session_id == scope.session_id for row in rows) else None
         return kept
 
-    async def _kept_reply_before(
-        self, session: SessionHandle, asked_at: datetime
-    ) -> tuple[str | None, datetime | None]:
-        """Return the bot's reply before that moment, and when its exchange began if that is remembered.
+    async def _kept_reply_before(self, session: SessionHandle, asked_at: datetime) -> tuple[str | None, str | None]:
+        """Return the bot's reply before that moment, and the id of its exchange if that is remembered.
 
         There is none if it was forgotten, or said while memory was off.
         """
@@ -387,9 +385,9 @@ class ConversationMemory:
         ids = [each for at, each in await session.remembered_since(began) if at == format_time(began)]
         asked = await store.get(view, ids, current=False)  # what repeats an earlier exchange is in the row of that
         for at in (began, *await _unanswered_before(began, session)):
-            asked = [*asked, *await exchanges_at(at, store, view)]
+            asked = asked or await exchanges_at(at, session.id, store, view)
         question = question_in(said)
-        return said, next((row.created_at for row in asked if question_in(row.assistant_text) == question), None)
+        return said, next((row.id for row in asked if question_in(row.assistant_text) == question), None)
 
     async def recover(self, lost: Sequence[TranscriptEntry], memorability: Memorability) -> None:
         """Remember `lost`, the last messages without a reply, newest first, if their turns were killed.

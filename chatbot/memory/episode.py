@@ -25,7 +25,7 @@ from chatbot.stores.base import KeyValueStore, ObservationStore
 from chatbot.stores.errors import InvalidValue
 from chatbot.stores.observation import STATUSES, Observation, Type, replace_unchecked
 from chatbot.stores.query import Filter
-from chatbot.stores.records import TranscriptEntry, format_time, parse_time
+from chatbot.stores.records import TranscriptEntry, format_time, is_id, parse_time
 from chatbot.stores.span import span
 from chatbot.stores.text.analysis import is_question, sentences_of
 from chatbot.stores.text.redaction import redact_beginning
@@ -251,19 +251,22 @@ def exchange_draft(
     judged: Judgement | None = None,
     known: Iterable[str] = (),
     before: str = "",
-    answers: datetime | None = None,
+    answers: str | datetime | None = None,
 ) -> Draft | None:
     """Return the draft of an exchange; None if it is not worth keeping, see `is_worth_keeping`.
 
     A threshold of 0 keeps everything. Without a `reply` only the text is judged; `judged` is its judgement. `before` is
-    the bot's last reply: a question at its end is kept with the answer, or only the time at which the exchange that it
-    `answers` began, if that is remembered and has the question. Memory blocks are left out.
+    the bot's last reply: a question at its end is kept with the answer, or only what it `answers`, if that is
+    remembered and has the question: the id of an exchange, or the time of one in the same session. Memory blocks are
+    left out.
     """
     text, question = without_blocks(text), question_in(before)
     reply = None if reply is None else without_blocks(reply)  # recalled text is not remembered again
     if measure.threshold and not is_worth_keeping(text, reply, judged, known=known, question=question):
         return None
-    about = {QUESTION: question} if answers is None else {ANSWERS: format_time(answers)}
+    about = {QUESTION: question}
+    if answers is not None:
+        about = {ANSWERS: answers if isinstance(answers, str) else format_time(answers)}
     return Draft(
         type=EXCHANGE,
         user_text=text,
@@ -274,21 +277,25 @@ def exchange_draft(
     )
 
 
-async def exchanges_at(at: datetime, store: ObservationStore, view: View) -> list[Observation]:
-    """Return the exchanges that began at that time and were not forgotten."""
-    wanted = Filter(types=(EXCHANGE,), after=at, before=at + timedelta.resolution, statuses=_NOT_FORGOTTEN)
+async def exchanges_at(at: datetime, session_id: str, store: ObservationStore, view: View) -> list[Observation]:
+    """Return the exchanges of a session that began at that time and were not forgotten."""
+    end = at + timedelta.resolution
+    wanted = Filter(types=(EXCHANGE,), session_id=session_id, after=at, before=end, statuses=_NOT_FORGOTTEN)
     return [*(await store.find(view, wanted, limit=_MOST_AT_ONCE)).rows]
 
 
-async def with_questions(rows: Iterable[Observation], store: ObservationStore, view: View) -> list[Observation]:
+async def with_questions(rows: Sequence[Observation], store: ObservationStore, view: View) -> list[Observation]:
     """Return the rows with the bot's questions that they answer, those of visible exchanges."""
+    named = {row.id: str(row.metadata[ANSWERS]) for row in rows if ANSWERS in row.metadata}
+    ids = [each for each in named.values() if is_id(each)]
+    there = {each.id: each for each in await store.get(view, ids, current=False)} if ids else {}
     found = []
     for row in rows:
-        asked: Iterable[Observation] = ()
+        asked = [there[named[row.id]]] if named.get(row.id) in there else []
         with suppress(InvalidValue):  # another key of that name
-            if ANSWERS in row.metadata:
-                asked = await exchanges_at(parse_time(str(row.metadata[ANSWERS])), store, view)
-        questions = (question_in(each.assistant_text) for each in asked if each.namespace == row.namespace)
-        question = next(filter(None, questions), "")
+            if row.session_id and row.id in named and not is_id(named[row.id]):
+                asked = await exchanges_at(parse_time(named[row.id]), row.session_id, store, view)
+        asked = [each for each in asked if each.namespace == row.namespace and each.status in _NOT_FORGOTTEN]
+        question = next(filter(None, (question_in(each.assistant_text) for each in asked)), "")
         found.append(replace_unchecked(row, metadata={**row.metadata, QUESTION: question}) if question else row)
     return found

@@ -34,7 +34,7 @@ TASK = "task"
 """The type of a task, and the value under the metadata key `KIND` of every row that is one."""
 STARTUP = "startup"
 ANSWERS = "answers"
-"""Metadata key of an exchange: the time of the one whose reply asked it, if that is remembered."""
+"""Metadata key of an exchange: the one whose reply asked it, by its id, or its time in the same session."""
 PENDING = {"status": "pending", "scope": "collaborative", "priority": "normal", "surface": STARTUP}
 _BATCH = 500
 _AT_ONCE = 16
