@@ -224,33 +224,22 @@ _Continuation = tuple[SessionHandle, int | None]
 
 
 async def _continuation(request: ParsedRequest, access: IdentityAccess) -> _Continuation | None:
-    if request.previous is not None:
-        if request.session is not None:
-            raise invalid("it cannot be sent together with a session", "previous_response_id")
-        return await _continuation_of(request.previous, request, access)
-    if request.session in {None, NEW}:
-        return None
-    return await _session_to_chat_in(str(request.session), access), None
-
-
-async def _session_to_chat_in(session_id: str, access: IdentityAccess) -> SessionHandle:
-    session = await access.session(session_id)
-    session.check("chat")
-    return session
-
-
-async def _continuation_of(response: str, request: ParsedRequest, access: IdentityAccess) -> _Continuation:
-    session_id, turn = parse_response_id(response)
+    """Return where the session goes on that the request names, and claim it if it goes on after a response."""
+    if request.previous is None:
+        return None if request.session in {None, NEW} else (await _open(str(request.session), access), None)
+    if request.session is not None:
+        raise invalid("it cannot be sent together with a session", "previous_response_id")
+    session_id, turn = parse_response_id(request.previous)
     try:
-        session = await _session_to_chat_in(session_id, access)
+        session = await _open(session_id, access)
     except SessionNotFound:
-        raise unknown_response(response) from None
+        raise unknown_response(request.previous) from None
     key = access.identity, session.id
     running = access.turns.under_way(key)  # they write their receipts at the end
     receipts = await session.receipts()
     found = [at for at, each in enumerate(receipts) if each["turn"] == turn and not each.get("taken_back")]
     if not found:
-        raise unknown_response(response)
+        raise unknown_response(request.previous)
     at = found[-1]  # a reply that was chosen again has two receipts
     entries = await entries_since(session, begun_at(receipts[at]))
     begun = [*map(begun_at, receipts[at:]), *(one.begun_at for one in running + access.turns.under_way(key))]
@@ -261,6 +250,12 @@ async def _continuation_of(response: str, request: ParsedRequest, access: Identi
         return session, None
     later = later or utc_now()  # who has claimed the session has not begun
     return session, sum(entry.at < later for entry in await session.transcript_read_all())
+
+
+async def _open(session_id: str, access: IdentityAccess) -> SessionHandle:
+    session = await access.session(session_id)
+    session.check("chat")
+    return session
 
 
 async def _said_in(named: _Continuation, request: ParsedRequest, access: IdentityAccess) -> tuple[Message, ...]:
