@@ -247,9 +247,8 @@ class Chat:
                 if session is not None and entries:
                     # Memory first and the transcript last: then a failure in between can be tried again.
                     await self._erase_derived(session, entries)
-                    # the receipt of a fork's title is the original's
-                    title = title_of(entries[0].content) if session.record.parent else ""
-                    await session.take_back_turn(entries[0].at, title)
+                    if session.record.parent:  # the receipt of a fork's title is the original's
+                        await session.take_back_turn(entries[0].at, title_of(entries[0].content))
                     await session.transcript_drop_last(len(entries))
                     if not to_ask_again:
                         await session.drop_unnamed_attachments()

@@ -341,9 +341,9 @@ class SessionHandle:
         `instead` takes their place in one step.
         """
         store = self._store(TranscriptStore, "write")
-        for entry in await store.transcript_read_last(self._ref, check_number(n, "n")):
-            if entry.role == "user":
-                await self.take_back_turn(entry.at)  # else a sync would count it as lost
+        last = await store.transcript_read_last(self._ref, check_number(n, "n"))
+        if turns := [entry.at for entry in last if entry.role == "user"]:
+            await self._take_back(turns)
         dropped = await store.transcript_drop_last(self._ref, check_number(n, "n"), instead)
         await asyncio.to_thread(self._catalog.terms.forget, {self.id}.__contains__)
         if instead:
@@ -355,7 +355,9 @@ class SessionHandle:
 
         Memories of the session stay: see `purge`. Durable on return.
         """
-        cleared = await self._store(TranscriptStore, "write").transcript_clear(self._ref)
+        store = self._store(TranscriptStore, "write")
+        await self._take_back(None)
+        cleared = await store.transcript_clear(self._ref)
         await asyncio.to_thread(self._catalog.terms.forget, {self.id}.__contains__)
         for key in SUMMARY_KEYS if self.supports(KeyValueStore) else ():
             await self.kv_delete(key)
@@ -431,7 +433,11 @@ class SessionHandle:
     async def take_back_turn(self, at: datetime, title: str = "") -> None:
         """Delete what was said in the turn that began `at` from receipts and title, or `title`. Durable on return."""
         self.check("write")
-        await self._catalog.take_back(self._ref, at, title)
+        await self._take_back([at], title)
+
+    async def _take_back(self, turns: Collection[datetime] | None, title: str = "") -> None:
+        """Delete the words of turns, or of all, from receipts: a sync counts messages that still have one as lost."""
+        await self._catalog.take_back(self._ref, turns, title)
         self.record = await self._catalog.get(self.id)
 
     async def receipts(self) -> list[dict[str, Any]]:

@@ -181,16 +181,21 @@ class SessionCatalog(Closable):
         return gone
 
     @in_thread
-    def take_back(self, session: SessionRef, at: datetime, title: str) -> None:
-        """Delete a turn's words from its receipt, and the title that it gave or `title`; its cost stays. Durable."""
-        receipts, began = self.receipts(session), format_time(at)
-        given = {str(each.get("title", "")) for each in receipts.all() if each.get("at") == began}
+    def take_back(self, session: SessionRef, moments: Collection[datetime] | None, title: str = "") -> None:
+        """Delete the words of turns that began at these moments, or of all, from receipts, and titles that they gave.
+
+        `title` goes too; the cost of the turns stays. Durable on return.
+        """
+        receipts, began = self.receipts(session), None if moments is None else {*map(format_time, moments)}
+
+        def is_of_turn(record: Record) -> bool:
+            return began is None or record.get("at") in began
+
+        given = {str(each.get("title", "")) for each in receipts.all() if is_of_turn(each)}
         self._untitle([session], {title, *given})  # first: after a kill in between, the receipt still has the title
         receipts.rewrite(
-            lambda each: (
-                _withdrawn(each) if each.get("at") == began and each.get("kind") in {None, HANDED_OVER} else each
-            ),
-            holding=[began],
+            lambda each: _withdrawn(each) if is_of_turn(each) and each.get("kind") in {None, HANDED_OVER} else each,
+            holding=began or (),
         )
 
     async def parents(self) -> dict[str, str]:
