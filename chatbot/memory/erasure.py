@@ -326,7 +326,7 @@ def is_from(row: Observation, key: str) -> bool:
 def marks_of(row: Observation) -> Iterator[PurgeMark]:
     """Yield the marks by which an import recognizes the row: its id, its words, also as a note, and its origin."""
     title, text = row.as_note()
-    yield "id", row.id
+    yield mark_of_purged(row.id)
     yield "words", row.namespace, row.hash
     yield "words", row.namespace, content_hash(Draft(title=title, narrative=text))
     if FROM in row.metadata:
@@ -337,8 +337,14 @@ def marks_of(row: Observation) -> Iterator[PurgeMark]:
 
 
 def marks_of_fact(fact: Triple) -> Iterator[PurgeMark]:
-    """Yield the marks by which an import recognizes the fact."""
+    """Yield the marks by which an import recognizes the fact, and a sync that it was purged here."""
+    yield mark_of_purged(fact.id)
     yield "fact", fact.namespace, fold(fact.subject), fold(fact.predicate), fold(fact.object)
+
+
+def mark_of_purged(each: str) -> PurgeMark:
+    """Return the mark of a row or fact that was purged."""
+    return "id", each
 
 
 def marks_of_session(session_id: str, origin: str) -> Iterator[PurgeMark]:

@@ -31,6 +31,7 @@ import msgspec
 
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
+from chatbot.memory.erasure import mark_of_purged
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, ReadOnlyFolder, UnknownObservation
@@ -99,7 +100,6 @@ class Sync:
             self.memory, self.storage, self.state, self.report, now=self.now, earlier=self._earlier
         )
         batch = await asyncio.to_thread(self._read, names) if self.takes else untrusted.Delivery()
-        await asyncio.to_thread(self._sessions.note_deleted)
         if self.is_own and self.takes:
             await asyncio.to_thread(self._check_backup, batch)
             self.state.restoring = self.place.key
@@ -108,6 +108,7 @@ class Sync:
             self.report.taken["sessions"] = len({*chain(*batch.sessions.values())})
         else:
             await self._erase(batch)
+        await asyncio.to_thread(self._sessions.note_deleted)
         journal, rows = await asyncio.to_thread(self._unite_log, batch)
         if not self.dry_run:
             await self._take_sessions(batch)
@@ -268,11 +269,16 @@ class Sync:
         await self.storage.save(state)
         self.report.taken["erased"] = len(whole) + len(alone)
 
-    def _is_damaged(self, journal: log_union.Journal) -> bool:
-        """Return whether a line cannot be read or, without a purge since the last sync, there is none."""
-        purge = next(self.storage.backend.lines("tombstones").newest_first(), {})
-        synced_at = max((each.at for each in self.state.places.values()), default="")
-        return journal.is_damaged() or not (journal.lines or str(purge.get("at", "")) >= synced_at)
+    def _note_purged(self, journal: log_union.Journal) -> set[str]:
+        """Note the facts that were purged since the last sync; return and report those that a damaged journal lost."""
+        missing, lost = self.state.facts - journal.facts() - self.state.erased, set[str]()
+        if missing and journal.is_damaged():
+            lost = {each for each in missing if not self.memory.tombstones.barred([mark_of_purged(each)])}
+        self.state.erased |= missing - lost
+        if lost:
+            why = "facts are missing in a damaged journal: none is deleted elsewhere; put it back from a backup"
+            self.report.set_aside("memories", why)
+        return lost
 
     def _unite_log(self, batch: untrusted.Delivery) -> tuple[log_union.Journal, list[str]]:
         """Add the events of others to the log; return the log as it was, and the rows that are new to the place."""
@@ -281,12 +287,7 @@ class Sync:
             journal = after = self.storage.journal()
             self._read_to = log.mark()
             rows = journal.touched(self.known.digests) if self.gives else []
-            missing = self.state.facts - journal.facts()
-            if missing and self._is_damaged(journal):
-                why = "facts are missing in a damaged journal: none is deleted elsewhere; put it back from a backup"
-                self.report.aside.append(sync_place.RefusedFile("memories", why))
-            else:
-                self.state.erased |= missing
+            lost = self._note_purged(journal)
             for each in self.state.erased & batch.rows.parts.keys():
                 del batch.rows.parts[each]
             made = log_union.changes_to_unite(
@@ -299,7 +300,7 @@ class Sync:
         self._is_waiting |= made.is_waiting
         self.report.taken["memories"] += made.taken
         self.known.digests |= after.digests() - (set() if self.gives else journal.digests())
-        self.state.facts = after.facts()
+        self.state.facts = after.facts() | lost
         return journal, rows
 
     async def _take_sessions(self, batch: untrusted.Delivery) -> None:

@@ -77,6 +77,11 @@ class SyncReport(msgspec.Struct):
     """Sessions that were forked because both sides had continued one."""
     aside: list[RefusedFile] = []
 
+    def set_aside(self, what: str, why: str) -> None:
+        """Report, once, what is not synced."""
+        if (refused := RefusedFile(what, why)) not in self.aside:
+            self.aside.append(refused)
+
 
 def acceptable(
     records: Iterable[dict[str, Any]], check: Callable[[dict[str, Any]], object], name: str, aside: list[RefusedFile]

@@ -142,19 +142,20 @@ class SessionUnion:
 
     def note_deleted(self) -> None:
         """Note the sessions that were there at the last sync and were deleted since; report what is only missing."""
-        for session_id in self.state.sessions.keys() - self._sessions.ids():
-            del self.state.sessions[session_id]
-            if self.memory.tombstones.barred([mark_of_deleted(session_id)]):
-                self.state.erased.add(session_id)
+        for each in self.state.sessions.keys() - self._sessions.ids():
+            if each in self.state.erased or self._is_deleted(each):
+                self.state.erased.add(each)
+                del self.state.sessions[each]
             else:
-                self._set_aside(
-                    f"session {session_id}", DamagedFile(f"its folder is gone, {_LOST}, or delete it there")
-                )
+                self.report.set_aside(f"session {each}", f"its folder is gone, {_LOST}, or delete it there")
+
+    def _is_deleted(self, session_id: str) -> bool:
+        return self.memory.tombstones.barred([mark_of_deleted(session_id)])
 
     async def is_gone(self, session_id: str) -> bool:
         """Return whether a session was deleted, even before any sync could note that it existed."""
-        memory, erased, mark = self.memory, self.state.erased, mark_of_deleted(session_id)
-        if session_id not in erased and not await memory.is_taken(session_id) and memory.tombstones.barred([mark]):
+        erased = self.state.erased
+        if session_id not in erased and not await self.memory.is_taken(session_id) and self._is_deleted(session_id):
             erased.add(session_id)
         return session_id in erased
 
@@ -220,7 +221,8 @@ class SessionUnion:
             try:
                 await self._note(records[session_id])
             except (LookupError, MissingFolder):
-                return True
+                if self._is_deleted(session_id):
+                    return True  # else its folder was lost
             except StoreError:
                 continue  # it was set aside
             now = self.state.sessions[session_id]
@@ -266,8 +268,7 @@ class SessionUnion:
         """Report what cannot be read. Raises an error that would affect everything else too."""
         if isinstance(error, StoreAway | StoreBusy):
             raise error
-        if (refused := RefusedFile(what, str(error))) not in self.report.aside:
-            self.report.aside.append(refused)
+        self.report.set_aside(what, str(error))
 
     def _blobs(self, session_id: str) -> Blobs:
         return self.storage.backend.place_of(self._sessions.ref(session_id)).blobs(ATTACHMENTS)
@@ -323,6 +324,7 @@ class SessionUnion:
         if is_new := not await self.memory.is_taken(given.id):
             if await self._transcript_of(machine, given, given.entries) is None:
                 return None
+            self.state.sessions.pop(given.id, None)  # of a folder that was lost
             await SessionCatalog(self.storage.backend).make(parse_record(given.session))
         async with self._turn_lock(given.id):
             try:

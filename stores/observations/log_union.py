@@ -210,8 +210,8 @@ class Journal:
         return row_id in self._named and row_id not in self.erased
 
     def is_damaged(self) -> bool:
-        """Return whether a line cannot be read."""
-        return any(self._event(at) is None for at in range(len(self.lines)))
+        """Return whether a line cannot be read, or there is none."""
+        return not self.lines or any(self._event(at) is None for at in range(len(self.lines)))
 
     def digests(self) -> set[bytes]:
         """Return the digests of all lines."""

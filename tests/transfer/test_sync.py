@@ -408,7 +408,8 @@ async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there, place = pair
-    deleted, kept, gone = [await _session(here, *said) for said in (["hello"], ["one", "two"], ["bye"])]
+    said = ["hello"], ["one", "two"], ["bye"], ["left empty"]
+    deleted, kept, gone, cleared = [await _session(here, *each) for each in said]
     bundle = place.parent / "gone.jsonl"
     async with here.opened() as memory:
         bundle.write_text(render_session(await export_session(memory, gone), "jsonl"))
@@ -417,6 +418,8 @@ async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(
         memories = memory.memory("chat", session_id=deleted)  # a fact names its source and its session
         fact = await memories.store_fact("Ada", "keeps", "bees", source=source)
         await memories.store_fact("Ada", "grows", "kale")
+        [entry] = await (session := await memory.load_session(cleared, any_agent=True)).transcript_read_all()
+        await session.receipt_append({"turn": "1", "at": format_time(entry.at)})
     await _both(pair)
     (second := place.parent / "second").mkdir()
     async with here.opened() as memory:
@@ -429,7 +432,10 @@ async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(
         session = await memory.load_session(kept, any_agent=True)
         await session.transcript_drop_last(1)
         await session.rename("")
+        await (await memory.load_session(cleared, any_agent=True)).transcript_clear()
         await memory.memory("chat").purge_fact(fact.id)
+    with (there.folder / "observations.jsonl").open("a") as journal:
+        journal.write("a damaged line\n")
     await there.sync(second)
     await _say(here, deleted, "said there after all")
     Path(str(here.home), "sessions", gone, "session.json").write_text('{"version": 999}')  # of a later release
@@ -439,11 +445,11 @@ async def test_what_was_deleted_or_taken_back_on_one_side_is_so_on_both(
         with pytest.raises(TypeError):
             await here.sync(place)
     await _both(pair)
-    assert not [each for each in ("hello", "after all", "two", "bees") if each in _texts(place)]
+    assert not [each for each in ("hello", "after all", "two", "bees", "left empty") if each in _texts(place)]
     for machine in (here, there):
         async with machine.opened() as memory:
             await Importer(memory, agent="chat", agents={"chat": STORES}).run(open_source(bundle))
-        assert await machine.said() == {kept: ["one"]}
+        assert await machine.said() == {kept: ["one"], cleared: []}
         assert (await machine.rows()).keys() == {source}
         async with machine.opened() as memory:
             assert [each.object for each in await memory.memory("chat").query_facts()] == ["kale"]
@@ -469,10 +475,12 @@ async def test_what_is_lost_on_one_side_stays_on_the_other_until_it_is_put_back(
             (folder / "transcript.md").write_bytes(transcript[: len(transcript) // 2])
         case _:
             erase(folder / lost)
-    await _say(there, session_id, "three")
-    await there.sync(place)
-    [aside] = (await here.sync(place)).aside
-    assert (session_id in aside.file, "nothing was deleted" in aside.why) == (True, True)
+    for said in ("", "three"):
+        if said:
+            await _say(there, session_id, said)
+        await there.sync(place)
+        [aside] = (await here.sync(place)).aside
+        assert (session_id in aside.file, "nothing was deleted" in aside.why) == (True, True)
     assert not (await there.sync(place)).aside
     assert await there.said() == {session_id: ["one", "two", "three"]}
     if lost:  # what was lost as a whole is whole again: it was continued elsewhere
