@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from chatbot.memory.people import other_names
 from chatbot.memory.scope import Scope, ScopedOperations
 from chatbot.memory.writing import ANSWERS, PENDING, Draft, changes_of_topic
-from chatbot.stores.access import SENSITIVITIES, fold
+from chatbot.stores.access import SENSITIVITIES, View, fold
 from chatbot.stores.backend import Mark, Place
 from chatbot.stores.errors import ChangedMeanwhile, InvalidValue, StoreFailed, UnknownObservation
 from chatbot.stores.fields import texts_in
@@ -36,6 +36,7 @@ from chatbot.stores.observation import (
 )
 from chatbot.stores.query import EVERY, FactFilter, Filter
 from chatbot.stores.records import check_text, chunks, format_time, in_line
+from chatbot.stores.row_events import MAINTENANCE
 from chatbot.stores.text.analysis import fold_letters
 
 logger = logging.getLogger(__name__)
@@ -215,6 +216,15 @@ async def erase(scope: Scope, target: Target) -> Erasure:
         scope.changed("purge", gone)
     await scope.erase_quotes(going.observations, erased=gone)  # what turns have written meanwhile
     return replace(_without_hidden(going), erased=tuple(gone))
+
+
+async def erase_alone(scope: Scope, view: View, ids: Sequence[str], why: str) -> list[str]:
+    """Erase rows without what was derived from them, as maintenance does; a sync must know of their facts, which go."""
+    wanted = FactFilter(sources=frozenset(ids))
+    facts = await scope.store.facts(replace(view, erasing=True), wanted, limit=EVERY)
+    if (tombstones := scope.environment.tombstones) is not None:
+        await tombstones.bar([mark_of_purged(each.id) for each in facts], scope.clock())
+    return await scope.store.purge(view, ids, who=MAINTENANCE, why=why, alone=True)
 
 
 async def _marks_of_derived(scope: Scope, ids: Collection[str]) -> list[PurgeMark]:

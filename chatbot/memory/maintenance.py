@@ -21,6 +21,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from chatbot.config import MaintenanceSettings, RetentionSettings
+from chatbot.memory.erasure import erase_alone
 from chatbot.memory.memorability import content
 from chatbot.memory.merging import Key, digest, digest_groups, groups, may_be_merged, merge_key
 from chatbot.memory.scope import Scope
@@ -348,7 +349,7 @@ class Run:
             self._has_rest |= len(ids) > _ERASED_AT_ONCE
             self.erased_at = self._view.now
             some = ids[:_ERASED_AT_ONCE]
-            ids = tuple(await self._scope.store.purge(self._view, some, who=MAINTENANCE, why=why, alone=True))
+            ids = tuple(await erase_alone(self._scope, self._view, some, why))
         self.changes.append(RowChange("erase", ids, why))
 
     async def _sources_among(self, ids: Sequence[str], merged_into: Mapping[str, str]) -> set[str]:

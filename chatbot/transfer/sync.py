@@ -31,7 +31,7 @@ import msgspec
 
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
-from chatbot.memory.erasure import mark_of_purged
+from chatbot.memory.erasure import erase_alone, mark_of_purged
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, ReadOnlyFolder, UnknownObservation
@@ -39,7 +39,6 @@ from chatbot.stores.loops import run_apart
 from chatbot.stores.observations import log_union
 from chatbot.stores.query import Progress
 from chatbot.stores.records import ID, canonical, chunks, format_time
-from chatbot.stores.row_events import MAINTENANCE
 from chatbot.transfer import sync_place, union, untrusted
 from chatbot.transfer.sync_storage import LONGEST_WAIT_S, SessionUnion, Storage, unite_lines
 
@@ -263,20 +262,21 @@ class Sync:
         if alone:
             view = View("full", self.now(), frozenset(SENSITIVITIES), namespaces=None, erasing=True)
             with suppress(UnknownObservation):
-                await memories.scope.store.purge(view, alone, who=MAINTENANCE, why="synced", alone=True)
+                await erase_alone(memories.scope, view, alone, "synced")
         self.report.taken["sessions"] += await self._sessions.delete(fresh - facts)
         state.erased |= fresh  # after a kill before this, the file is read again
         await self.storage.save(state)
         self.report.taken["erased"] = len(whole) + len(alone)
 
     def _note_purged(self, journal: log_union.Journal) -> set[str]:
-        """Note the facts that were purged since the last sync; return and report those that a damaged journal lost."""
-        missing, lost = self.state.facts - journal.facts() - self.state.erased, set[str]()
-        if missing and journal.is_damaged():
-            lost = {each for each in missing if not self.memory.tombstones.barred([mark_of_purged(each)])}
+        """Note the facts that were purged since the last sync; return those that are only missing, and report them."""
+        missing, barred = self.state.facts - journal.facts() - self.state.erased, self.memory.tombstones.barred
+        lost = {each for each in missing if not barred([mark_of_purged(each)])}
         self.state.erased |= missing - lost
         if lost:
-            why = "facts are missing in a damaged journal: none is deleted elsewhere; put it back from a backup"
+            why = (
+                "facts are missing, though none was purged: put the journal back from a backup, or purge them elsewhere"
+            )
             self.report.set_aside("memories", why)
         return lost
 

@@ -143,11 +143,12 @@ class SessionUnion:
     def note_deleted(self) -> None:
         """Note the sessions that were there at the last sync and were deleted since; report what is only missing."""
         for each in self.state.sessions.keys() - self._sessions.ids():
-            if each in self.state.erased or self._is_deleted(each):
+            if self._is_deleted(each):
                 self.state.erased.add(each)
-                del self.state.sessions[each]
-            else:
+            elif self.state.places and each not in self.state.erased:
                 self.report.set_aside(f"session {each}", f"its folder is gone, {_LOST}, or delete it there")
+                continue
+            del self.state.sessions[each]
 
     def _is_deleted(self, session_id: str) -> bool:
         return self.memory.tombstones.barred([mark_of_deleted(session_id)])

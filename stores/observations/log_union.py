@@ -209,10 +209,6 @@ class Journal:
         """Return whether a line names a row that was not erased."""
         return row_id in self._named and row_id not in self.erased
 
-    def is_damaged(self) -> bool:
-        """Return whether a line cannot be read, or there is none."""
-        return not self.lines or any(self._event(at) is None for at in range(len(self.lines)))
-
     def digests(self) -> set[bytes]:
         """Return the digests of all lines."""
         return {blake2b(line, digest_size=8).digest() for line in self.lines}

@@ -186,7 +186,7 @@ class World:
                 [self._remember, self._correct, self._forget, self._purge, self._use, self.talk, self._take_back,
                  self._delete, self._fork, self._maintain, self._label, self._sync, self._sync_killed, self._disturb,
                  self._keep, self._bring_back],
-                [8, 5, 2, 2, 5, 8, 2, 1, 1, 2, 3, 6, 6, 1, 1, 1],
+                [12, 5, 2, 2, 3, 6, 2, 1, 1, 4, 2, 6, 6, 1, 1, 1],
             )[0]  # fmt: skip
             if does in (self._sync, self._sync_killed, self._disturb, self._keep, self._bring_back):
                 await does(machine)
@@ -209,8 +209,8 @@ class World:
             if self.texts and self.random.random() < 0.2:
                 text = self.random.choice(sorted(self.texts.values()))
             else:
-                text = f"about {self.word()}"
-            done = await memories.remember(title=text, narrative="why", type=self.random.choice(["note", "decision"]))
+                text = f"The spare key of the shed hangs behind the door {self.word()}"  # alike: some are merged
+            done = await memories.remember(title=text, narrative="why", type="note")
             if done.outcome == "added":
                 self.texts[done.id] = text
             if self.random.random() < 0.2:
@@ -314,7 +314,7 @@ class World:
 
     async def _maintain(self, machine: Machine) -> None:
         async with machine.opened() as memory:
-            await memory.maintain(MaintenanceSettings(similarity=0, erase_after_days=0), whole=True)
+            await memory.maintain(MaintenanceSettings(compression_min_age_days=0), whole=True)
 
     async def _sync(self, machine: Machine) -> None:
         await machine.sync(self._place_for(machine))

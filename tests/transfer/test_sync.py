@@ -519,7 +519,7 @@ async def test_what_a_killed_sync_had_still_to_erase_is_erased_by_the_next(
         assert await memory.memory("chat").query_facts() == []
 
 
-@pytest.mark.parametrize("lines", [None, 0, 1.5])
+@pytest.mark.parametrize("lines", [None, 0, 1, 1.5])
 async def test_facts_of_a_journal_that_is_lost_stay_on_the_other_machine(pair: Pair, lines: float | None) -> None:
     here, there, place = pair
     async with here.opened() as memory:
@@ -529,11 +529,28 @@ async def test_facts_of_a_journal_that_is_lost_stay_on_the_other_machine(pair: P
     journal = here.folder / "observations.jsonl"
     whole = journal.read_bytes()
     journal.unlink() if lines is None else journal.write_bytes(whole[: int(lines * len(whole) / 2)])
-    [aside] = (await here.sync(place)).aside
-    assert "damaged journal" in aside.why
+    for _ in range(2):
+        [aside] = (await here.sync(place)).aside
+        assert "none was purged" in aside.why
+        await _remembered(here, "remembered meanwhile")
     await there.sync(place)
     async with there.opened() as memory:
         assert len(await memory.memory("chat").query_facts()) == 2
+
+
+async def test_a_fact_that_maintenance_erased_with_its_source_is_gone_on_both(pair: Pair) -> None:
+    here, there, place = pair
+    row_id = await _remembered(here, "Ada has a garden")
+    async with here.opened() as memory:
+        await memory.memory("chat").store_fact("Ada", "keeps", "bees", source=row_id)
+        await memory.memory("chat").forget(row_id)
+    await _both(pair)
+    here.clock.move(days=9)
+    async with here.opened() as memory:
+        await memory.maintain(MaintenanceSettings(erase_after_days=1), whole=True)
+    for machine in (here, there, here):
+        assert not (await machine.sync(place)).aside
+        assert "bees" not in await machine.journal()
 
 
 async def test_what_a_deleted_session_said_leaves_its_fork_on_the_other_machine_with_its_memory(pair: Pair) -> None:
