@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import dropwhile, takewhile
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -40,7 +40,7 @@ from chatbot.memory.session_catalog import MESSAGES, handed_over
 from chatbot.memory.writing import STARTUP, AddResult, Draft, add_drafts
 from chatbot.messages import FENCE, ends_of, without_blocks
 from chatbot.models.model import Disclosure, estimate_text
-from chatbot.stores.access import NOT_SECRET, SENSITIVITIES, View
+from chatbot.stores.access import NOT_SECRET, SENSITIVITIES
 from chatbot.stores.base import ObservationStore, TranscriptStore
 from chatbot.stores.errors import InvalidValue, UnknownObservation
 from chatbot.stores.observation import OF_SESSION, STATUSES, Observation, Type
@@ -60,6 +60,7 @@ RECENT_QUESTIONS = 3
 """Messages of the user that recall looks at: the last one, and the two before it."""
 _NEAR = 20
 """Entries that are searched for the bot's question: a turn with tools writes several."""
+T = TypeVar("T")
 Choose = Callable[[SessionHandle, Sequence[RankedMemory], int, datetime], Awaitable[Sequence[RankedMemory]]]
 """Picks a limited number of a session's hits for a prompt at a given time."""
 _TASKS_SHOWN = 3
@@ -176,9 +177,9 @@ class ConversationMemory:
         Rows that `disclosure` keeps from the model are not recalled: the block says how many they are, and the record
         names them. Rows that the window shows from `since` on are left out, and so are rows that the last block shows
         whole, because the model still sees them, and rows whose text is in the messages of a client, `client_text`.
-        A message judged to need no memory causes no search. In the first turn of a session open tasks come
-        first, beyond the limit of rows, and titles of lasting rows last, if the settings ask for them. `choose`
-        picks among twice as many hits as there are places; without it the best are taken.
+        In the first turn of a session open tasks come first, beyond the limit of rows, and titles of lasting rows last,
+        if the settings ask for them. `choose` picks among twice as many hits as there are places; without it the best
+        are taken.
         """
         if not self._settings.recall_rows:
             return PromptMemory()
@@ -192,47 +193,55 @@ class ConversationMemory:
         hits, withheld, repeated = await self._choose_hits(recollection.hits, choose, disclosure, client_text)
         tasks, index = await self._at_the_beginning() if len(said) == 1 else ((), ())
         rows = [*((row, 1.0) for row in tasks), *((each.observation, each.score) for each in hits if each.observation)]
+        rows = await self._with_questions(rows, disclosure)
         lines = await self._profile(asked, recollection, [each.id for each in hits[:_WITH_PROFILE_LINES]])
         answers = await self._memory.standing(pinned=True, sensitivities=NOT_SECRET)
         pinned = _pinned(answers, {*in_window, *(row.id for row, _ in rows)}, client_text)
-        store, sent = self._memory.scope.store, self._memory.scope.write_view(disclosure.sent)
-        chosen = [row for row, _ in (*rows, *pinned.values())]
-        asking = {row.id: row for row in await with_questions(chosen, store, sent)}
-        rows = [(asking[row.id], score) for row, score in rows]
-        pinned = {each: (asking[each], question) for each, (_, question) in pinned.items()}
-        beside = [*(line.row for line in lines), *(row for row, _ in pinned.values())]
+        standing = await self._with_questions(pinned, disclosure)
+        beside = [*(line.row for line in lines), *(row for row, _ in standing)]
         withheld |= {row.id for row in beside if row.sensitivity not in disclosure.sent}
         given = [*(row for row, _ in rows), *index, *(row for row in beside if row.id not in withheld)]
-        answered = {each.question: each.rows for each in answers}
-        answered |= {each: [row for row, _ in rows] for each in asked[-1:]}
-        meaning, view = self._memory.scope.meaning, self._memory.scope.write_view(NOT_SECRET)
         block = build_block(
             rows,
             index,
             nonce=secrets.token_hex(4),
-            view=view,
+            view=self._memory.scope.write_view(NOT_SECRET),
             budget_tokens=min(self._settings.recall_tokens, most_tokens),
             most=most + len(tasks),  # so that tasks displace no answer
             count=estimate_text,
             asked=asked,
             asks_the_bot=judged is not None and judged.asks_the_bot,
             profile=[line for line in lines if line.id not in withheld],
-            standing=[row for row, _ in pinned.values() if row.id not in withheld],
-            closest={} if meaning is None else await meaning.closest_sentences(answered, in_all=1_000),
-            order_levels=await self._order_levels(given, view),
+            standing=[row for row, _ in standing if row.id not in withheld],
+            closest=await self._closest_sentences(answers, asked, rows),
+            order_levels=await self._order_levels(given),
             last_line=disclosure.note(len(withheld)) if withheld and disclosure.memory else "",
         )
+        left_out = dict.fromkeys(repeated, _IN_MESSAGES) | dict.fromkeys(sorted(withheld), WITHHELD)
         # Rows shown in the conversation are listed as considered only if they would have been recalled.
         considered = [each for each in recollection.considered if each.id not in in_window or each.verdict == SEEN]
-        left_out = dict.fromkeys(repeated, _IN_MESSAGES) | dict.fromkeys(sorted(withheld), WITHHELD)
-        record = _record(said, judged, considered, hits, block, left_out=left_out)
-        if block.standing:
-            record["standing"] = {each: pinned[each][1] for each in block.standing}
-        if withheld:
-            record["withheld"] = disclosure.record(rows=sorted(withheld))
+        record = _record(said, judged, considered, hits, block, left_out=left_out, standing=standing)
+        record |= {"withheld": disclosure.record(rows=sorted(withheld))} if withheld else {}
         recalled = PromptMemory(block, record=record, in_window=in_window)
         by_id = {row.id: row for row in given}
         return replace(recalled, rows=tuple(by_id[each] for each in recalled.shown))
+
+    async def _with_questions(
+        self, rows: Sequence[tuple[Observation, T]], disclosure: Disclosure
+    ) -> list[tuple[Observation, T]]:
+        """Return the rows with the bot's questions that they answer, those that the model may be sent."""
+        scope = self._memory.scope
+        found = await with_questions((row for row, _ in rows), scope.store, scope.write_view(disclosure.sent))
+        return [(row, beside) for row, (_, beside) in zip(found, rows, strict=True)]
+
+    async def _closest_sentences(
+        self, answers: Iterable[StandingAnswer], asked: Sequence[str], rows: Iterable[tuple[Observation, float]]
+    ) -> dict[str, str]:
+        """Return by id the sentences of long rows that are closest to what is asked."""
+        answered = {each.question: each.rows for each in answers}
+        answered |= {each: [row for row, _ in rows] for each in asked[-1:]}
+        meaning = self._memory.scope.meaning
+        return {} if meaning is None else await meaning.closest_sentences(answered, in_all=1_000)
 
     async def _choose_hits(
         self, found: Sequence[RankedMemory], choose: Choose | None, disclosure: Disclosure, client_text: str
@@ -312,9 +321,9 @@ class ConversationMemory:
         lines = await self._memory.profile_for(said[-1] if said else "", [*found, *best])
         return [line for line in lines if line.pinned or line.id not in self.earlier.block.profile]
 
-    async def _order_levels(self, rows: Sequence[Observation], view: View) -> dict[str, int]:
+    async def _order_levels(self, rows: Sequence[Observation]) -> dict[str, int]:
         """Return the level of `orders_a_model` of each row that is not the user's own; empty without heads."""
-        meaning = self._memory.scope.meaning
+        meaning, view = self._memory.scope.meaning, self._memory.scope.write_view(NOT_SECRET)
         others = [] if meaning is None else [row for row in rows if not is_readers_own(row, view)]
         if meaning is None or not others:
             return {}
@@ -540,6 +549,7 @@ def _record(
     block: MemoryBlock,
     *,
     left_out: Mapping[str, str],
+    standing: Iterable[tuple[Observation, str]],
 ) -> dict[str, Any]:
     """Return the receipt's record of how the rows were chosen; `left_out` has reasons that the block does not know."""
     chosen = {each.id for each in hits}
@@ -562,14 +572,15 @@ def _record(
     }
     if judged is not None and (score := judged.scores.get("needs_memory")) is not None:
         record["judged"] = {"needs_memory": score >= _NEEDLESS, "score": score}
-    found = {name: list(getattr(block, name)) for name in ("excerpts", "quoted", "listed", "profile")}
+    found: dict[str, Any] = {name: list(getattr(block, name)) for name in ("excerpts", "quoted", "listed", "profile")}
+    found["standing"] = {row.id: question for row, question in standing if row.id in block.standing}
     return record | {name: ids for name, ids in found.items() if ids}
 
 
-def _pinned(answers: Iterable[StandingAnswer], given: Collection[str], sent: str) -> dict[str, tuple[Observation, str]]:
-    """Return by id the rows that answer pinned questions, with these, except rows that the model reads anyway."""
+def _pinned(answers: Iterable[StandingAnswer], given: Collection[str], sent: str) -> list[tuple[Observation, str]]:
+    """Return the rows that answer pinned questions, with these, except rows that the model reads anyway."""
     found = {row.id: (row, each.question) for each in answers for row in each.rows}
-    return {each: kept for each, kept in found.items() if each not in given and not _is_in(sent, kept[0])}
+    return [kept for each, kept in found.items() if each not in given and not _is_in(sent, kept[0])]
 
 
 def _is_in(messages: str, row: Observation | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 
 from msgspec import Struct
@@ -20,6 +20,8 @@ _LONGEST_ANSWER = 40
 """Maximum characters of a message that counts as an answer to the bot's question."""
 _ANSWER_WORDS = 2
 """Minimum content words of a question with its short answer: an offer with a "yes" has none."""
+_MORE_TO_STATE = 0.35
+"""How much more a question has to state, by the head, for each point of `needs_memory`."""
 _NUMBER = re.compile(r"\d+")
 _MOST_COMPARED = 2_000
 
@@ -53,6 +55,12 @@ def is_worth_keeping(
 def _is_answer(text: str, question: str) -> bool:
     is_short = bool(text) and len(text) <= _LONGEST_ANSWER and not is_question(text)
     return is_short and bool(question) and len(content(text) | content(question)) >= _ANSWER_WORDS
+
+
+def asks_more(scores: Mapping[str, float]) -> bool:
+    """Return whether a sentence states too little for how much it needs memory: "Who is my dentist?" is no fact."""
+    needs = scores.get("needs_memory", 0.0)
+    return needs > 0 and scores.get("states_something", 0.0) <= _MORE_TO_STATE * needs
 
 
 def content(text: str) -> frozenset[str]:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 from msgspec.structs import force_setattr, replace
 
-from chatbot.embedder import Judgement
 from chatbot.memory import profile_lines
+from chatbot.memory.memorability import asks_more
 from chatbot.memory.reading import Recall
 from chatbot.memory.scope import PUBLIC, Scope, Sensitivities
 from chatbot.memory.scoring import MANY, thresholds
@@ -233,18 +233,13 @@ class Profiles(MemoryWrites):
 
         A single sentence that asks more than it states is a question, also without a question mark.
         """
-        from chatbot.memory.recall import asks_more
-
         meaning = self.scope.meaning
         judged = await meaning.judge([row.headline for row in rows], sentences=True) if meaning is not None else ()
-
-        def is_question(row: Observation, found: Judgement) -> bool:
-            return len(sentences_of(row.headline)) == 1 and asks_more(found.scores)
-
         return {
             row.id
             for row, found in zip_longest(rows, judged)
-            if found is None or (found.states_something and not is_question(row, found))
+            if found is None
+            or (found.states_something and not (asks_more(found.scores) and len(sentences_of(row.headline)) == 1))
         }
 
     def _sure(self, found: Sequence[Sequence[RankedMemory]], *, all_asked: bool) -> list[list[Observation]]:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from chatbot.memory.inputs import list_of
 from chatbot.memory.meaning import is_only_questions, split_questions, vectors_of
+from chatbot.memory.memorability import asks_more
 from chatbot.memory.profile_lines import is_proposable
 from chatbot.memory.scope import Scope
 from chatbot.memory.scoring import (
@@ -74,8 +75,6 @@ _MOST_LITERAL = 5
 """Maximum number of rows that hold the only word of a search, or an identifier, and so come before all others."""
 _IDENTIFIER = 4
 """Least characters of a word with digits that names one thing, such as the number of a bill."""
-_MORE_TO_STATE = 0.35
-"""How much more a question has to state, by the head, for each point of `needs_memory`."""
 _EARLIER = 0.4
 """Weight of a word outside the last question, of earlier messages too, relative to one in it."""
 
@@ -182,12 +181,6 @@ async def merely_asking(scope: Scope, rows: Mapping[str, Observation]) -> set[st
     judged = await scope.meaning.judge([*asking.values()]) if asking and scope.meaning else [None] * len(asking)
     scored = {each: {} if found is None else found.scores for each, found in zip(asking, judged, strict=True)}
     return {each for each, of in scored.items() if of.get("states_something", 0.0) <= 0 or asks_more(of)}
-
-
-def asks_more(scores: Mapping[str, float]) -> bool:
-    """Return whether a sentence states too little for how much it needs memory: "Who is my dentist?" is no fact."""
-    needs = scores.get("needs_memory", 0.0)
-    return needs > 0 and scores.get("states_something", 0.0) <= _MORE_TO_STATE * needs
 
 
 def _by_identifiers(texts: Sequence[str], rows: list[RowScore], read: Mapping[str, Observation]) -> list[RowScore]:
