@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import dropwhile, takewhile
-from typing import Any, TypeVar
+from typing import Any
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -60,7 +60,6 @@ RECENT_QUESTIONS = 3
 """Messages of the user that recall looks at: the last one, and the two before it."""
 _NEAR = 20
 """Entries that are searched for the bot's question: a turn with tools writes several."""
-T = TypeVar("T")
 Choose = Callable[[SessionHandle, Sequence[RankedMemory], int, datetime], Awaitable[Sequence[RankedMemory]]]
 """Picks a limited number of a session's hits for a prompt at a given time."""
 _TASKS_SHOWN = 3
@@ -175,11 +174,9 @@ class ConversationMemory:
         """Recall rows about the user's last messages; `said` ends with the one to be answered.
 
         Rows that `disclosure` keeps from the model are not recalled: the block says how many they are, and the record
-        names them. Rows that the window shows from `since` on are left out, and so are rows that the last block shows
-        whole, because the model still sees them, and rows whose text is in the messages of a client, `client_text`.
-        In the first turn of a session open tasks come first, beyond the limit of rows, and titles of lasting rows last,
-        if the settings ask for them. `choose` picks among twice as many hits as there are places; without it the best
-        are taken.
+        names them. Nor are rows that it sees anyway: in the window from `since` on, whole in the last block, or in the
+        messages of a client, `client_text`. In a first turn open tasks come first, beyond the limit of rows, and titles
+        of lasting rows last, if set. `choose` picks among twice as many hits as there are places, else the best are.
         """
         if not self._settings.recall_rows:
             return PromptMemory()
@@ -193,11 +190,10 @@ class ConversationMemory:
         hits, withheld, repeated = await self._choose_hits(recollection.hits, choose, disclosure, client_text)
         tasks, index = await self._at_the_beginning() if len(said) == 1 else ((), ())
         rows = [*((row, 1.0) for row in tasks), *((each.observation, each.score) for each in hits if each.observation)]
-        rows = await self._with_questions(rows, disclosure)
         lines = await self._profile(asked, recollection, [each.id for each in hits[:_WITH_PROFILE_LINES]])
         answers = await self._memory.standing(pinned=True, sensitivities=NOT_SECRET)
         pinned = _pinned(answers, {*in_window, *(row.id for row, _ in rows)}, client_text)
-        standing = await self._with_questions(pinned, disclosure)
+        rows, standing = await self._with_questions(rows, pinned, disclosure)
         beside = [*(line.row for line in lines), *(row for row, _ in standing)]
         withheld |= {row.id for row in beside if row.sensitivity not in disclosure.sent}
         given = [*(row for row, _ in rows), *index, *(row for row in beside if row.id not in withheld)]
@@ -227,12 +223,12 @@ class ConversationMemory:
         return replace(recalled, rows=tuple(by_id[each] for each in recalled.shown))
 
     async def _with_questions(
-        self, rows: Sequence[tuple[Observation, T]], disclosure: Disclosure
-    ) -> list[tuple[Observation, T]]:
+        self, rows: Sequence[tuple[Observation, float]], pinned: Sequence[tuple[Observation, str]], to: Disclosure
+    ) -> tuple[list[tuple[Observation, float]], list[tuple[Observation, str]]]:
         """Return the rows with the bot's questions that they answer, those that the model may be sent."""
-        scope = self._memory.scope
-        found = await with_questions((row for row, _ in rows), scope.store, scope.write_view(disclosure.sent))
-        return [(row, beside) for row, (_, beside) in zip(found, rows, strict=True)]
+        scope, every = self._memory.scope, [row for row, _ in (*rows, *pinned)]
+        asked = {row.id: row for row in await with_questions(every, scope.store, scope.write_view(to.sent))}
+        return [(asked[row.id], score) for row, score in rows], [(asked[row.id], said) for row, said in pinned]
 
     async def _closest_sentences(
         self, answers: Iterable[StandingAnswer], asked: Sequence[str], rows: Iterable[tuple[Observation, float]]

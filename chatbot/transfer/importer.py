@@ -39,6 +39,7 @@ from chatbot.memory.memorability import Memorability
 from chatbot.memory.scope import utc_now
 from chatbot.memory.session_catalog import NOT_KEPT, RECEIPTS
 from chatbot.memory.turn_order import TurnOrder
+from chatbot.memory.writing import ANSWERS
 from chatbot.messages import without_blocks
 from chatbot.stores.access import SENSITIVITIES, VISIBILITIES, Sensitivity, Visibility, default_visibility
 from chatbot.stores.backend import suffix_of
@@ -340,9 +341,12 @@ class Importer:
         for row in rows if not self.dry_run else ():
             own = self._ids_here.get(row.id, "")
             sources = [new for each in row.derived_from if (new := self._ids_here.get(each, own)) != own]
-            if sources and row.id in self._added:
+            asked = self._ids_here.get(str(row.metadata.get(ANSWERS)))
+            named: dict[str, Any] = {"derived_from": sources} if sources else {}
+            named |= {"metadata": {ANSWERS: asked}} if asked else {}
+            if named and row.id in self._added:
                 with suppress(ConflictingChange):  # a file may hold a cycle
-                    await memories.update(own, derived_from=sources)
+                    await memories.update(own, **named)
         await self._add_facts(memories, item, session_id)
 
     async def _add_facts(self, memories: Memory, item: MemoryExport, session_id: str | None) -> None:

@@ -13,8 +13,10 @@ from typing import Any
 import pytest
 
 from chatbot.memory import MemorySystem, SessionHandle
+from chatbot.memory.episode import QUESTION, with_questions
 from chatbot.memory.handle import CHOICES, Choices
 from chatbot.memory.scope import Caller
+from chatbot.memory.writing import ANSWERS
 from chatbot.stores import transcript
 from chatbot.stores.access import SENSITIVITIES
 from chatbot.stores.errors import DamagedFile, LaterFormat, StoreError, UnsafePath
@@ -100,6 +102,17 @@ async def test_a_session_comes_in_as_it_went_out_and_once(
         again = await imported(target, path)
         assert (again.sessions, again.memories, again.facts) == ([], 0, 0)
         assert len(await target.memory().every(sensitivities=SENSITIVITIES)) == count
+
+
+async def test_an_answer_that_comes_in_names_the_question_here(
+    memory: MemorySystem, other: MemorySystem, session: SessionHandle, tmp_path: Path
+) -> None:
+    asked = await session.memory.remember(type="exchange", user_text="I travel", assistant_text="Where to?")
+    await session.memory.remember(type="exchange", user_text="Oslo", metadata={ANSWERS: asked.id})
+    await imported(other, await _bundle(memory, tmp_path / "b.jsonl", session.id))
+    rows, scope = await other.memory().every(types=["exchange"]), other.memory().scope
+    found = await with_questions(rows, scope.store, scope.view(SENSITIVITIES))
+    assert {row.user_text: row.metadata.get(QUESTION) for row in found} == {"I travel": None, "Oslo": "Where to?"}
 
 
 async def test_a_purge_erases_what_imported_receipts_quote(
