@@ -241,6 +241,14 @@ def _without_id(item: Any) -> dict[str, Any]:
     return {name: value for name, value in item.model_dump().items() if name != "id"}
 
 
+def test_an_error_names_the_item_of_the_input(client: openai.OpenAI) -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}"}
+    forgotten: Any = [{"role": "user", "content": "Oslo?"}, call, call, {"type": "function_call_output", "output": "x"}]
+    with pytest.raises(openai.BadRequestError, match="needs the tool_call_id") as raised:
+        client.responses.create(model="ada", input=forgotten, instructions="Be brief.")
+    assert raised.value.param == "input.3"
+
+
 @pytest.fixture
 def encoding(http: Serve, monkeypatch: pytest.MonkeyPatch) -> Iterator[openai.OpenAI]:
     """A client of an identity whose memory has an encoder."""
