@@ -227,6 +227,8 @@ class ConversationMemory:
     ) -> tuple[list[tuple[Observation, float]], list[tuple[Observation, str]]]:
         """Return the rows with the bot's questions that they answer, those that the model may be sent."""
         scope, every = self._memory.scope, [row for row, _ in (*rows, *pinned)]
+        if not every:
+            return [], []
         asked = {row.id: row for row in await with_questions(every, scope.store, scope.write_view(to.sent))}
         return [(asked[row.id], score) for row, score in rows], [(asked[row.id], said) for row, said in pinned]
 
@@ -319,10 +321,10 @@ class ConversationMemory:
 
     async def _order_levels(self, rows: Sequence[Observation]) -> dict[str, int]:
         """Return the level of `orders_a_model` of each row that is not the user's own; empty without heads."""
-        meaning, view = self._memory.scope.meaning, self._memory.scope.write_view(NOT_SECRET)
-        others = [] if meaning is None else [row for row in rows if not is_readers_own(row, view)]
-        if meaning is None or not others:
+        if not rows or (meaning := self._memory.scope.meaning) is None:
             return {}
+        view = self._memory.scope.write_view(NOT_SECRET)
+        others = [row for row in rows if not is_readers_own(row, view)]
         judged = zip(others, await meaning.judge([judged_text(row) for row in others]), strict=True)
         return {row.id: found.orders_a_model for row, found in judged if found is not None}
 
