@@ -223,7 +223,7 @@ async def erase_alone(scope: Scope, view: View, ids: Sequence[str], why: str) ->
     wanted = FactFilter(sources=frozenset(ids))
     facts = await scope.store.facts(replace(view, erasing=True), wanted, limit=EVERY)
     if (tombstones := scope.environment.tombstones) is not None:
-        await tombstones.bar([mark_of_purged(each.id) for each in facts], scope.clock())
+        await tombstones.bar([mark_of_deleted(each.id) for each in facts], scope.clock())
     return await scope.store.purge(view, ids, who=MAINTENANCE, why=why, alone=True)
 
 
@@ -336,7 +336,7 @@ def is_from(row: Observation, key: str) -> bool:
 def marks_of(row: Observation) -> Iterator[PurgeMark]:
     """Yield the marks by which an import recognizes the row: its id, its words, also as a note, and its origin."""
     title, text = row.as_note()
-    yield mark_of_purged(row.id)
+    yield "id", row.id
     yield "words", row.namespace, row.hash
     yield "words", row.namespace, content_hash(Draft(title=title, narrative=text))
     if FROM in row.metadata:
@@ -348,13 +348,8 @@ def marks_of(row: Observation) -> Iterator[PurgeMark]:
 
 def marks_of_fact(fact: Triple) -> Iterator[PurgeMark]:
     """Yield the marks by which an import recognizes the fact, and a sync that it was purged here."""
-    yield mark_of_purged(fact.id)
+    yield mark_of_deleted(fact.id)
     yield "fact", fact.namespace, fold(fact.subject), fold(fact.predicate), fold(fact.object)
-
-
-def mark_of_purged(each: str) -> PurgeMark:
-    """Return the mark of a row or fact that was purged."""
-    return "id", each
 
 
 def marks_of_session(session_id: str, origin: str) -> Iterator[PurgeMark]:
@@ -367,9 +362,9 @@ def marks_of_session(session_id: str, origin: str) -> Iterator[PurgeMark]:
             yield "session", key.partition(":")[0]
 
 
-def mark_of_deleted(session_id: str) -> PurgeMark:
-    """Return the mark by which a sync recognizes a session that was deleted here, with its memories or without."""
-    return "deleted", session_id
+def mark_of_deleted(each: str) -> PurgeMark:
+    """Return the mark by which a sync recognizes a fact or session, with its memories or without, that was deleted."""
+    return "deleted", each
 
 
 _IN_A_LINE = 1_000

@@ -31,7 +31,7 @@ import msgspec
 
 from chatbot.errors import ConfigError
 from chatbot.memory import MemorySystem
-from chatbot.memory.erasure import erase_alone, mark_of_purged
+from chatbot.memory.erasure import erase_alone
 from chatbot.memory.turn_order import TurnOrder
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import MISFITS, DamagedFile, LaterFormat, ReadOnlyFolder, UnknownObservation
@@ -270,8 +270,8 @@ class Sync:
 
     def _note_purged(self, journal: log_union.Journal) -> set[str]:
         """Note the facts that were purged since the last sync; return those that are only missing, and report them."""
-        missing, barred = self.state.facts - journal.facts() - self.state.erased, self.memory.tombstones.barred
-        lost = {each for each in missing if not barred([mark_of_purged(each)])}
+        missing = self.state.facts - journal.facts() - self.state.erased
+        lost = {each for each in missing if not self._sessions.is_deleted(each)}
         self.state.erased |= missing - lost
         if lost:
             why = (

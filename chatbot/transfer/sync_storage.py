@@ -143,20 +143,21 @@ class SessionUnion:
     def note_deleted(self) -> None:
         """Note the sessions that were there at the last sync and were deleted since; report what is only missing."""
         for each in self.state.sessions.keys() - self._sessions.ids():
-            if self._is_deleted(each):
+            if self.is_deleted(each):
                 self.state.erased.add(each)
             elif self.state.places and each not in self.state.erased:
                 self.report.set_aside(f"session {each}", f"its folder is gone, {_LOST}, or delete it there")
                 continue
             del self.state.sessions[each]
 
-    def _is_deleted(self, session_id: str) -> bool:
-        return self.memory.tombstones.barred([mark_of_deleted(session_id)])
+    def is_deleted(self, each: str) -> bool:
+        """Return whether a session or fact was deleted here, and is not only missing."""
+        return self.memory.tombstones.barred([mark_of_deleted(each)])
 
     async def is_gone(self, session_id: str) -> bool:
         """Return whether a session was deleted, even before any sync could note that it existed."""
         erased = self.state.erased
-        if session_id not in erased and not await self.memory.is_taken(session_id) and self._is_deleted(session_id):
+        if session_id not in erased and not await self.memory.is_taken(session_id) and self.is_deleted(session_id):
             erased.add(session_id)
         return session_id in erased
 
@@ -222,7 +223,7 @@ class SessionUnion:
             try:
                 await self._note(records[session_id])
             except (LookupError, MissingFolder):
-                if self._is_deleted(session_id):
+                if self.is_deleted(session_id):
                     return True  # else its folder was lost
             except StoreError:
                 continue  # it was set aside
