@@ -65,10 +65,6 @@ class Terminal:
         """Wait until `wanted`, a pattern, is on the screen; the text by then."""
         return self._until(lambda: re.search(wanted, self.text, re.DOTALL) is not None, wanted)
 
-    def entitled(self, title: str) -> None:
-        """Wait for the terminal to have that title."""
-        self._until(lambda: self.screen.title == title, f"the title {title}")
-
     def prompt(self) -> None:
         """Wait for an empty prompt."""
         self._until(lambda: self.text.splitlines()[-1:] == ["❯"], "an empty prompt")
@@ -104,29 +100,6 @@ class Terminal:
         self._process.close()
         assert self._process.exitstatus == code, self.text
         return self.printed
-
-    def resize(self, columns: int, lines: int = LINES, *, breaks: bool = False) -> None:
-        """Make the window another size. Lines that are too long are cut, as by xterm, or break anew, as by most."""
-        x, y = self.screen.cursor.x, self.screen.cursor.y
-        rows = [self._row(each) for each in range(y + 1)]
-        if not breaks:
-            rows, x = [row[:columns] for row in rows], min(x, columns - 1)
-        rows[y] = rows[y].ljust(x)
-        broken = [[row[begin : begin + columns] for begin in range(0, max(len(row), 1), columns)] for row in rows]
-        shown = [part for parts in broken for part in parts]
-        gone = max(0, len(shown) - lines)
-        self.screen.resize(lines, columns)
-        self.screen.reset()
-        self._stream.feed("\r\n".join(shown).encode())
-        down, across = divmod(x, columns)  # the cursor stays at its character, wherever the row ends
-        self.screen.cursor.y = min(len(shown) - len(broken[y]) - gone + down, lines - 1)
-        self.screen.cursor.x = across
-        self._text = None
-        self._process.setwinsize(lines, columns)
-
-    def _row(self, y: int) -> str:
-        cells = self.screen.buffer[y]
-        return "".join(cells[x].data for x in range(max(cells, default=-1) + 1)).rstrip()
 
     def close(self) -> None:
         self._process.close(force=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import termios
 import time
@@ -15,7 +14,6 @@ from markdown_it import MarkdownIt
 from rich.bar import Bar
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.constrain import Constrain
-from rich.control import Control
 from rich.live import Live
 from rich.live_render import LiveRender
 from rich.markdown import Markdown, TableElement
@@ -30,7 +28,6 @@ from chatbot.cli.output import printable, terminal_without
 from chatbot.messages import TextDelta
 
 _FENCE_OR_BLANK = re.compile(r"^ {0,3}(?:```|~~~)|\n\n+", re.MULTILINE)
-_CUTS_LINES = re.compile(r"rxvt|linux")
 _SHOWN_AFTER_S = 3
 """Seconds after which the waiting time is shown."""
 
@@ -47,8 +44,8 @@ class LiveReply:
         self._still = console.no_color or console.is_dumb_terminal  # a screen reader reads each drawing anew
         self._status = _Status(still=self._still)
         self._running: list[str] = []
-        self._live = _Drawing(console=console, transient=True, auto_refresh=not self._still, refresh_per_second=12)
-        self._live._live_render = _LiveBlock(console, self._picture)  # noqa: SLF001 - rich has no public way to do so
+        self._live = Live(console=console, transient=True, auto_refresh=not self._still, refresh_per_second=12)
+        self._live._live_render = _LiveBlock(self._picture)  # noqa: SLF001 - rich has no public way to do so
 
     def __enter__(self) -> Self:
         self._start_drawing()
@@ -127,54 +124,20 @@ class LiveReply:
         return _Markdown(text) if self._markdown else Text(text)
 
 
-class _Drawing(Live):
-    """Drawing that pauses when the width changes: tmux reports the next change up to 0.25 s late."""
-
-    _width, _changed_at = 0, 0.0
-
-    def refresh(self) -> None:
-        """Override `Live`."""
-        before, self._width = self._width, self.console.width
-        if before not in {0, self._width}:
-            self._changed_at = time.monotonic()
-        if time.monotonic() - self._changed_at > 0.3:
-            super().refresh()
-
-
 class _LiveBlock(LiveRender):
-    """The block that is redrawn: its end, at most half a screen, as lines that scroll out cannot be erased.
+    """The block that is redrawn: its end, at most half a screen, as lines that scroll out cannot be erased."""
 
-    Its height is measured again when a narrower terminal has wrapped its lines. Nearly all terminals wrap; xterm and a
-    few others cut lines instead, and are recognised by environment variables.
-    """
-
-    def __init__(self, console: Console, picture: Callable[[], RenderableType]) -> None:
+    def __init__(self, picture: Callable[[], RenderableType]) -> None:
         super().__init__("")
-        self._console = console
         self._picture = picture
-        self._lengths: list[int] = []
-        self._wraps = "XTERM_VERSION" not in os.environ and not _CUTS_LINES.match(os.environ.get("TERM", ""))
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         lines, most = console.render_lines(self._picture(), options, pad=False), max(options.size.height // 2, 2)
         if len(lines) > most:
             lines = [[Segment("…")], *lines[1 - most :]]
-        self._shape, self._lengths = Segment.get_shape(lines), [*map(Segment.get_line_length, lines)]
+        self._shape = Segment.get_shape(lines)
         for number, line in enumerate(lines):
             yield from [*([Segment.line()] if number else []), *line]
-
-    def position_cursor(self) -> Control:
-        self._measure()
-        return super().position_cursor()
-
-    def restore_cursor(self) -> Control:
-        self._measure()
-        return super().restore_cursor()
-
-    def _measure(self) -> None:
-        if self._shape is not None and self._wraps:
-            width = max(self._console.width, 1)
-            self._shape = (width, sum(max(-(-length // width), 1) for length in self._lengths))
 
 
 class _Status:
