@@ -114,9 +114,9 @@ class Purges(ScopedOperations):
         Transcripts are not changed: they belong to their sessions. Texts of a purged exchange are removed from receipts
         and titles of the session and its forks, and its summaries are made again.
         """
-        sessions = () if session is None else (session,)
+        scope, sessions = self.scope, () if session is None else (session,)
         target = Target(ids=ids, sessions=sessions, person=person, text=text, source=source)
-        return list((await erase(self.scope, target)).erased)
+        return list((await erase(scope, target)).erased)
 
     async def preview_purge(
         self,

@@ -67,6 +67,7 @@ def test_files_and_pictures_are_chosen_pasted_dropped_taken_off_and_shown(page: 
     page.locator("#files").set_input_files({"name": "none.txt", "mimeType": "text/plain", "buffer": b""})
     expect(page.locator("#announcement")).to_have_text("none.txt is not attached: it is empty.")
     page.evaluate(GIVE, ["paste", "#text", "pasted.png", base64.b64encode(PIXEL).decode()])
+    expect(page.locator("#attached li")).to_have_count(3)
     page.evaluate(GIVE, ["drop", "#composer", "dropped.md", base64.b64encode(b"dropped text").decode()])
     expect(page.locator("#attached li")).to_have_text(["chosen.png✕", "notes.txt✕", "pasted.png✕", "dropped.md✕"])
     page.get_by_label("Message", exact=True).fill("Look at these")
