@@ -14,7 +14,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from chatbot.attachments import with_file_names
-from chatbot.chat.dialogue import USER, reply_before
+from chatbot.chat.dialogue import USER, read_back, reply_before
 from chatbot.chat.governor import fenced, is_readers_own, judged_text
 from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.chat.prompt import withheld_tools
@@ -56,10 +56,10 @@ WITHHELD, _IN_MESSAGES = "withheld", "in the messages that were sent"
 """Reasons for leaving out a row: the provider may not be sent it, or a client sends it anyway."""
 _MOST_SHOWN = 200
 """Maximum rows of the window that are looked up, newest first."""
-RECENT_QUESTIONS = 3
-"""Messages of the user that recall looks at: the last one, and the two before it."""
 _NEAR = 20
 """Entries that are searched for the bot's question: a turn with tools writes several."""
+RECENT_QUESTIONS = 3
+"""Messages of the user that recall looks at: the last one, and the two before it."""
 Choose = Callable[[SessionHandle, Sequence[RankedMemory], int, datetime], Awaitable[Sequence[RankedMemory]]]
 """Picks a limited number of a session's hits for a prompt at a given time."""
 _TASKS_SHOWN = 3
@@ -526,10 +526,11 @@ class ConversationMemory:
 
 async def _entries_before(at: datetime, session: SessionHandle) -> list[TranscriptEntry]:
     """Return the last entries before that moment, back to a message of the user and a reply if there are any."""
-    near = await session.transcript_read_last(n := _NEAR)
-    while len(near) == n and not {each.role for each in near if each.at < at}.issuperset(MESSAGES):
-        near = await session.transcript_read_last(n := 4 * n)  # a turn ran many tools
-    return [each for each in near if each.at < at]
+
+    def has_both(entries: Sequence[TranscriptEntry]) -> bool:
+        return {each.role for each in entries if each.at < at}.issuperset(MESSAGES)
+
+    return [each for each in await read_back(session, has_both, _NEAR) if each.at < at]
 
 
 async def _unanswered_before(since: datetime, session: SessionHandle) -> list[datetime]:

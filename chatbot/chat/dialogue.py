@@ -84,10 +84,16 @@ async def entries_with_question(
     session: SessionHandle, read: Callable[[TranscriptEntry], TranscriptEntry] = lambda entry: entry
 ) -> list[TranscriptEntry]:
     """Return the last entries, each as `read` returns it, with at least the user's last one if there is any."""
-    n = _ENTRIES_AT_FIRST
+    return [*map(read, await read_back(session, lambda entries: _last_asked([*map(read, entries)]) is not None))]
+
+
+async def read_back(
+    session: SessionHandle, is_enough: Callable[[Sequence[TranscriptEntry]], bool], n: int = _ENTRIES_AT_FIRST
+) -> list[TranscriptEntry]:
+    """Return the last `n` entries, or as many more as are enough, or all; reads little more than these."""
     while True:
-        entries = list(map(read, await session.transcript_read_last(n)))
-        if len(entries) < n or _last_asked(entries) is not None:
+        entries = await session.transcript_read_last(n)
+        if len(entries) < n or is_enough(entries):
             return entries
         n *= 4
 

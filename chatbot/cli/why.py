@@ -83,9 +83,8 @@ async def explain(session: SessionHandle, receipt: dict[str, Any]) -> None:
         also = f" (and {how_many(before, 'earlier message')})" if before else ""
         say_marked(f"query: {fitted(' / '.join(memory['query']), _LONGEST_QUERY).strip()}{also}")
     if rows := await _memory_lines(session, memory):
-        say_table(
-            ("score", "outcome", "said", *_PARTS.values(), "memory"), rows
-        )  # a narrow terminal shows the first two
+        # a narrow terminal shows the first two
+        say_table(("score", "outcome", "said", *_PARTS.values(), "memory"), rows)
     else:
         say(nothing_considered(memory))
     if line := memory_line(memory):

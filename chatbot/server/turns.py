@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from chatbot.attachments.read import Upload
 from chatbot.chat.chat import Chat
-from chatbot.chat.dialogue import ASSISTANT, USER, ClientRequest, replies_of, unanswered_calls
+from chatbot.chat.dialogue import ASSISTANT, USER, ClientRequest, read_back, replies_of, unanswered_calls
 from chatbot.chat.events import ClientCall, Emit, TurnEvent
 from chatbot.chat.receipts import Receipt, with_calls
 from chatbot.memory import SessionHandle
@@ -194,13 +194,9 @@ async def _reply_of(session: SessionHandle, receipt: Mapping[str, Any]) -> tuple
 
 
 async def entries_since(session: SessionHandle, moment: datetime) -> list[TranscriptEntry]:
-    """Return the entries from that moment on; reads little more than these."""
-    n = _ENTRIES
-    while True:
-        entries = await session.transcript_read_last(n)
-        if len(entries) < n or entries[0].at < moment:
-            return [each for each in entries if each.at >= moment]
-        n *= 4
+    """Return the entries from that moment on."""
+    entries = await read_back(session, lambda entries: entries[0].at < moment, _ENTRIES)
+    return [each for each in entries if each.at >= moment]
 
 
 class RemoteTurn:
