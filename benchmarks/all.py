@@ -7,8 +7,6 @@ Runs the other scripts one after the other, each with its own peers, and prints 
 The beginning of a script's name as argument runs only that one. If a script fails, it is named and its rows are empty.
 """
 
-from __future__ import annotations
-
 import re
 import resource
 import subprocess

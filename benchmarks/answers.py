@@ -27,8 +27,6 @@ shares eight words in a row with one or with the notice about memory. Tokens are
 those of the whole answer; both are medians.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """Runs of a `Runtime` with all its hooks, under a clock that can be set, with a model that follows a script."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass

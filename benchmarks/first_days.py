@@ -16,8 +16,6 @@ words of the answer; two ask for passwords, which are redacted before they are s
 a message that needs no memory. Tokens are a quarter of the characters of a block, in the median.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import html

@@ -14,8 +14,6 @@ the memory, as each `chatbot ask` does, asks its first question, and then as man
 The goals at 10,000 rows: 600 ms of CPU for a first question, 30 ms in the median for the others, 150 MB at most.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import random

@@ -23,8 +23,6 @@ are a quarter of the characters of the block, in the median. Rows for small talk
 as such, which needs no memory.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import html

@@ -22,8 +22,6 @@ over the months. Results are then counted twice: with a rank for each row, and w
 summary of many turns gets no advantage.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -13,8 +13,6 @@ Peers in the same run: a bare append with fdatasync, SQLite with FTS5 (WAL, sync
 `BENCH_DIR` names a folder on the disk to measure.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

@@ -7,8 +7,6 @@ Serves a generated identity from a folder of its own, whose memories are searche
 three loads of each page counts, each in a new browser profile.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

@@ -21,8 +21,6 @@ Each round measures all in turn, so that noise affects all equally; printed are 
 All append to a conversation of 100 messages; LangGraph and ADK as their users do (`postgres_peers.py`).
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

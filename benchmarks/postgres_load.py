@@ -5,8 +5,6 @@ each identity takes one turn, so that its server opens it, and users have conver
 identity stays on one server, as with a load balancer's `ip_hash`. Replies are streamed and checked.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

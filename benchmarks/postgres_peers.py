@@ -3,8 +3,6 @@
 Each keeps the same text in a conversation of its own. Synchronous ones run in a thread, as our own store does.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass

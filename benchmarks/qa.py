@@ -31,8 +31,6 @@ Questions with options are judged by the letter, without a model. `--judge words
 every word of the right answer in the response, which is cheap and strict. Tokens are the product's own estimate.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json
@@ -114,7 +112,7 @@ class Run:
     verdicts: dict[tuple[str, str, int], dict[str, Any]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, folder: Path) -> Run:
+    def of(cls, folder: Path) -> "Run":
         """Read the records of a folder."""
         folder.mkdir(parents=True, exist_ok=True)
         run = cls(folder)

@@ -25,8 +25,6 @@ and how many rows.
 Peers in the same run, on the same texts: SQLite's FTS5 and bm25s.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import math

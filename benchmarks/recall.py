@@ -14,8 +14,6 @@ mean and median over the questions; all engines take turns with each question. O
 first query of a new `TextIndex`. Peers that are not installed are named.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import sqlite3

@@ -5,8 +5,6 @@
 The model is scripted. With a delay it takes that long for each word, as real ones do; else only our work counts.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

@@ -14,8 +14,6 @@ Each figure is a median; the stores take turns in each round, so that a drifting
 ratios are meaningful. All write durably. Peers that are not installed are named with the reason.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

@@ -10,8 +10,6 @@
 The sets are not part of this repository; their licences are their authors'.
 """
 
-from __future__ import annotations
-
 import ast
 import csv
 import json

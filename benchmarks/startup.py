@@ -7,8 +7,6 @@ including the local encoders. `--full` also lists the newest of 10,000 sessions 
 ones, and once varied ones, of which 200 came after the index was built, and one more before each search, untimed.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -88,7 +86,7 @@ def prepare(home: str, *, uncompiled: bool) -> None:
         os.environ["PYTHONPYCACHEPREFIX"] = str(Path(home) / "compiled")
 
 
-async def fill(runtime: Runtime, texts: Texts, sessions: int, rows: int) -> None:
+async def fill(runtime: "Runtime", texts: "Texts", sessions: int, rows: int) -> None:
     """Add sessions and memories."""
     from chatbot.memory.writing import Draft
 
@@ -100,7 +98,7 @@ async def fill(runtime: Runtime, texts: Texts, sessions: int, rows: int) -> None
     await notes.reindex()
 
 
-async def live(runtime: Runtime, texts: Texts, rows: int) -> None:
+async def live(runtime: "Runtime", texts: "Texts", rows: int) -> None:
     """Add varied memories, twenty a session, with labels; some are sensitive, some were used, some forgotten."""
     from chatbot.memory.writing import Draft
 
@@ -163,7 +161,7 @@ def ask(sizes: list[int]) -> None:
         print(f"ask, {rows:6,} rows   {statistics.median(taken) * 1e3:7.1f} ms of CPU, {min(taken) * 1e3:.1f} at least")
 
 
-async def know(runtime: Runtime, rows: int) -> None:
+async def know(runtime: "Runtime", rows: int) -> None:
     """Remember the rows of `footprint.py`, and embed them."""
     from footprint import drafts
 
@@ -225,7 +223,7 @@ def full(home: Path, rows: int) -> None:
     )
 
 
-def work_in(home: Path, work: Callable[[Runtime], Awaitable[object]]) -> None:
+def work_in(home: Path, work: "Callable[[Runtime], Awaitable[object]]") -> None:
     """Open the memory in a home, do something and close it."""
     import asyncio
 

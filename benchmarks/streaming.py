@@ -7,8 +7,6 @@ time of each process is counted after a first stream as warm-up. They take turns
 the ratio is the median of all rounds.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

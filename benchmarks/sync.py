@@ -3,8 +3,6 @@
 uv run benchmarks/sync.py [--rows 10000] [--sessions 1000]
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import time

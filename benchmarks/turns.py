@@ -18,8 +18,6 @@ With `--telemetry`, turns with telemetry are compared with turns without: spans 
 loopback, in a process of its own.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

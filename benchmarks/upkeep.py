@@ -19,8 +19,6 @@ Half of the questions (`--questions odd`) are for the final test: tune on the ot
 `common` is the form of `{id, now, docs: [{id, session, at, user, asst | narrative}], queries: [{texts, gold}]}`.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import html

@@ -1,7 +1,5 @@
 """A local encoder that keeps its vectors in a file, for benchmarks that embed the same texts in every run."""
 
-from __future__ import annotations
-
 import sqlite3
 from array import array
 from collections.abc import Sequence

@@ -5,8 +5,6 @@ of the product had a function run, how many changes of file that took (a call of
 call before it), and for each room its share. What is run only to be imported does not count. `--list` names modules.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 import os

@@ -23,8 +23,6 @@ end are not counted.
 uses the exchanges of LoCoMo, repeated, instead of generated ones.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

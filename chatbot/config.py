@@ -1,7 +1,5 @@
 """Configuration: each section with its types, bounds and defaults; `config.toml` says what each setting does."""
 
-from __future__ import annotations
-
 import os
 from typing import Annotated, Any, Literal
 

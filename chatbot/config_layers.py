@@ -4,8 +4,6 @@ In ascending priority: the configuration file, `identity.toml`, `CHATBOT_SECTION
 An unknown key anywhere is an error that names the nearest known one.
 """
 
-from __future__ import annotations
-
 import os
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -86,7 +84,7 @@ class Settings:
         """All layers, in ascending priority."""
 
     @classmethod
-    def read(cls, path: Path | str | None = None, *, environ: Mapping[str, str] = os.environ) -> Settings:
+    def read(cls, path: Path | str | None = None, *, environ: Mapping[str, str] = os.environ) -> "Settings":
         """Read the file at `path`, or the first one found, and the environment. Raises `ConfigError`.
 
         Also raises it for an untrusted file in the current folder that names code or a place (see `allowed`).
@@ -104,16 +102,16 @@ class Settings:
             file = file if is_chosen else _within_limits(file, below)
         return cls(found, file, _from_environment(environ), is_chosen=is_chosen, own=(own, below))
 
-    def with_flags(self, flags: Table) -> Settings:
+    def with_flags(self, flags: Table) -> "Settings":
         """Return the same files and environment with other flags, and without an identity."""
         return self._with(identity=("identity", {}), flags=("the flags", flags))
 
-    def with_identity(self, table: Table, path: Path) -> Settings:
+    def with_identity(self, table: Table, path: Path) -> "Settings":
         """Return the settings with those of an identity, which its file at `path` sets."""
         (_, own), (_, file) = self.layers["own"], self.layers["file"]
         return self._with(identity=(path, _within_limits(table, merge(own, file))))
 
-    def _with(self, **layers: _Layer) -> Settings:
+    def _with(self, **layers: _Layer) -> "Settings":
         other = copy(self)  # keeps the folder, even if the process has left it
         other.layers = self.layers | layers
         return other

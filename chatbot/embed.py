@@ -5,8 +5,6 @@ decision about what is worth keeping. All other operations are those of `Memory`
 network library. Safe to share between tasks, threads and event loops; code without a loop uses `Portal`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import json
@@ -128,7 +126,7 @@ class AgentMemory(Memory, AsyncResource):
 
     async def context(
         self,
-        messages: Sequence[ChatMessage] | str,
+        messages: "Sequence[ChatMessage] | str",
         *,
         tokens: int = 2000,
         rows: int = 5,
@@ -240,13 +238,13 @@ class AgentMemory(Memory, AsyncResource):
             return await self.system.create_session(stores, self._setup.agent, title=title)
         return await self.system.keyed_session(key, stores, self._setup.agent, title=title)
 
-    def for_user(self, user: str, *, clearance: Clearance = "full") -> AgentMemory:
+    def for_user(self, user: str, *, clearance: Clearance = "full") -> "AgentMemory":
         """Return the same memory for a user, closed with this one. Raises `AccessDenied` on a user's memory."""
         if (mine := user_of(self.caller.namespace)) is not None:
             raise AccessDenied(f"this is the memory of {mine!r:.80}: call for_user on memory opened without a user")
         return AgentMemory(self.system.cleared_for(clearance, namespace=user_namespace(user)), self._setup, owns=False)
 
-    def for_project(self, project: str) -> AgentMemory:
+    def for_project(self, project: str) -> "AgentMemory":
         """Return the same memory in a project, closed with this one; `-` for none.
 
         Memories of a project are found only in it, those without a project in all. Raises `AccessDenied` on the memory

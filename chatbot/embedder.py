@@ -1,7 +1,5 @@
 """The embedder contract: texts in, vectors of their meaning and the usage out."""
 
-from __future__ import annotations
-
 import logging
 import math
 from abc import abstractmethod

@@ -3,8 +3,6 @@
 Messages are lower case: what is wrong, then what to do or what exists. Each door maps the classes to its own codes.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Self

@@ -4,8 +4,6 @@ identities/<name>/identity.toml     description, persona, clearance, sensitivity
 identities/<name>/memory/           see docs/memory.md
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

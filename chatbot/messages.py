@@ -4,8 +4,6 @@
 text, reasoning and tool calls, then exactly one `Finished`. Also, for several packages: the types of a task's fields.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping
@@ -99,7 +97,7 @@ class Message(Struct, frozen=True):
         """The files in it."""
         return tuple(part for part in self.parts if isinstance(part, File))
 
-    def without_files(self) -> Message:
+    def without_files(self) -> "Message":
         """Return the message without its files."""
         parts = tuple(part for part in self.parts if not isinstance(part, File))
         return replace(self, parts=parts if any(isinstance(part, Image) for part in parts) else ())

@@ -1,7 +1,5 @@
 """Operation: one typed function that declares its descriptions, parameters, effect and doors. Imports nothing heavy."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
@@ -62,7 +60,7 @@ class ListPage(Struct, Generic[ItemT], frozen=True):
     @classmethod
     def by_rank(
         cls, found: Sequence[ItemT], limit: int, cursor: str | None, *, total: int | None = None
-    ) -> ListPage[ItemT]:
+    ) -> "ListPage[ItemT]":
         """Return the page of `limit` items after the number in the cursor; a limit of 0 takes all."""
         begin = int(cursor or 0)
         end = begin + limit if check_limit(limit) else len(found)

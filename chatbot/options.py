@@ -1,7 +1,5 @@
 """Options of a caller, and the `Setup` made from them: settings and identity, resolved and checked, nothing opened."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, timedelta
 from functools import partial
@@ -62,7 +60,7 @@ class Options(Struct, frozen=True):
     """Project of sessions; `-` for none, None for that of the agent's settings."""
     settings: Settings | None = None
     """The configuration, if it was read already; `config` is then not read."""
-    telemetry: Telemetry | None = None
+    telemetry: "Telemetry | None" = None
     """Telemetry that the caller closes; by default that of `[telemetry]`."""
 
     def as_table(self) -> Table:
@@ -90,7 +88,7 @@ class Setup(Struct, frozen=True):
     """The project that was asked for or configured; empty for none, None if nothing names one."""
 
     @classmethod
-    def resolve(cls, options: Options | None = None) -> Setup:
+    def resolve(cls, options: Options | None = None) -> "Setup":
         """Read the configuration and the identity that it names. Raises `ConfigError` or `IdentityError`."""
         options = options or Options()
         for name in ("model", "persona", "agent"):
@@ -110,7 +108,7 @@ class Setup(Struct, frozen=True):
         project = config.agents[options.agent].project or None if options.project is None else options.project
         return cls(settings, config, owners, identity, root, options.agent, Caller(project=project).project)
 
-    def with_file(self, text: str) -> Setup:
+    def with_file(self, text: str) -> "Setup":
         """Return the setup that another text of `identity.toml` gives; nothing is written. Raises `ConfigError`."""
         own = self.identity
         identity = parse_identity(own.name, own.folder, parse_toml(text, own.file), self.owners.nameable_providers)
@@ -255,7 +253,7 @@ class Setup(Struct, frozen=True):
             ),
         )
 
-    async def _bill_embedding(self, model: str, usage: Usage, seconds: float) -> None:
+    async def _bill_embedding(self, model: str, usage: "Usage", seconds: float) -> None:
         if not model.startswith("local/"):  # that costs nothing, and a line for each search would cost a write
             await Ledger(self.home).settle(None, Call(utc_now(), "", "embed", model, usage, seconds))
 

@@ -1,7 +1,5 @@
 """Names of model providers, from the files of LiteLLM, whose import takes seconds; and the provider of a model."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Mapping

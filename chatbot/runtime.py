@@ -1,7 +1,5 @@
 """The composition root: opens an identity with its memory, model, hooks and chats, and closes what it opens."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack, suppress
@@ -170,7 +168,7 @@ class Runtime(AsyncResource):
             return str(error)
         return ""
 
-    def chat(self, session: SessionHandle | None) -> Chat:
+    def chat(self, session: SessionHandle | None) -> "Chat":
         """Return a conversation in `session`. Raises `MissingRight` without `chat`, `ConfigError` for wrong tools."""
         from chatbot.chat.chat import Chat, Rules
 

@@ -4,8 +4,6 @@
 allows its current value. This module reads and writes only the list of trusted files.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -239,7 +237,7 @@ def _hint(place: SettingPath, value: Any) -> str:
     return ""
 
 
-def _form(place: SettingPath) -> Form | Forms | None:
+def _form(place: SettingPath) -> "Form | Forms | None":
     form: Form | Forms | None = HARMLESS
     for part in place:
         form = form.get(part, form.get("*")) if isinstance(form, dict) else None

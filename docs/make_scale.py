@@ -5,8 +5,6 @@ found only by words, 33 of a Zipf vocabulary each. Times are CPU time of the pro
 own: a database's own work does not count. `--url` measures PostgreSQL instead of files.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import statistics

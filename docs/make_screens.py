@@ -5,8 +5,6 @@ and durations are replaced, so that a test can compare two runs. `chat.svg` is a
 minute, and `demo.txt` the same as text.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -6,8 +6,6 @@
 It serves a made-up identity from a folder of its own, with replies that are written down here.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import os

@@ -3,8 +3,6 @@
 No script, no font and no link: what a page may show without asking anybody.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from html import escape
 from itertools import groupby

@@ -10,8 +10,6 @@ Rights (docs/security.md) limit what a caller may do with visible rows; `may` de
 that wrote it: the owner, a token, or a user that an application named.
 """
 
-from __future__ import annotations
-
 import unicodedata
 from collections.abc import Iterable
 from datetime import datetime
@@ -79,7 +77,7 @@ class Guard(NamedTuple):
     project: str
 
     @classmethod
-    def of(cls, row: GuardedRow) -> Guard:
+    def of(cls, row: GuardedRow) -> "Guard":
         """Return the guard of `row`."""
         return cls(row.visibility, row.sensitivity, row.min_clearance, row.namespace, row.project)
 
@@ -137,7 +135,7 @@ class View(Struct, frozen=True):
         """True for the owner: full clearance, and no namespace of another."""
         return self.clearance == "full" and (self.namespaces is None or "" in self.namespaces)
 
-    def asking_all(self) -> View:
+    def asking_all(self) -> "View":
         """Return the view for a row named by the caller, in any sensitivity."""
         return replace(self, asked=_EVERYTHING)
 

@@ -5,8 +5,6 @@ catalog of `Sessions`, each with a place of its own. Bill, tokens, receipts and 
 once for all engines. All methods block: async callers hop into a thread once for each operation.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from abc import ABC, abstractmethod

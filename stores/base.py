@@ -7,8 +7,6 @@ Every operation is safe to call from many tasks at once, in any number of thread
 also from several processes. Reading needs no write permission, and writes nothing in `home`.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -114,7 +112,7 @@ class Store(Closable):
     @classmethod
     def _guard_operation(cls, operation: Method) -> Method:
         @wraps(operation)
-        async def translated(self: Store, *args: Any, **named: Any) -> Any:
+        async def translated(self: "Store", *args: Any, **named: Any) -> Any:
             observer = None if operation.__name__ == "aclose" else self.observer
             work: AbstractContextManager[object] = (
                 nullcontext() if observer is None else _span_of(self, observer, operation.__name__, args)
@@ -150,7 +148,7 @@ class Store(Closable):
         """
         return ()
 
-    async def examine(self, *, verify: bool = False) -> list[Flaw]:
+    async def examine(self, *, verify: bool = False) -> "list[Flaw]":
         """Examine what is stored outside of sessions; with `verify` compare all with checksums. Changes nothing."""
         return []
 

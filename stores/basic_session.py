@@ -6,8 +6,6 @@ has one entry a line, the oldest first; its `cap` is informative, the setting de
     {"cap": 200, "entries": [{"key": …, "value": …, "ts": …}, …]}
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading
@@ -90,7 +88,7 @@ class BasicSessionStore(KeyValueStore, TranscriptStore):
     async def _key_values(self, session: SessionRef) -> dict[str, KeyValue]:
         return await asyncio.to_thread(self._files(session).key_values.read)
 
-    def _files(self, session: SessionRef) -> _SessionFiles:
+    def _files(self, session: SessionRef) -> "_SessionFiles":
         with self._guard:
             files = self._cached.get(session.id)
             if files is None or files.folder != session.folder:

@@ -4,8 +4,6 @@ Its files hold parts of memories, so only this user may read it. A shelf is a su
 format of `chatbot.stores.observations.arrays`, and `manifest.json`, the list.
 """
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -1,7 +1,5 @@
 """Decision about a requested event: the events to write, if no one else has written since, and the outcome. Pure."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace

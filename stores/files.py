@@ -11,8 +11,6 @@
 Everything here blocks; async callers use a thread once per operation, not per system call.
 """
 
-from __future__ import annotations
-
 import errno
 import logging
 import os
@@ -89,7 +87,7 @@ class Stamp(Struct, frozen=True):
     mtime_ns: int
 
     @classmethod
-    def of(cls, status: os.stat_result) -> Stamp:
+    def of(cls, status: os.stat_result) -> "Stamp":
         """Return the stamp in a `stat` result."""
         return cls(status.st_ino, status.st_size, status.st_mtime_ns)
 
@@ -215,7 +213,7 @@ class Folder:
             return os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
         return None
 
-    def inner(self, name: str, *, create: bool = False) -> Folder:
+    def inner(self, name: str, *, create: bool = False) -> "Folder":
         """Open a folder in this one, to be closed by the caller; with `create`, make a missing one."""
         if create:
             with suppress(FileExistsError):
@@ -284,7 +282,7 @@ class Folder:
     @contextmanager
     def open_to_append(
         self, name: str, *, mend: Mend = mend_lines, known: Stamp | None = None, durable: bool = True
-    ) -> Iterator[OpenFile]:
+    ) -> "Iterator[OpenFile]":
         """Open the file for appending and repair a torn end first. Needs the folder's lock.
 
         `known` is the stamp of the file when its end was last known to be valid: if it is unchanged, the end is not
@@ -337,7 +335,7 @@ class Folder:
         self.rename(name, aside)
         return aside
 
-    def _mend(self, file: OpenFile, size: int, mend: Mend) -> None:
+    def _mend(self, file: "OpenFile", size: int, mend: Mend) -> None:
         reach = _TAIL_BYTES
         tail = read_between(file.descriptor, max(0, size - reach), size)
         while (found := mend(tail, size))[0] == len(tail) < size:
@@ -358,7 +356,7 @@ class Folder:
             file.write(missing)
 
     @contextmanager
-    def _file(self, name: str, flags: int, *, may_be_linked: bool = False) -> Iterator[OpenFile]:
+    def _file(self, name: str, flags: int, *, may_be_linked: bool = False) -> "Iterator[OpenFile]":
         try:
             file = self._open(name, flags, may_be_linked=may_be_linked)
             try:
@@ -371,7 +369,7 @@ class Folder:
                 error.filename = name[1:].rsplit(".", 2)[0] if name.endswith(".tmp") else name
             raise
 
-    def _open(self, name: str, flags: int, *, may_be_linked: bool = False) -> OpenFile:
+    def _open(self, name: str, flags: int, *, may_be_linked: bool = False) -> "OpenFile":
         descriptor = os.open(_plain(name), flags | _SAFELY, FILE_MODE, dir_fd=self._descriptor)
         return OpenFile(name, descriptor, checked_status(descriptor, self.path, name, may_be_linked=may_be_linked))
 

@@ -3,8 +3,6 @@
 An address is written as a URL with the identity after `#`: `postgresql://chatbot@db.example.org/chatbot#ada`.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +32,7 @@ class Address:
     def __str__(self) -> str:
         return f"{without_password(self.url)}#{self.identity}"
 
-    def of(self, identity: str) -> Address:
+    def of(self, identity: str) -> "Address":
         """Return the address of another identity in the same database."""
         return Address(self.url, identity)
 

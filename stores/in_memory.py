@@ -1,7 +1,5 @@
 """The engine that writes nothing, for tests, demos and `--ephemeral`: its store, its log and its backend."""
 
-from __future__ import annotations
-
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Unreadable lines stay; readers skip and log them. Each line ends with a checksum
 Reading does not check it, so a line that its owner edited stays valid; `chatbot doctor --verify` calls `damage_of`.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

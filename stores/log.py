@@ -11,8 +11,6 @@ listed was left by a killed process. A shelf may be deleted at any time.
 All methods block and are safe between threads and processes. Readers need no lock; `locked` is exclusive.
 """
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping

@@ -4,8 +4,6 @@ A future, task or lock of asyncio belongs to one loop and may only be used in it
 share use this module instead. Waiters of a closed loop are skipped.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -3,8 +3,6 @@
 A name is that of an entry point in the group of the plug-in, such as `chatbot.stores`, or `package.module:Class`.
 """
 
-from __future__ import annotations
-
 import importlib
 import inspect
 import sys
@@ -53,7 +51,7 @@ class PluginPoint(Struct, frozen=True):
     invalid: type[Exception]
     """Raised for a wrong setting."""
 
-    def installed(self) -> dict[str, EntryPoint]:
+    def installed(self) -> "dict[str, EntryPoint]":
         """Return every installed plug-in by name, without importing any."""
         from importlib.metadata import EntryPoint, entry_points
 

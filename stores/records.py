@@ -1,7 +1,5 @@
 """Values that stores keep, and the record of a session, known without opening it. Immutable."""
 
-from __future__ import annotations
-
 import json
 import logging
 import math
@@ -273,11 +271,11 @@ class SessionRecord(Struct, frozen=True, repr_omit_defaults=True):
         """Return the end of its time to live: its own or, if it began without one, `ttl` after its last use."""
         return self.used_at + ttl if self.expires_at is None and ttl is not None else self.expires_at
 
-    def renamed(self, title: str) -> SessionRecord:
+    def renamed(self, title: str) -> "SessionRecord":
         """Return the record with another title, on one line and at most 200 characters long."""
         return replace(self, title=_title(title))
 
-    def used(self, now: datetime) -> SessionRecord:
+    def used(self, now: datetime) -> "SessionRecord":
         """Return the record of the session after something was added to it."""
         return replace(self, used_at=max(now, self.used_at))
 

@@ -17,8 +17,6 @@
     purge      rows were erased permanently; only their ids are known
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace

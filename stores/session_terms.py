@@ -5,8 +5,6 @@ contain each term. A search finds its terms in the bytes of the lines and parses
 missing are read again.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re

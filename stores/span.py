@@ -4,8 +4,6 @@ The observer is set where work begins: an operation on memory, a turn. Everythin
 also in new tasks, so it is not an argument. Labels are plain words; the observer maps them to attributes.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext

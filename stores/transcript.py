@@ -14,8 +14,6 @@ when written, which is removed when read: no content can forge an entry, not eve
 Lines end only at `\n`. Text above the first header belongs to no entry and stays.
 """
 
-from __future__ import annotations
-
 import codecs
 import logging
 import re

@@ -1,7 +1,5 @@
 """Adapters of `chatbot.embed` for other frameworks, one file each, with its extra; see docs/embedding.md."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

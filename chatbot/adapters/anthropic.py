@@ -1,7 +1,5 @@
 """Anthropic's memory tool: each of its files is a memory, which the model reads as fenced text."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """LangChain, and LangGraph's agents: a chat history, memory tools, and a step that adds memories to messages."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar

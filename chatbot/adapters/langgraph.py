@@ -1,7 +1,5 @@
 """LangGraph: a `BaseStore` over memories; `langchain` has the chat history and what adds memories to messages."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence

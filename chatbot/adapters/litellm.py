@@ -4,8 +4,6 @@ litellm.callbacks = [MemoryCallback(memory)]    # once a process: LiteLLM ignore
 await litellm.acompletion(model="gpt-5", messages=[...], user="ada")    # each argument by its name
 """
 
-from __future__ import annotations
-
 import asyncio
 import warnings
 from collections.abc import Callable, Iterable, Mapping

@@ -1,7 +1,5 @@
 """OpenAI Agents SDK: a `Session`, memory tools, and a filter that adds memories to each prompt."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, cast

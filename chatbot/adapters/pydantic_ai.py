@@ -1,7 +1,5 @@
 """pydantic-ai: a history processor that recalls, a toolset, and the recording of runs."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial

@@ -6,8 +6,6 @@ Links are plain Markdown, on lines of their own at the end of a message:
     [notes.pdf](attachments/77…02.pdf) ([text](attachments/9a…3c.txt))
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 

@@ -5,8 +5,6 @@ time and output, without the variables of its parent. Its argument is the kind: 
 text; 3: encrypted; 4: unreadable. Nothing here imports the rest of the package.
 """
 
-from __future__ import annotations
-
 import logging
 import resource
 import sys

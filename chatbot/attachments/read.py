@@ -4,8 +4,6 @@ A file is recognised by its content, as its name proves nothing. Only a picture,
 found, is stored unchanged; of any other file only the redacted text is stored.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import codecs

@@ -1,7 +1,5 @@
 """Attachments in a conversation: documents as messages fenced as data, pictures as parts for models that see."""
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import hashlib

@@ -5,8 +5,6 @@ count, also if it is tried again; one that the provider refused is not billed. I
 billed only where a limit is set, later and with an unknown cost. No lock is held while a model is asked.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
@@ -271,7 +269,7 @@ class Calls:
         return held
 
     async def _bill(
-        self, purpose: Purpose, prompt_tokens: int, reply: Reply, began: float, held: Sequence[_Hold]
+        self, purpose: Purpose, prompt_tokens: int, reply: "Reply", began: float, held: Sequence[_Hold]
     ) -> None:
         usage = reply.finished.usage if reply.finished else await self.model.usage_of(prompt_tokens, reply.written)
         session = "" if self._session is None else self._session.id

@@ -1,7 +1,5 @@
 """A conversation: a session, a model, and the settings of its turns."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Callable, Sequence

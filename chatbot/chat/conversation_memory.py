@@ -1,7 +1,5 @@
 """The memory of a conversation, as its turns use it: the block in a prompt, and the exchange that is remembered."""
 
-from __future__ import annotations
-
 import asyncio
 import secrets
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -150,7 +148,7 @@ class ConversationMemory:
         """The last judged text, with its judgement."""
 
     @classmethod
-    def of(cls, session: SessionHandle | None, settings: AgentSettings) -> ConversationMemory | None:
+    def of(cls, session: SessionHandle | None, settings: AgentSettings) -> "ConversationMemory | None":
         """Return the memory of that conversation, or None if nothing is remembered, as for `public` callers."""
         if session is None or session.caller.clearance == "public" or not session.supports(ObservationStore):
             return None

@@ -5,8 +5,6 @@ never shown to it, so no entry can speak as the system. The earlier replies to a
 before the current one, under roles such as `reply-1-assistant`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

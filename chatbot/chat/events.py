@@ -1,7 +1,5 @@
 """Events that a turn emits to its caller, and those that a `Publisher` passes to hooks, which may answer."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -94,7 +92,7 @@ class PromptSubmit(Struct, frozen=True, kw_only=True):
     """Maximum tokens of the memory block: a share of the model's window."""
     dry_run: bool
     """True if only the prompt is wanted: nothing may be written."""
-    memory: ConversationMemory | None
+    memory: "ConversationMemory | None"
     """The memory of the conversation; None if nothing is remembered."""
     notice: Callable[[str], None]
     """Reports something to the user and in the receipt."""
@@ -109,7 +107,7 @@ class ToolPost(Struct, frozen=True, kw_only=True):
     at: datetime
     result: ToolResult
     """The call with its arguments, as the model wrote them, and the answer."""
-    memory: ConversationMemory | None
+    memory: "ConversationMemory | None"
     """The memory of the conversation; None if nothing of the turn may be remembered."""
 
 
@@ -133,8 +131,8 @@ class TurnEnd(Struct, frozen=True, kw_only=True):
     text: str
     reply: str
     tools: tuple[ToolResult, ...]
-    recalled: PromptMemory
-    memory: ConversationMemory | None
+    recalled: "PromptMemory"
+    memory: "ConversationMemory | None"
     notice: Callable[[str], None]
     answers: tuple[object, ...] = ()
     """The answers of the listeners that were waited for; only listeners in the background see them."""

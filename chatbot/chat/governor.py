@@ -8,8 +8,6 @@ the reader's own is left out if `injection_in` finds an order in it, or the head
 with its source if the head is unsure, or the text too long for it. What this misses is still data in a fence.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import unicodedata

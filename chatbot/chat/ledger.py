@@ -6,8 +6,6 @@ A call with a limit is reserved before it is made and settled after it. Reservat
 at the same time, in any number of processes, cannot exceed a limit together.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math
@@ -72,7 +70,7 @@ class Bill(Struct):
     cached_tokens: int = 0
     cost_usd: float = 0.0
     calls_of_unknown_cost: int = 0
-    by_purpose: dict[str, Bill] = field(default_factory=dict)
+    by_purpose: "dict[str, Bill]" = field(default_factory=dict)
 
     @property
     def tokens(self) -> int:
@@ -86,7 +84,7 @@ class Bill(Struct):
             return usd_text(self.cost_usd)
         return f"over {usd_text(self.cost_usd)}" if self.cost_usd else "cost unknown"
 
-    def add(self, other: Bill) -> None:
+    def add(self, other: "Bill") -> None:
         """Add another bill."""
         for name in _SUMMED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -206,7 +204,7 @@ NO_QUOTA = Quota()
 class Payer(Struct, frozen=True):
     """A token or a user that pays for a call, besides the identity."""
 
-    ledger: Ledger
+    ledger: "Ledger"
     key: str
     whose: str
     quota: Quota

@@ -10,8 +10,6 @@ First come lines of the profile and open tasks. docs/recall.md says which words 
 its best passages if it is long, and quoted with its source if it may be an order to a model.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field

@@ -5,8 +5,6 @@ cannot read, change or forget memories that are more sensitive than `public`. Ea
 enough for a prompt.
 """
 
-from __future__ import annotations
-
 import inspect
 import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -87,7 +85,7 @@ def offered_to_models(context: Context) -> list[Tool]:
     return [*tools, OtherTools([tool for tool in tools if not tool.is_offered])]
 
 
-def agent_tools(context: Context) -> list[OperationTool]:
+def agent_tools(context: Context) -> "list[OperationTool]":
     """Return all tools for a caller without a session, with full schemas, which are too long for prompts."""
     return [OperationTool(each, context, short=False) for each in OPERATIONS.values() if each.tool]
 
@@ -213,7 +211,7 @@ class OtherTools(Tool):
 
 
 @lru_cache
-def _arguments_of(operation: Operation) -> Arguments:
+def _arguments_of(operation: Operation) -> "Arguments":
     """Return the checker of an operation's arguments, which has their full schema."""
     from chatbot.tools.function import Arguments  # for pydantic, which no prompt needs
 

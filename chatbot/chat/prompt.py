@@ -8,8 +8,6 @@ The last turn's memory block stays for one more turn, so that the model knows wh
 Long texts are cut to the passages, of a few sentences each, that answer the question best, with marks for the rest.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import re
@@ -48,7 +46,7 @@ class PromptBundle(Struct, frozen=True):
     """Parts that were left out because the window is full."""
     earlier_block: bool = False
     """True if the block of the previous message is shown with it."""
-    cut: tuple[Cut, ...] = ()
+    cut: "tuple[Cut, ...]" = ()
     """Documents, answers of tools and long messages that were cut to fit."""
 
     @property

@@ -1,7 +1,5 @@
 """The receipt: what one turn did, kept as one line of `receipts.jsonl`."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -82,11 +80,11 @@ class Receipt(Struct, repr_omit_defaults=True):
 
     def note_prompt(
         self,
-        prompt: PromptBundle,
+        prompt: "PromptBundle",
         entries: list[TranscriptEntry],
         since: datetime | None,
-        recalled: PromptMemory,
-        earlier: PromptMemory,
+        recalled: "PromptMemory",
+        earlier: "PromptMemory",
     ) -> None:
         """Record the prompt as it was sent; if a turn sends several, the last one counts.
 

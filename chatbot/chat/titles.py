@@ -1,7 +1,5 @@
 """Titles of sessions: by rule from a message, and by a model if the settings ask for it."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -69,7 +67,7 @@ def _cut(title: str) -> str:
 class SessionTitle:
     """The title of a session during a turn; one that somebody else gave it stays. `notice` gets each failure."""
 
-    def __init__(self, chat: Chat, receipt: Receipt, notice: Callable[[str], None]) -> None:
+    def __init__(self, chat: "Chat", receipt: Receipt, notice: Callable[[str], None]) -> None:
         self._chat = chat
         self._session = chat.session
         self._receipt = receipt

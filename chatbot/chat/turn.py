@@ -4,8 +4,6 @@ The user's entry is written first and stays. From then on, unless the process is
 session can go on, whatever happens. If memory fails, the turn continues without it, with a notice.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
@@ -55,7 +53,7 @@ class Turn:
     def __init__(
         self,
         text: str,
-        chat: Chat,
+        chat: "Chat",
         emit: events.Emit,
         *,
         max_output_tokens: int | None = None,
@@ -148,7 +146,7 @@ class Turn:
         return await self._prompt()
 
     @property
-    def _kept_in(self) -> ConversationMemory | None:
+    def _kept_in(self) -> "ConversationMemory | None":
         """The memory that may keep the exchange, and what hooks make of it."""
         return self._memory if self._client.keeps and self._chat.rules.settings.remember_exchanges else None
 

@@ -1,7 +1,5 @@
 """Grammar of the command line: each command and the function that runs it. Imports little, so `--help` is fast."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Callable, Sequence
 from importlib import import_module

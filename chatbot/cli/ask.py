@@ -1,7 +1,5 @@
 """`chatbot ask`: one question, one answer. The answer goes to standard output, notices to standard error."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import sys

@@ -1,7 +1,5 @@
 """Verbs of memories, sessions and projects: their grammar, and their values. Imports nothing heavy, for help."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -203,7 +201,7 @@ def _help(parameter: Parameter) -> str:
     return text + ("; may be repeated" if parameter.is_list and not parameter.is_positional else "")
 
 
-async def given_of(run: VerbRun, parameters: Iterable[Parameter]) -> dict[str, Any]:
+async def given_of(run: "VerbRun", parameters: Iterable[Parameter]) -> dict[str, Any]:
     """Return the values on the command line, by the names of the parameters; ids are found by their beginnings.
 
     Raises `InvalidValue` for an unknown word, `UnknownObservation` or `SessionNotFound`.
@@ -218,7 +216,7 @@ async def given_of(run: VerbRun, parameters: Iterable[Parameter]) -> dict[str, A
     return given
 
 
-async def _value(run: VerbRun, parameter: Parameter, value: Any) -> Any:  # noqa: PLR0911 - one for each kind
+async def _value(run: "VerbRun", parameter: Parameter, value: Any) -> Any:  # noqa: PLR0911 - one for each kind
     item = parameter.item
     if item == kinds.Query:
         return " ".join(value)
@@ -360,7 +358,7 @@ def _add_selection(parser: argparse.ArgumentParser) -> None:
     option(parser, "--limit", "N", "maximum sessions (default all)", type=count)
 
 
-def filter_of(args: argparse.Namespace) -> SessionFilter:
+def filter_of(args: argparse.Namespace) -> "SessionFilter":
     """Return the filter of the options."""
     given = {each.name: getattr(args, each.name) for each in declared_parameters(operations.WantedSessions)}
     wanted = cast("operations.WantedSessions", {name: value for name, value in given.items() if value is not None})
@@ -368,7 +366,7 @@ def filter_of(args: argparse.Namespace) -> SessionFilter:
     return replace(operations.filter_of(wanted), is_empty=is_empty, limit=args.limit or None)
 
 
-async def select_sessions(memory: MemorySystem, args: argparse.Namespace) -> list[SessionRecord]:
+async def select_sessions(memory: "MemorySystem", args: argparse.Namespace) -> "list[SessionRecord]":
     """Return the named sessions, or else those that match. Raises `InvalidValue` without names and filter."""
     wanted = filter_of(args)
     if args.sessions:

@@ -1,7 +1,5 @@
 """`chatbot config`: show, check, trust and edit the configuration; `chatbot setup` also writes it through here."""
 
-from __future__ import annotations
-
 import argparse
 import fcntl
 import os

@@ -3,8 +3,6 @@
 A check changes nothing. A fix destroys nothing: a damaged file is first set aside, whole, next to the new one.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os
@@ -79,14 +77,14 @@ class Finding(Struct, frozen=True):
     """Fixes it and returns what was done."""
 
     @classmethod
-    def of(cls, flaw: Flaw) -> Finding:
+    def of(cls, flaw: Flaw) -> "Finding":
         """Return the finding for a flaw of a backend or store, with the command that fixes it here."""
         mend = flaw.mend
         command = flaw.command or (_UPGRADE if flaw.is_later else FIX if mend else "")
         blocking = None if mend is None else lambda: asyncio.to_thread(mend)
         return cls(flaw.subject, flaw.state, flaw.message, command, blocking)
 
-    def mended(self, how: str) -> Finding:
+    def mended(self, how: str) -> "Finding":
         """Return the finding after it was fixed."""
         return replace(self, state="fixed", message=f"{self.message}: {how}", command="", mend=None)
 

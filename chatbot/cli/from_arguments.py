@@ -1,7 +1,5 @@
 """From parsed arguments to the options, setup, session and files that they name."""
 
-from __future__ import annotations
-
 import argparse
 import os.path
 from collections.abc import Iterator, Sequence
@@ -39,7 +37,7 @@ def setup_of(args: argparse.Namespace, **more: Any) -> Setup:
     return Setup.resolve(Options(config=args.config, identity=args.identity, agent=args.agent, **more))
 
 
-def hints_about_model(runtime: Runtime, setup: str, memory: str) -> Iterator[str]:
+def hints_about_model(runtime: "Runtime", setup: str, memory: str) -> Iterator[str]:
     """Yield what a user should know about the model; `setup` and `memory` are the commands that help."""
     if runtime.uses_embedded_model:
         yield f"this model is tiny and knows little: {setup} finds keys and model servers, and offers better ones"
@@ -48,8 +46,8 @@ def hints_about_model(runtime: Runtime, setup: str, memory: str) -> Iterator[str
 
 
 async def open_session(
-    runtime: Runtime, args: argparse.Namespace, *, last: bool = False, dry_run: bool = False
-) -> tuple[SessionHandle | None, bool]:
+    runtime: "Runtime", args: argparse.Namespace, *, last: bool = False, dry_run: bool = False
+) -> "tuple[SessionHandle | None, bool]":
     """Open the session that the flags name, or the `last` one, or create one; return it, and whether it was created.
 
     None for an agent that keeps no sessions. A dry run writes no session, and gets the original in place of a fork.
@@ -65,7 +63,9 @@ async def open_session(
     return await runtime.new_session(for_dry_run=dry_run), True
 
 
-async def discard_empty(runtime: Runtime, session: SessionHandle | None, end: Sequence[TranscriptEntry] = ()) -> bool:
+async def discard_empty(
+    runtime: "Runtime", session: "SessionHandle | None", end: "Sequence[TranscriptEntry]" = ()
+) -> bool:
     """Delete a session if it still ends with `end`, and nothing of it is remembered; return whether it was deleted."""
     if session is None:
         return False
@@ -78,7 +78,7 @@ async def discard_empty(runtime: Runtime, session: SessionHandle | None, end: Se
     return False
 
 
-def upload_from_file(name: str) -> Upload:
+def upload_from_file(name: str) -> "Upload":
     """Read a file that the user named. Raises `InvalidValue` for one that cannot be read, or is too large. Blocking."""
     from chatbot.attachments.read import LARGEST, Upload, check_size
 

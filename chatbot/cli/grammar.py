@@ -1,7 +1,5 @@
 """Values of options, and the parts from which the grammar of the command line is built."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re
@@ -128,7 +126,7 @@ class Parser(argparse.ArgumentParser):
         self.actions, self._needs_action = added.choices, bool(added.required)
         return added
 
-    def in_chat(self) -> Parser:
+    def in_chat(self) -> "Parser":
         """Show `/memory add` for `chatbot memory add` in help and errors; leave options out of the usage line."""
         for child in self.actions.values():
             child.prog = child.prog.replace("chatbot ", "/", 1)
@@ -203,7 +201,7 @@ def option(parser: argparse._ActionsContainer, *names_metavar_and_help: str, **m
 
 
 def add_action(
-    actions: argparse._SubParsersAction[argparse.ArgumentParser],
+    actions: "argparse._SubParsersAction[argparse.ArgumentParser]",
     name: str,
     summary: str,
     *examples: str,

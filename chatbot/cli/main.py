@@ -1,7 +1,5 @@
 """Entry point: parse and run one command; `--help` loads nothing else. Also `chatbot completion`."""
 
-from __future__ import annotations
-
 import argparse
 import atexit
 import gc

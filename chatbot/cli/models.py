@@ -1,7 +1,5 @@
 """`chatbot models`: models and their prices, weights and model servers on this machine; `chatbot keys`: keys."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """Output of commands on standard output and error. Tables are made without rich, which takes long to load."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os
@@ -364,7 +362,7 @@ def say_marked(line: str, ranges: Iterable[tuple[int, int]] = (), *, indent: str
     console.Console(highlight=False, markup=False).print(padding.Padding(marked, (0, 0, 0, len(indent)), expand=False))
 
 
-def say_hit(hit: SessionHit, command: str) -> None:
+def say_hit(hit: "SessionHit", command: str) -> None:
     """Print a session that was found, with its best line and the command that resumes it."""
     record = hit.record
     where = f"entry {hit.number}, {hit.role}" if hit.number else hit.role

@@ -1,7 +1,5 @@
 """`chatbot stores`, `chatbot tools`, `chatbot hooks`: list plug-ins with their settings, order and recent failures."""
 
-from __future__ import annotations
-
 import argparse
 import inspect
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """Runs a command and turns its end into an exit code, also if an error, Ctrl-C or SIGTERM ends it."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import gc

@@ -1,7 +1,5 @@
 """`chatbot serve`: the HTTP server; `chatbot mcp`: memory for other agents over the Model Context Protocol."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import logging
@@ -84,7 +82,7 @@ async def run_mcp(args: argparse.Namespace) -> None:
 
 
 @asynccontextmanager
-async def opened(setup: Setup, args: argparse.Namespace) -> AsyncIterator[Server[Any]]:
+async def opened(setup: Setup, args: argparse.Namespace) -> "AsyncIterator[Server[Any]]":
     """Open the memory that these arguments name, and yield its MCP server."""
     from chatbot.mcp.surface import server_for
 
@@ -104,7 +102,7 @@ async def opened(setup: Setup, args: argparse.Namespace) -> AsyncIterator[Server
         yield server_for(memory, setup.agent)
 
 
-async def _serve(server: Server[Any], setup: Setup, args: argparse.Namespace) -> None:
+async def _serve(server: "Server[Any]", setup: Setup, args: argparse.Namespace) -> None:
     if args.http:
         name = setup.identity.name
         await listen(server, setup, args, lambda url: warn(f"serving {name} at {url}"))
@@ -116,7 +114,7 @@ async def _serve(server: Server[Any], setup: Setup, args: argparse.Namespace) ->
     await serve_stdio(server)
 
 
-async def listen(server: Server[Any], setup: Setup, args: argparse.Namespace, ready: Callable[[str], None]) -> None:
+async def listen(server: "Server[Any]", setup: Setup, args: argparse.Namespace, ready: Callable[[str], None]) -> None:
     """Serve over HTTP until it is cancelled; `ready` is called with the URL."""
     from chatbot.server.serve import serve_mcp
 

@@ -5,8 +5,6 @@ the chosen model into the configuration: nothing is searched without the user's 
 stored keys and loopback addresses.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

@@ -1,7 +1,5 @@
 """`chatbot storage`, `maintain`, `backup`, `restore` and `sync`: storage of identities, maintenance and copies."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import os

@@ -1,7 +1,5 @@
 """`chatbot token` and `chatbot users`: access to the server, its limits, and the data of its users."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

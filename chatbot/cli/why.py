@@ -1,7 +1,5 @@
 """`chatbot why`: the memories of a turn and why; `prompt`: the prompt of the next turn; `usage`: costs."""
 
-from __future__ import annotations
-
 import argparse
 from collections.abc import Mapping, Sequence
 from typing import Any

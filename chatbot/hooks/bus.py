@@ -7,8 +7,6 @@ Nothing is loaded before the first turn. A session begins with its first message
 owner leaves it or everything is closed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

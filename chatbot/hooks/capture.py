@@ -4,8 +4,6 @@ A tool run is described by rule. Secrets are removed before anything is cut, so 
 blocks are removed too: recalled rows are never remembered as new.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from asyncio import timeout, to_thread
@@ -81,7 +79,9 @@ async def keep_runs(memory: Memory, results: Iterable[ToolResult], *, measure: M
     return tuple(filter(None, [await keep_run(memory, each, measure=measure, before=before) for each in runs]))
 
 
-async def keep_run(memory: Memory, run: ToolRun, *, measure: Memorability | None, before: dict[str, str]) -> str | None:
+async def keep_run(
+    memory: Memory, run: "ToolRun", *, measure: Memorability | None, before: dict[str, str]
+) -> str | None:
     """Remember a run if it is worth it, and its milestone; return its id.
 
     Without a measure every run is remembered. `before` has the texts of the last kept runs by id, forgotten
@@ -111,7 +111,7 @@ async def keep_run(memory: Memory, run: ToolRun, *, measure: Memorability | None
     return kept
 
 
-def _memorability(run: ToolRun, known: Iterable[str]) -> float:
+def _memorability(run: "ToolRun", known: Iterable[str]) -> float:
     """Return a score from 0 to 1: substance x distinctiveness x (1.5 + weight of the type) / 3. Pure.
 
     Substance is the number of content words, which saturates; distinctiveness is the square root of the share of new
@@ -122,7 +122,7 @@ def _memorability(run: ToolRun, known: Iterable[str]) -> float:
     return toward_one(len(words) / _WORDS) * math.sqrt(new) * (1.5 + _WEIGHTS[run.type]) / 3
 
 
-async def _mark_milestone(memory: Memory, run: ToolRun, sources: Sequence[str]) -> None:
+async def _mark_milestone(memory: Memory, run: "ToolRun", sources: Sequence[str]) -> None:
     if (milestone := run.milestone) is not None:
         kind, what = milestone
         await memory.remember(
@@ -135,7 +135,7 @@ async def _mark_milestone(memory: Memory, run: ToolRun, sources: Sequence[str]) 
         )
 
 
-async def _task_ids(session: SessionHandle, run: ToolRun) -> list[str]:
+async def _task_ids(session: SessionHandle, run: "ToolRun") -> list[str]:
     """Return the id of the task that a run of memory's tools was about, if it exists: the source of a checkpoint."""
     asked = str(run.task.get("id") or run.arguments.get("task", ""))
     if not is_id(asked):
@@ -187,7 +187,7 @@ class Maintenance(Hook):
     topics = (SESSION_START, SESSION_END)
     timeout_s = 60.0
     background = True
-    part: ClassVar[Part]
+    part: "ClassVar[Part]"
     every: ClassVar[str]
     """Setting with the hours from a run until the next one is due."""
 
@@ -208,7 +208,7 @@ class Maintenance(Hook):
             await recover_words(context.memory, context.config, context.agent, exclude=event.session.id, newest=newest)
         self._is_first = False
 
-    async def run(self, stores: tuple[str, ...]) -> MaintenanceReport:
+    async def run(self, stores: tuple[str, ...]) -> "MaintenanceReport":
         """Maintain the first of these stores that keeps observations."""
         return await self.context.memory.maintain(
             self._policy, part=self.part, stores=stores, unless_within=self._every
@@ -278,7 +278,7 @@ class ToolRun(Struct, frozen=True):
     """The task in the output of memory's tools; empty if there is none."""
 
     @classmethod
-    def of(cls, result: ToolResult) -> ToolRun:
+    def of(cls, result: ToolResult) -> "ToolRun":
         """Return the run of a result."""
         written = (result.call.arguments, result.content)
         given, output = (redact_beginning(without_blocks(text), _READ) for text in written)

@@ -1,7 +1,5 @@
 """Hooks: topics and steps, plug-ins, and the log of failures; see docs/hooks.md."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from datetime import datetime

@@ -6,8 +6,6 @@ until a model's summary is ready, and if that fails. A model's summary is bounde
 text.
 """
 
-from __future__ import annotations
-
 import secrets
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -101,7 +99,7 @@ class Episodes(Hook):
             withheld = _withheld_notices(session, calls)
             record["notices"] += withheld or await summarize_evicted(session, calls, evicted)
 
-    async def summarize(self, session: SessionHandle, entries: list[TranscriptEntry]) -> SessionSummary | None:
+    async def summarize(self, session: SessionHandle, entries: list[TranscriptEntry]) -> "SessionSummary | None":
         """Return a model's summary of the session; None, with a notice in the receipts, if there is none."""
         calls, summary = self._model.calls(session), None
         notices = _withheld_notices(session, calls)

@@ -4,8 +4,6 @@ A row that is used often is promoted: one scale at 2 uses, two at 4, three at 8.
 its session belongs to an earlier episode, and is of the scale `session` at least.
 """
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -95,7 +93,9 @@ class Boundaries(Hook):
         return known[0]
 
 
-async def _without_gone(session: SessionHandle, interactions: Sequence[Interaction], turn: str) -> list[Interaction]:
+async def _without_gone(
+    session: SessionHandle, interactions: "Sequence[Interaction]", turn: str
+) -> "list[Interaction]":
     """Return the interactions of `turn`, and those of turns that were not taken back, erased or made more private."""
     said = {each.at for each in interactions}
     if session.supports(TranscriptStore):
@@ -117,7 +117,7 @@ class Interaction(Struct, frozen=True):
     words: Mapping[str, str]
 
     @classmethod
-    def of(cls, turn: str, at: datetime, *texts: str) -> Interaction:
+    def of(cls, turn: str, at: datetime, *texts: str) -> "Interaction":
         """Make the interaction of those texts. Secrets are removed first: none is recognised in a single word."""
         words: dict[str, str] = {}
         clean = redact_beginning("\n".join(map(without_blocks, texts)), _READ_CHARACTERS)

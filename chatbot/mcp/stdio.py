@@ -1,7 +1,5 @@
 """The server on standard input and output, on which nothing but the protocol is ever written."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

@@ -4,8 +4,6 @@ Each request has the lower of two clearances: the one given at the start, and th
 may read and write, within the rights of the caller.
 """
 
-from __future__ import annotations
-
 import asyncio
 import base64
 import inspect

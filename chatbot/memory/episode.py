@@ -4,8 +4,6 @@ Each entry contributes its sentence with the most content words; the lines with 
 only the entries that left the window since the turn before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
@@ -60,14 +58,14 @@ class Episode(msgspec.Struct, frozen=True):
         by_model = (self.by_model.text,) if self.by_model else ()
         return "\n".join((_HEAD, *by_model, *self.lines)) if by_model or self.lines else ""
 
-    def with_summary(self, summary: ModelSummary | None, entries: Sequence[TranscriptEntry]) -> Episode:
+    def with_summary(self, summary: ModelSummary | None, entries: Sequence[TranscriptEntry]) -> "Episode":
         """Return an episode that begins with a newer summary by a model, if `entries` hold all that came after it."""
         if summary is None or summary == self.by_model or self.until is None or summary.until > self.until:
             return self
         reaches = len(entries) < READ_AT_ONCE or entries[0].at <= summary.until
         return Episode(summary.until, (), summary) if reaches else self
 
-    def extended(self, entries: Sequence[TranscriptEntry], until: datetime) -> Episode:
+    def extended(self, entries: Sequence[TranscriptEntry], until: datetime) -> "Episode":
         """Return the episode with more entries, up to `until`."""
         return replace(self, until=until, lines=tuple(_best_lines([*self.lines, *filter(None, map(_line, entries))])))
 

@@ -4,8 +4,6 @@
 They reveal nothing without the key in `tombstones.key`.
 """
 
-from __future__ import annotations
-
 import logging
 import secrets
 from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
@@ -227,7 +225,7 @@ async def erase_alone(scope: Scope, view: View, ids: Sequence[str], why: str) ->
     return await scope.store.purge(view, ids, who=MAINTENANCE, why=why, alone=True)
 
 
-async def _marks_of_derived(scope: Scope, ids: Collection[str]) -> list[PurgeMark]:
+async def _marks_of_derived(scope: Scope, ids: Collection[str]) -> "list[PurgeMark]":
     """Return the marks of all rows that are erased with these, visible or not: digests reveal nothing."""
     scope = replace(scope, caller=scope.caller.elevated("read", clearance="full"), across=True, erasing=True)
     derived = await _derived_rows(scope, list(ids), ())

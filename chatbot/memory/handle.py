@@ -1,7 +1,5 @@
 """Handle of a session for an agent: async operations over the stores that the session uses."""
 
-from __future__ import annotations
-
 import asyncio
 import dataclasses
 import json
@@ -68,7 +66,7 @@ class Choices(Struct, frozen=True):
     """When memory was last turned off or on; empty if it never was."""
 
     @classmethod
-    def parse(cls, text: str | None) -> Choices:
+    def parse(cls, text: str | None) -> "Choices":
         """Parse the value of the key `CHOICES`; the defaults for anything else."""
         table = json_in(text or "{}")
         if not isinstance(table, dict):
@@ -178,16 +176,16 @@ class SessionHandle:
         if right is not None:
             self.caller.check(right, self.record)
 
-    def for_turns(self) -> SessionHandle:
+    def for_turns(self) -> "SessionHandle":
         """Return the handle for turns, which read, write and erase. Raises `MissingRight` without the right `chat`."""
         self.check("chat")
         return self if self.caller.rights >= _TURN_RIGHTS else self._with_rights(self.caller.rights | _TURN_RIGHTS)
 
-    def for_tools(self) -> SessionHandle:
+    def for_tools(self) -> "SessionHandle":
         """Return the handle for a model's tool calls, which may do no more than its user."""
         return self._with_rights(self.caller.rights & TOOL_RIGHTS)
 
-    def confined(self, memory: MemorySystem) -> MemorySystem:
+    def confined(self, memory: "MemorySystem") -> "MemorySystem":
         """Return the memory system as the caller of this session may use it."""
         own = self.caller
         where = {"namespace": own.namespace, "project": self.record.project}
@@ -548,7 +546,7 @@ class SessionHandle:
         self.check(right)
         return self._catalog.place_of(self._ref).blobs(ATTACHMENTS)
 
-    async def copy_to(self, other: SessionHandle, *, entries: int | None = None) -> None:
+    async def copy_to(self, other: "SessionHandle", *, entries: int | None = None) -> None:
         """Copy everything in the session's stores into a new session, with the attachments that its messages name.
 
         Copies only the first `entries` of the transcript, if given. Raises `InvalidValue` if it has fewer.
@@ -584,7 +582,7 @@ class SessionHandle:
         if receipts:
             await asyncio.to_thread(self._catalog.receipts(self._ref).append, receipts)
 
-    def _with_rights(self, rights: frozenset[Right]) -> SessionHandle:
+    def _with_rights(self, rights: frozenset[Right]) -> "SessionHandle":
         other = copy(self)
         other.caller = replace(self.caller, rights=rights)
         return other

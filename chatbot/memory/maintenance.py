@@ -5,8 +5,6 @@ when it is made, as one line of the journal with author and reason: a killed run
 progress is a small file, which may be lost; a lease lets one process run at a time.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
@@ -147,7 +145,7 @@ class Run:
     """
 
     def __init__(
-        self, scope: Scope, options: MaintenanceOptions, last: RunPosition, *, erased_at: datetime | None
+        self, scope: Scope, options: "MaintenanceOptions", last: "RunPosition", *, erased_at: datetime | None
     ) -> None:
         self._scope = scope.everywhere()
         self._view = self._scope.view(SENSITIVITIES)

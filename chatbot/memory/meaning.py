@@ -8,8 +8,6 @@ The last messages of a chat are embedded together. Each question of the last one
 question, gets another vector, made with the message's other sentences and moved towards the vector of all messages.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math

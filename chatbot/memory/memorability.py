@@ -1,7 +1,5 @@
 """Decide which exchanges to remember, by a judgement, and how much a text says. Pure."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """`Memory`: every operation on memories, as one caller sees them, and the summaries of sessions."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -26,7 +24,9 @@ from chatbot.stores.text.redaction import redact_all
 class Memory(MemoryReads, Profiles, Tasks, MemoryWrites, People, Purges):
     """Observations, profile, people, tasks, facts and summaries, in the scope of one caller."""
 
-    def within(self, *, namespace: str | None = None, project: str | None = None, across: bool | None = None) -> Memory:
+    def within(
+        self, *, namespace: str | None = None, project: str | None = None, across: bool | None = None
+    ) -> "Memory":
         """Return the same memory in another namespace, across all of them, or in a project.
 
         Raises `AccessDenied`: only the owner may leave a namespace, and nobody may leave a project.
@@ -37,11 +37,11 @@ class Memory(MemoryReads, Profiles, Tasks, MemoryWrites, People, Purges):
             raise AccessDenied("only the owner may look across all namespaces")
         return Memory(structs.replace(scope, caller=caller, across=scope.across if across is None else across))
 
-    def everywhere(self) -> Memory:
+    def everywhere(self) -> "Memory":
         """Return the same memory across all namespaces if the caller may look there; if not, unchanged."""
         return Memory(self.scope.everywhere())
 
-    def expecting(self, versions: frozenset[str] | None, new_versions: dict[str, str] | None = None) -> Memory:
+    def expecting(self, versions: frozenset[str] | None, new_versions: dict[str, str] | None = None) -> "Memory":
         """Return the same memory, whose changes raise `ChangedMeanwhile` for a row in another version than these.
 
         None checks nothing. `new_versions` is filled with the new version of each changed row by id.

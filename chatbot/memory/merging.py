@@ -1,7 +1,5 @@
 """Merging of observations into a digest: their distinct lines with the days, by rule, without new words. Pure."""
 
-from __future__ import annotations
-
 import math
 import textwrap
 from collections import Counter, defaultdict

@@ -1,7 +1,5 @@
 """Opening of the sessions of an identity for a caller, and of the stores that they share."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading
@@ -413,7 +411,7 @@ class SessionOpening(AsyncResource, Observable):
         """Return the owner of that namespace as caller, for work that does not depend on who calls."""
         return Caller(namespace, OWNER, observer=self.caller.observer)
 
-    def _meaning_of(self, store: ObservationStore) -> Meaning | None:
+    def _meaning_of(self, store: ObservationStore) -> "Meaning | None":
         if self._embedder is not None and id(store) not in self._meanings:
             from chatbot.memory.meaning import Meaning
 

@@ -3,8 +3,6 @@
 Answers are not stored, so they are current, pass the gate each time and contain nothing forgotten.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -196,7 +194,7 @@ class Profiles(MemoryWrites):
         as_of: datetime | None = None,
         known_at: datetime | None = None,
         sensitivities: Sensitivities = PUBLIC,
-    ) -> list[StandingAnswer]:
+    ) -> "list[StandingAnswer]":
         """Return the answers to all standing questions, or the rows of the `pinned` ones: now, or as of a time.
 
         Uses only rows that the caller said, wrote or imported. Does not count as use.
@@ -242,7 +240,7 @@ class Profiles(MemoryWrites):
             or (found.states_something and not (asks_more(found.scores) and len(sentences_of(row.headline)) == 1))
         }
 
-    def _sure(self, found: Sequence[Sequence[RankedMemory]], *, all_asked: bool) -> list[list[Observation]]:
+    def _sure(self, found: "Sequence[Sequence[RankedMemory]]", *, all_asked: bool) -> list[list[Observation]]:
         """Return the rows of each question. If none has enough evidence for a large memory, only the best fits stay.
 
         In a small memory less is enough to recall a row; but of these questions many have no answer. The best fit of a

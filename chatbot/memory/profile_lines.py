@@ -4,8 +4,6 @@ A line is an observation of the category `profile`. It is valid from the time th
 said, until its successor becomes valid. A time in the future, which a clock that was ahead gave, counts as now.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta

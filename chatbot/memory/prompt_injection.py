@@ -6,8 +6,6 @@ links that carry data away. `prompt_injection.tsv` has the most frequent orders,
 Texts in which neither is found are judged by the head `orders_a_model`; what passes that too is still fenced data.
 """
 
-from __future__ import annotations
-
 import base64
 import codecs
 import html

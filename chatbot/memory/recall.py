@@ -1,7 +1,5 @@
 """Recall: from a question to scored rows, by words, dates and meaning, as of now or of a past time."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -112,7 +110,7 @@ class Recollection(Struct, frozen=True):
 
 
 async def recollect(
-    scope: Scope, asked: Recall, wanted: Filter, fits: Callable[[Observation], bool] = lambda _: True
+    scope: Scope, asked: "Recall", wanted: Filter, fits: Callable[[Observation], bool] = lambda _: True
 ) -> Recollection:
     """Return the recalled rows, and all that were considered.
 
@@ -393,7 +391,9 @@ def _ends(words: list[str]) -> list[str]:
     return list(dict.fromkeys([*words[:_MOST_WEIGHED], *words[-_MOST_WEIGHED:]]))
 
 
-async def as_of(scope: Scope, view: View, wanted: Filter, asked: TimedFilter) -> tuple[Filter, dict[str, Observation]]:
+async def as_of(
+    scope: Scope, view: View, wanted: Filter, asked: "TimedFilter"
+) -> tuple[Filter, dict[str, Observation]]:
     """Return the filter of the rows that existed at the time asked for, and those that were current only then."""
     at = scope.moment(asked.as_of, asked.known_at, view.now)
     if at is None:

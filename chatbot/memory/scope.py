@@ -9,8 +9,6 @@ The label of a user is percent-encoded, or replaced by its SHA-256 if that is to
 form, case or white space are different users.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import time
@@ -197,7 +195,7 @@ class Caller(Struct, frozen=True):
         principal: str | None = None,
         namespace: str | None = None,
         project: str | None = None,
-    ) -> Caller:
+    ) -> "Caller":
         """Return the caller with at most these clearances and rights, in a namespace and project they may enter.
 
         Every caller may enter a namespace inside their own; only the owner with the right `curate` may enter others, or
@@ -226,12 +224,12 @@ class Caller(Struct, frozen=True):
             project=self.project if where is None else where,
         )
 
-    def elevated(self, *rights: access.Right, clearance: access.Clearance | None = None) -> Caller:
+    def elevated(self, *rights: access.Right, clearance: access.Clearance | None = None) -> "Caller":
         """Return the caller with more rights or clearance, for work whose result does not depend on the caller."""
         return replace(self, rights=self.rights | {*rights}, clearance=clearance or self.clearance)
 
 
-def standing_questions() -> Sequence[StandingSettings]:
+def standing_questions() -> "Sequence[StandingSettings]":
     """Return the standing questions of a memory without a configuration."""
     from chatbot.config import Config  # late: few memories need it
 
@@ -246,8 +244,8 @@ class SystemOptions(Struct, frozen=True, kw_only=True):
     plugins_beside: Path | None = None
     profiles: Mapping[str, ScoringProfile] = field(default_factory=lambda: PROFILES)
     """Profiles of ranking: `search`, `recent`, `inject` and custom ones."""
-    questions: Callable[[], Sequence[StandingSettings]] = standing_questions
-    bill: Billing | None = None
+    questions: "Callable[[], Sequence[StandingSettings]]" = standing_questions
+    bill: "Billing | None" = None
     """Called after each call of the embedder, to bill it."""
     on_event: EventListener | None = None
     project: str = ""
@@ -260,11 +258,11 @@ class Environment(Struct, frozen=True):
     clock: Callable[[], datetime] = utc_now
     new_id: Callable[[], str] = new_id
     options: SystemOptions = SystemOptions()
-    meaning_of: Callable[[ObservationStore], Meaning | None] = lambda _: None
+    meaning_of: "Callable[[ObservationStore], Meaning | None]" = lambda _: None
     """Search of a store's rows by meaning, or None."""
     erase_quotes: EraseQuotes | None = None
     """Removes what sessions keep of deleted exchanges."""
-    tombstones: Tombstones | None = None
+    tombstones: "Tombstones | None" = None
     """Purged rows, which an import does not restore."""
     key_lock: AbstractAsyncContextManager[None] = field(default_factory=nullcontext)
     """Lock that is held while a row under a caller's own key is replaced."""
@@ -305,7 +303,7 @@ class Scope(Struct, frozen=True):
     """
 
     @property
-    def meaning(self) -> Meaning | None:
+    def meaning(self) -> "Meaning | None":
         """Search by meaning, or None."""
         return self.environment.meaning_of(self.store)
 
@@ -344,7 +342,7 @@ class Scope(Struct, frozen=True):
             raise InvalidValue("as_of and known_at cannot be in the future")
         return min(given, default=None)
 
-    def everywhere(self) -> Scope:
+    def everywhere(self) -> "Scope":
         """Return the scope across all namespaces if the caller may look there; if not, unchanged."""
         return replace(self, across=self.caller.may_cross)
 

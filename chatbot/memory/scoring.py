@@ -20,8 +20,6 @@ profile; age and mentions break ties:
 The constants were chosen on half of the questions of five sets (`benchmarks/quality.py`) and lie on a plateau.
 """
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Mapping

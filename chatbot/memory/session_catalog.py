@@ -1,7 +1,5 @@
 """Sessions and their receipts, for async callers, over any backend: each operation one hop into a thread."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import warnings

@@ -4,8 +4,6 @@ Sessions are ranked by the number of entries with each term, which `session_term
 read and ranked, each by its score in `bm25` plus half of its session's.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import re
@@ -58,7 +56,7 @@ class SessionHit(Struct, frozen=True):
     score: float
     role: str
     line: str
-    ranges: tuple[Range, ...]
+    ranges: "tuple[Range, ...]"
     at: datetime
     number: int | None = None
     observation: str | None = None

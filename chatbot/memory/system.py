@@ -1,7 +1,5 @@
 """`MemorySystem`: changes and deletes sessions of an identity; its base `SessionOpening` creates and finds them."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
@@ -63,7 +61,7 @@ class MemorySystem(SessionOpening):
         principal: str | None = None,
         namespace: str | None = None,
         project: str | None = None,
-    ) -> MemorySystem:
+    ) -> "MemorySystem":
         """Return the same memory for a caller who may see or do less, in a namespace and project they may enter.
 
         Rows and sessions that they make belong to `principal`, by default the user of a user's namespace. Raises
@@ -83,7 +81,7 @@ class MemorySystem(SessionOpening):
         """True if the embedder sends texts to a provider, who is paid."""
         return self._embedder is not None and self._embedder.sends_away
 
-    async def embed(self, texts: Sequence[str]) -> tuple[str, EmbeddingResult]:
+    async def embed(self, texts: Sequence[str]) -> "tuple[str, EmbeddingResult]":
         """Return the embedder's name and vectors of texts; billed. Raises `UnsupportedOperation` or `ModelError`."""
         if self._embedder is None:
             raise UnsupportedOperation("this identity has no embedding model: see model in [embedding]")
@@ -336,14 +334,14 @@ class MemorySystem(SessionOpening):
 
     async def maintain(
         self,
-        policy: MaintenanceSettings | None = None,
+        policy: "MaintenanceSettings | None" = None,
         *,
-        part: Part = "",
+        part: "Part" = "",
         stores: Sequence[str] | None = None,
         dry_run: bool = False,
         unless_within: timedelta = timedelta(0),
         whole: bool = False,
-    ) -> MaintenanceReport:
+    ) -> "MaintenanceReport":
         """Decay, merge and erase memories by the policy; return the changes made, or those of a dry run.
 
         Reads a bounded number of rows and continues after them the next time; `whole` makes as many runs as needed.
@@ -361,7 +359,7 @@ class MemorySystem(SessionOpening):
                 count("maintained", rows, change=kind)
         return report
 
-    def _open_upkeep(self) -> Upkeep:
+    def _open_upkeep(self) -> "Upkeep":
         from chatbot.memory.maintenance import Upkeep
 
         self._upkeep = self._upkeep or Upkeep(self.backend)

@@ -1,7 +1,5 @@
 """The order of a session's turns across processes; also of other work that must not run twice at once: sync, import."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time

@@ -4,8 +4,6 @@ A user is a namespace, see `chatbot.memory.scope`; the operations on users act o
 system: `memory.cleared_for(namespace=user_namespace("alice"))`. A project exists while something belongs to it.
 """
 
-from __future__ import annotations
-
 import asyncio
 from base64 import b64encode
 from collections import Counter, defaultdict

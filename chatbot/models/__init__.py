@@ -1,7 +1,5 @@
 """Models: the contract, LiteLLM, the embedded local model, the scripted one. Importing this package loads none."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from functools import cache

@@ -1,7 +1,5 @@
 """Addresses of providers and of model servers on this machine; the variables of keys; providers that need none."""
 
-from __future__ import annotations
-
 import os
 import re
 from collections.abc import Mapping

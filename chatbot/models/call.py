@@ -1,7 +1,5 @@
 """One call through LiteLLM, with a time limit on every step, own errors, and no connection left open."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Available models: those in LiteLLM's table, and which of them can be called."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, date, datetime

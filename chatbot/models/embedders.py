@@ -1,7 +1,5 @@
 """Embedding models of LiteLLM behind the `Embedder` contract, and the choice of an embedder by name."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import suppress

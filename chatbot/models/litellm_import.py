@@ -4,8 +4,6 @@ This is the only module that imports it. Its settings are put into the environme
 from the network nor loads a `.env` file from the current folder. Leaving the program stops the import.
 """
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 import importlib
@@ -132,7 +130,7 @@ class LiteLLMClient(AsyncResource):
     another user in the same loop still needs them.
     """
 
-    provider: Provider
+    provider: "Provider"
     _endings: Mapping[str, asyncio.AbstractEventLoop] = {}
     """The loops in which it is used, by the ending of their keys."""
 

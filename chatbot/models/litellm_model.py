@@ -3,8 +3,6 @@
 A reply is `Finished` only if the provider reported its end. Text that the user has seen is never requested again.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress

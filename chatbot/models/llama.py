@@ -7,8 +7,6 @@ In a prompt, special tokens mark the speaker: a user who could write them could 
 rendered with placeholders and split there: only its own parts may hold special tokens, the contents are plain text.
 """
 
-from __future__ import annotations
-
 import codecs
 import json
 import os

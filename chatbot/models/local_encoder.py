@@ -5,8 +5,6 @@ then scaled to length 1. So a question in any language finds rows in any other b
 English rows by a mean of both, and every cosine is divided by the square root of 2: see `scale`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import math
 import threading
@@ -77,7 +75,7 @@ class MiniLMEmbedder(_WithMiniLM):
     async def aclose(self) -> None:
         self._network = None
 
-    def _with_network(self, work: Callable[[Network], T]) -> T:
+    def _with_network(self, work: "Callable[[Network], T]") -> T:
         from chatbot.models.minilm import Network
 
         with self._lock:
@@ -159,7 +157,7 @@ _loading = threading.Lock()
 
 
 @cache
-def _multilingual() -> MultilingualEncoder:
+def _multilingual() -> "MultilingualEncoder":
     """Return the encoder, which all embedders of the process share."""
     MULTILINGUAL.make_importable()
     from chatbot.models.multilingual import MultilingualEncoder

@@ -5,8 +5,6 @@ An engine generates one reply at a time. Further requests wait in line; a cancel
 A model is named by its file without folders, because receipts, bills and metrics are shared.
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -33,7 +31,7 @@ _SAMPLING = ("temperature", "top_p", "seed")
 class Engine:
     """One loaded model in its own thread. Weights are large: a process has one engine for each model and window."""
 
-    _open: ClassVar[dict[tuple[str, int], Engine]] = {}
+    _open: ClassVar["dict[tuple[str, int], Engine]"] = {}
 
     def __init__(self, name: str, window: int) -> None:
         self.users = 0
@@ -44,7 +42,7 @@ class Engine:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"{PREFIX}{name}")
 
     @classmethod
-    def of(cls, name: str, window: int = 0) -> Engine:
+    def of(cls, name: str, window: int = 0) -> "Engine":
         """Open the engine of a model, named with or without `local/`; it loads on first use. End with `release`."""
         name = name.removeprefix(PREFIX)
         if name.endswith(".gguf"):
@@ -79,7 +77,7 @@ class Engine:
         return await self._run(lambda: len(self._prompt(messages)))
 
     async def stream(
-        self, messages: Sequence[dict[str, Any]], *, max_tokens: int, sampling: Sampling, done: Generation
+        self, messages: Sequence[dict[str, Any]], *, max_tokens: int, sampling: "Sampling", done: "Generation"
     ) -> AsyncGenerator[str, None]:
         """Yield the reply in pieces, also empty ones; closing the generator stops the model. Fills in `done`."""
         loop = asyncio.get_running_loop()
@@ -126,7 +124,7 @@ class Engine:
     async def _run(self, work: Callable[[], T]) -> T:
         return await asyncio.wrap_future(self._thread.submit(work))
 
-    def _load(self) -> Llama:
+    def _load(self) -> "Llama":
         if self._llama is None:
             from chatbot.models.llama import Llama
 

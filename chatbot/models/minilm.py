@@ -8,8 +8,6 @@ The texts of a batch are concatenated, so that nothing is computed for padding; 
 word embeddings stay int8, the layers become float32 in an unpacked file of 55 MB, which later processes map.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import mmap

@@ -5,8 +5,6 @@ per four letters of a word, two per three characters of other strings (`a3f5e8c9
 sign or space before them, a weight for each character of other scripts and symbols, and 4 per message.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

@@ -7,8 +7,6 @@ how both are made.
 Import this module late, and after `MULTILINGUAL.make_importable()`: `LocalEmbedder` does, with its first text.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 import unicodedata

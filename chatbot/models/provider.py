@@ -9,8 +9,6 @@ another provider:
    `keys.json` in the user's data folder lists these, so that no keyring is asked in vain.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence

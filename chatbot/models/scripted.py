@@ -1,7 +1,5 @@
 """The scripted model: replays fixed replies, for tests and demos. Free and offline."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterable, Callable, Mapping, Sequence

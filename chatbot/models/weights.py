@@ -5,8 +5,6 @@ installed with the product has priority. Unpacking an encoder takes half a secon
 `Weights.map_arrays` keeps one unpacked file of each in the user's cache folder, whose memory all processes share.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shutil
@@ -166,8 +164,8 @@ class Weights(Struct, frozen=True):
             sys.path.append(str(_folder()))
 
     def map_arrays(
-        self, unpack: Callable[[Path], Mapping[str, NDArray[Any]]], *marks: str
-    ) -> Mapping[str, NDArray[Any]]:
+        self, unpack: "Callable[[Path], Mapping[str, NDArray[Any]]]", *marks: str
+    ) -> "Mapping[str, NDArray[Any]]":
         """Return the arrays that `unpack` makes of the checked folder, mapped from a file in the cache folder.
 
         The name of that file ends with `marks`, which identify further inputs of `unpack`. The first process writes it,
@@ -252,7 +250,7 @@ PARSING = Lock()
 """Held while a header is parsed: in CPython 3.11 `ast`, with which NumPy does it, may fail in two threads at once."""
 
 
-def _map(path: Path) -> Mapping[str, NDArray[Any]] | None:
+def _map(path: Path) -> "Mapping[str, NDArray[Any]] | None":
     import numpy as np
 
     try:
@@ -263,7 +261,7 @@ def _map(path: Path) -> Mapping[str, NDArray[Any]] | None:
     return {name: record[name][0] for name in record.dtype.names}
 
 
-def _write(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+def _write(path: Path, arrays: "Mapping[str, NDArray[Any]]") -> None:
     """Write the arrays, if there is room, as the one record of a NumPy file, which gets its name when complete."""
     import numpy as np
 

@@ -4,8 +4,6 @@ Any page can make a browser send requests. So the Host header must be a known na
 domain could point to it), and requests from pages of other sites are refused.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ipaddress
 import math

@@ -1,7 +1,5 @@
 """The application: routes, access checks, error handlers, health checks and metrics."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import uuid
@@ -136,7 +134,7 @@ async def ready(identities: IdentitiesHere) -> Health:
     return Health(storage="ok")
 
 
-def _metrics_router(telemetry: Telemetry) -> APIRouter:
+def _metrics_router(telemetry: "Telemetry") -> APIRouter:
     router = APIRouter(tags=["server"], responses=EVERYWHERE)
 
     @router.get(

@@ -1,7 +1,5 @@
 """Routes that operations declare, with versions of memories (ETag, If-Match)."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -7,8 +7,6 @@ identities/.server/quotas.json    {"version": 1, "users": {digest of namespace: 
 A token is 256 random bits, so its plain SHA-256 cannot be guessed.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import hmac
@@ -104,7 +102,7 @@ class ServerCaller(Grant, frozen=True, kw_only=True):
         """Return whether the caller may open the identity, and know that it exists."""
         return self.opens_all or identity in self.identities
 
-    def for_user(self, label: str) -> ServerCaller:
+    def for_user(self, label: str) -> "ServerCaller":
         """Return the caller acting for that user; unchanged if users are shared.
 
         Raises `InvalidValue` for an invalid name, and for a second one.
@@ -116,11 +114,11 @@ class ServerCaller(Grant, frozen=True, kw_only=True):
             raise InvalidValue("the request names two users: send one")
         return replace(self, namespace=namespace, user=label)
 
-    def in_project(self, name: str) -> ServerCaller:
+    def in_project(self, name: str) -> "ServerCaller":
         """Return the caller in a project; `-` is none. Raises `AccessDenied` if they are bound to another."""
         return replace(self, project=Caller(project=self.project).narrowed(project=name).project)
 
-    def memory_of(self, memory: MemorySystem, rights: frozenset[Right] = EVERY_RIGHT) -> MemorySystem:
+    def memory_of(self, memory: "MemorySystem", rights: frozenset[Right] = EVERY_RIGHT) -> "MemorySystem":
         """Return the memory of an identity as the caller may use it, with at most these rights.
 
         Raises `InvalidValue` if the request has to name a user, and does not.
@@ -307,7 +305,7 @@ class Accounts:
         self._document.change(changed)
 
 
-async def forget_user(namespace: str, accounts: Accounts, requests: EarlierRequests) -> int:
+async def forget_user(namespace: str, accounts: Accounts, requests: "EarlierRequests") -> int:
     """Delete the user's quota and the records of their requests; return how many. Durable on return."""
     await asyncio.to_thread(accounts.set_quota, namespace, None)
     return await asyncio.to_thread(requests.forget, namespace)

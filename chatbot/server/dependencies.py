@@ -1,7 +1,5 @@
 """Dependencies of routes: the caller, the identity, and lists in pages. Coroutines: FastAPI runs others in threads."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Annotated, Generic, TypeVar
 

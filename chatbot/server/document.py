@@ -1,7 +1,5 @@
 """The OpenAPI document: FastAPI's, with common parts added."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import threading

@@ -6,8 +6,6 @@ Keys and requests are hashes, created items ids, so nothing needs erasing. A req
 deleted if it fails. One without a status was interrupted: it may be partly done, so it is never repeated.
 """
 
-from __future__ import annotations
-
 import hashlib
 import logging
 from collections import Counter

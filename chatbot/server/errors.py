@@ -1,7 +1,5 @@
 """Errors as HTTP answers, in the form that OpenAI clients understand, and their description in OpenAPI."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Mapping
@@ -62,7 +60,7 @@ class Problem(errors.ChatbotError):
         """Return the body of the answer."""
         return {"error": {"message": self.message, "type": self.type, "code": self.code, "param": self.param}}
 
-    def for_path(self, path: str) -> Problem:
+    def for_path(self, path: str) -> "Problem":
         """Return the problem for clients of that path: for OpenAI's, an invalid value is a 400."""
         if self.status != 422 or not path.startswith(OPENAI_PATHS):
             return self

@@ -5,8 +5,6 @@ same answer from its start. Later ones are answered by the same route, which fin
 erased meanwhile are missing. Failed requests can be sent again; after a crash, see `EarlierRequests`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import logging

@@ -1,7 +1,5 @@
 """The open identities of a server, opened on demand and closed when unused, and a probe of their storage."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections import Counter, OrderedDict

@@ -1,7 +1,5 @@
 """Access of one caller to one identity: everything that the caller sees goes through it."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import OrderedDict
@@ -108,7 +106,7 @@ class IdentityAccess(Struct, frozen=True):
         return self.caller.memory_of(self.runtime.memory)
 
     @property
-    def in_project(self) -> IdentityAccess:
+    def in_project(self) -> "IdentityAccess":
         """This access within one project: the caller's, or else the project of new sessions."""
         own = self.caller.project
         project = own if own is not None else self.runtime.setup.project or ""

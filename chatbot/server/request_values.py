@@ -1,7 +1,5 @@
 """Strict values of requests: mistakes are reported, never corrected. Pydantic alone would accept "yes" as true."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import datetime

@@ -1,7 +1,5 @@
 """Serve the app, or the MCP server, over HTTP: sockets, uvicorn, graceful shutdown."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math
@@ -40,7 +38,7 @@ _MOST_FILES = 10_240
 """Files that a server may have open: a connection and a journal are one each. macOS allows no more."""
 
 
-def require_token(host: str, tokens: Tokens, setup: Setup) -> None:
+def require_token(host: str, tokens: Tokens, setup: "Setup") -> None:
     """Raise `ConfigError` without a token, if other machines can reach the server, or the storage before had tokens.
 
     A database begins without tokens: behind a proxy, a server that was moved to it would be open to everyone.
@@ -147,7 +145,7 @@ class _ImpatientProtocol(H11Protocol):
         super().resume_writing()
 
 
-async def serve(identities: Identities, *, ready: Callable[[str], None] = lambda _: None) -> None:
+async def serve(identities: "Identities", *, ready: Callable[[str], None] = lambda _: None) -> None:
     """Listen on the configured address, and pass its URL to `ready` once the default identity is warm.
 
     Requests wait until then. Stops in order when the task is cancelled.
@@ -175,7 +173,7 @@ def _allow_many_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
 
 
-def server_of(identities: Identities) -> uvicorn.Server:
+def server_of(identities: "Identities") -> uvicorn.Server:
     """Return the server, ready to `serve` on a socket; it stops once `should_exit` is set."""
     from chatbot.server.app import create_app  # needs the extra `web`, unlike MCP over HTTP
 
@@ -187,7 +185,9 @@ _MCP_PATH = "/mcp"
 _MCP_GRACE_S = 2
 
 
-async def serve_mcp(server: Server[Any], setup: Setup, settings: ServerSettings, ready: Callable[[str], None]) -> None:
+async def serve_mcp(
+    server: "Server[Any]", setup: "Setup", settings: ServerSettings, ready: Callable[[str], None]
+) -> None:
     """Serve MCP over streamable HTTP, with the access checks of `serve`: tokens, hosts, origins, limits.
 
     Ends when the task is cancelled; `ready` gets the URL once it can be called. Raises `ConfigError`.

@@ -1,7 +1,5 @@
 """JSON of the HTTP API: one model for each type that operations return, most derived from the fields of that type."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import sys

@@ -1,7 +1,5 @@
 """Server-sent events: their format, feeds with several readers, and buffered streams."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time

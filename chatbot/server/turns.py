@@ -1,7 +1,5 @@
 """Running turns. A turn belongs to its session: it continues when the caller leaves."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import time
@@ -150,7 +148,7 @@ class KeptTurn:
         self.begun_at = begun_at(receipt)
 
     @classmethod
-    async def of(cls, session: SessionHandle, turn: str) -> KeptTurn:
+    async def of(cls, session: SessionHandle, turn: str) -> "KeptTurn":
         """Return the turn of that id. Raises `TurnGone` if it was taken back."""
         receipts = await session.receipts()
         receipt = next((each for each in reversed(receipts) if each["turn"] == turn), None)
@@ -212,7 +210,7 @@ class RemoteTurn:
         self._kept: KeptTurn | None = None
 
     @classmethod
-    async def of(cls, session: SessionHandle, lease: Lease) -> RemoteTurn:
+    async def of(cls, session: SessionHandle, lease: Lease) -> "RemoteTurn":
         """Note which turns have ended. `lease` is held while a turn runs: check it after this."""
         receipts = await session.receipts()
         last = parse_time(receipts[-1]["at"]) if receipts else session.record.created_at

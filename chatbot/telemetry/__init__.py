@@ -4,8 +4,6 @@ Metrics hold no texts, names or ids, and spans hold no texts: they say what was 
 model, tool or hook did it. They hold only the type of an error, because its message may quote texts.
 """
 
-from __future__ import annotations
-
 from typing import TYPE_CHECKING
 
 from chatbot.config import TelemetrySettings
@@ -15,7 +13,7 @@ if TYPE_CHECKING:
     from chatbot.telemetry.telemetry import Telemetry
 
 
-def open_telemetry(settings: TelemetrySettings, *, serves: bool = False) -> Telemetry | None:
+def open_telemetry(settings: TelemetrySettings, *, serves: bool = False) -> "Telemetry | None":
     """Open the telemetry that the settings enable; None if they enable none. Only a server offers metrics to read.
 
     Raises `ConfigError` if the extra is not installed, or a header names an unset variable.
@@ -25,7 +23,7 @@ def open_telemetry(settings: TelemetrySettings, *, serves: bool = False) -> Tele
     return import_telemetry().of(settings, serves=serves)
 
 
-def import_telemetry() -> type[Telemetry]:
+def import_telemetry() -> "type[Telemetry]":
     """Return the class of telemetry. Raises `ConfigError` if the extra is not installed."""
     try:
         from chatbot.telemetry.telemetry import Telemetry

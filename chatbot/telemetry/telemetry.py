@@ -4,8 +4,6 @@ The names of the conventions for generative AI are used where there are any:
 https://opentelemetry.io/docs/specs/semconv/gen-ai/ is still in development, so only this module has its names.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import math
@@ -81,7 +79,7 @@ class Telemetry(AsyncResource):
         self._shut_down = shut_down
 
     @classmethod
-    def of(cls, settings: TelemetrySettings, *, serves: bool) -> Telemetry:
+    def of(cls, settings: TelemetrySettings, *, serves: bool) -> "Telemetry":
         """Create telemetry from settings. Raises `ConfigError` if a header names a variable that is not set."""
         refused = f"{settings.endpoint} accepts no telemetry"
         remedy = "see endpoint in [telemetry]"

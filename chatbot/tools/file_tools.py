@@ -5,8 +5,6 @@ written, even if a folder is swapped for a link meanwhile. Files with a second n
 outside. Names that begin with a dot are out of reach: they hold keys, settings and programs that run by themselves.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import json

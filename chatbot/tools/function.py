@@ -1,7 +1,5 @@
 """Tools made of plain async functions: the signature is the schema, checked strictly; the docstring describes them."""
 
-from __future__ import annotations
-
 import inspect
 import json
 import re

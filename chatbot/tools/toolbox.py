@@ -4,8 +4,6 @@ A name is an entry point of the group `chatbot.tools`, or `package.module:name`.
 which is one tool, to a `Tool`, or to a function that takes the context of a session and returns any number of both.
 """
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import json
@@ -53,7 +51,7 @@ class Tool(ABC):
     is_offered: bool = True
     """Describe it to the model; it can be called either way."""
 
-    def without(self, names: Collection[str]) -> Tool | None:
+    def without(self, names: Collection[str]) -> "Tool | None":
         """Return the tool without inner tools of these names; None if it has such a name itself."""
         return None if self.spec.name in names else self
 
@@ -132,7 +130,7 @@ class Toolbox:
         """The descriptions for the model."""
         return tuple(tool.spec for tool in self._tools.values() if tool.is_offered)
 
-    def without(self, is_left_out: Callable[[str], bool]) -> Toolbox:
+    def without(self, is_left_out: Callable[[str], bool]) -> "Toolbox":
         """Return these tools without some, by their names."""
         tools = [tool for name, tool in self._tools.items() if not is_left_out(name)]
         return Toolbox(tools, confirm=self._confirm, timeout_s=self._timeout_s)

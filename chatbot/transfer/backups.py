@@ -4,8 +4,6 @@ A backup is a zip archive of the files of a sync, with `backup.json` at its end.
 written. After a restore, the storage has the digest of the backup: both hold the same.
 """
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 import tomllib

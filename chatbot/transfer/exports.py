@@ -14,8 +14,6 @@ exported; from a session, no `secret` ones. Only a bundle, which is JSON lines, 
     {"kind": "end", "sha256", "left"}         of the lines of the part, and how many parts follow
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

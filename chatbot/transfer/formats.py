@@ -1,7 +1,5 @@
 """Parsers of exports of ChatGPT and Claude, and of notes. None raises: what cannot be imported is a `Skip`."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -11,8 +11,6 @@ remembered even if an import was killed, and memories that were erased later do 
 A file cannot widen access: docs/sessions.md has the rules.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

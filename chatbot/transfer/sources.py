@@ -1,7 +1,5 @@
 """Files and folders to import: their kinds are recognised and their items read. Nothing is written here."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

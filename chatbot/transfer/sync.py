@@ -12,8 +12,6 @@ point the next sync continues. The place is not trusted: `chatbot.transfer.untru
 the rules by which two copies become one.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import secrets

@@ -1,7 +1,5 @@
 """Places through which machines sync: folders, plain or encrypted, single files, and servers. None is trusted."""
 
-from __future__ import annotations
-
 import os
 import re
 import zipfile

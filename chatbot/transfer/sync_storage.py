@@ -1,7 +1,5 @@
 """The open storage of an identity, its digest, and its sessions, which are united with those of other machines."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections import defaultdict
@@ -77,7 +75,7 @@ class Storage(Struct, frozen=True):
 
     @classmethod
     @asynccontextmanager
-    async def opened(cls, home: Home | None) -> AsyncIterator[Storage]:
+    async def opened(cls, home: Home | None) -> "AsyncIterator[Storage]":
         """Open a storage for the time of the context. Raises `ConfigError` if memory is kept nowhere."""
         if home is None:
             raise ConfigError("memory is kept nowhere: there is nothing to sync")

@@ -1,7 +1,5 @@
 """Union of two copies of a session, and the state of earlier syncs: the content that each place is known to have."""
 
-from __future__ import annotations
-
 import json
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -138,7 +136,7 @@ class SessionState(msgspec.Struct):
     """Changes with the session, so that an unchanged one is not read; empty if there is none."""
     digest: str = ""
 
-    def next(self, record: SessionRecord, content: SessionContent, now: datetime, *, is_merged: bool) -> SessionState:
+    def next(self, record: SessionRecord, content: SessionContent, now: datetime, *, is_merged: bool) -> "SessionState":
         """Return the state of the session with another record and content, without stamp and digest.
 
         What is missing now was removed by the user, unless the sync itself has just changed the session (`is_merged`).
@@ -196,7 +194,7 @@ class SyncState(msgspec.Struct):
     """The backup that is being restored, or whose restore was interrupted."""
 
     @classmethod
-    def read(cls, document: Document) -> SyncState:
+    def read(cls, document: Document) -> "SyncState":
         """Read the document; a machine that has none gets its name. Raises `DamagedFile`."""
         try:
             state = msgspec.json.decode(document.read() or b"{}", type=cls)

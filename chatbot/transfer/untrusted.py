@@ -1,7 +1,5 @@
 """Data from other machines and programs: files of a place, receipts, calls and zip archives, checked before use."""
 
-from __future__ import annotations
-
 import gzip
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -197,7 +195,7 @@ class SessionLine(_Line, tag="session"):
         """The id of the session."""
         return str(self.session["id"])
 
-    def checked(self, *, is_own: bool) -> SessionLine:
+    def checked(self, *, is_own: bool) -> "SessionLine":
         """Return it without the parts that belong to one machine, unless it is our own backup. Raises `ValueError`."""
         record = parse_record(self.session)
         if self.ids and SESSIONS not in record.store_types:
@@ -273,7 +271,7 @@ class Delivery(msgspec.Struct):
     documents: dict[str, bytes] = {}
     digests: set[bytes] = set()
 
-    def join(self, other: Delivery) -> None:
+    def join(self, other: "Delivery") -> None:
         """Add the contents of another one."""
         self.names += other.names
         self.rows.join(other.rows)

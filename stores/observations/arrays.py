@@ -6,8 +6,6 @@ A file is written whole, read whole and never changed. The list that names it ha
 the file is used; nothing is executed. A digest (CRC-32) detects damage, not tampering.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import re
@@ -49,7 +47,7 @@ class Arrays(NamedTuple):
     parts: Mapping[str, memoryview]
 
     @classmethod
-    def of(cls, shelf: Shelf, name: str, digest: str) -> Arrays:
+    def of(cls, shelf: Shelf, name: str, digest: str) -> "Arrays":
         """Read a file by its digest. Raises `DamagedArrays` for another content, `StoreFailed` or `StoreBusy`."""
         try:
             data = shelf.read(name)
@@ -62,7 +60,7 @@ class Arrays(NamedTuple):
         return cls.parse(data)
 
     @classmethod
-    def parse(cls, data: bytes) -> Arrays:
+    def parse(cls, data: bytes) -> "Arrays":
         """Return the arrays of a file that `pack` made."""
         end = data.index(b"\n") + 1
         header, body = json.loads(data[:end]), memoryview(data)

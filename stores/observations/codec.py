@@ -4,8 +4,6 @@ A codec decides how Whoosh stores postings. With this one Whoosh writes no file 
 pickle. Searches only read the arrays.
 """
 
-from __future__ import annotations
-
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import accumulate
@@ -50,7 +48,7 @@ class Postings:
         self._counts.extend(counts.values())
         self._runs.append((len(counts), document << _DOCUMENT | field << _FIELD))
 
-    def iter_postings(self) -> Postings:
+    def iter_postings(self) -> "Postings":
         """Return these postings for `RowWriter` and the codec's `add_postings`, all at once."""
         return self
 

@@ -4,8 +4,6 @@ All caches derive from it. Another process may add lines at any time; `read_new`
 replace the file, which readers notice by its inode; until then they read the old file, which they keep open.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterable, Iterator

@@ -1,7 +1,5 @@
 """Filters of rows over the columns and labels of a table, and rows in order of time."""
 
-from __future__ import annotations
-
 import bisect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence

@@ -6,8 +6,6 @@ those of `bm25.rank` over the visible rows, bit for bit.
 Guarded by the owner's lock, except `write`, which may run at the same time as anything else.
 """
 
-from __future__ import annotations
-
 import logging
 from array import array
 from bisect import bisect_left, bisect_right
@@ -73,7 +71,7 @@ class TextIndex:
         return len(self._overlay)
 
     @classmethod
-    def opened(cls, shelf: Shelf) -> TextIndex:
+    def opened(cls, shelf: Shelf) -> "TextIndex":
         """Return the index on a shelf; one in memory, with a warning, if none can be kept there."""
         index = cls(shelf)
         try:
@@ -91,7 +89,7 @@ class TextIndex:
         self._use_segments()
         return True
 
-    def uncovered(self, versions: array[int]) -> list[int]:
+    def uncovered(self, versions: "array[int]") -> list[int]:
         """Return the rows whose text of that version was neither put nor is in a segment."""
         wanted = np.array(versions, "i8")
         missing = np.ones(len(wanted), bool)

@@ -6,8 +6,6 @@ strength have no identity, as compaction adds them up: the larger number of uses
 A row made from another one that was restricted on the other machine is restricted with it.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -64,7 +62,7 @@ class Counts(Struct, frozen=True):
     used_at: datetime | None = None
     strength: tuple[datetime, int, Annotated[float, Meta(ge=0, le=1)] | None] | None = None
 
-    def joined(self, other: Counts) -> Counts:
+    def joined(self, other: "Counts") -> "Counts":
         """Return the larger number of uses, the last use, and the later strength of both."""
         strengths = [each for each in (self.strength, other.strength) if each is not None]
         return Counts(
@@ -74,14 +72,14 @@ class Counts(Struct, frozen=True):
         )
 
     @classmethod
-    def of(cls, row: Observation | None) -> Counts:
+    def of(cls, row: Observation | None) -> "Counts":
         """Return the counts of a row."""
         if row is None:
             return cls()
         at = row.consolidated_at
         return cls(row.use_count, row.last_used_at, (at, row.consolidated_touches, row.strength) if at else None)
 
-    def settled(self, parts: Iterable[Event]) -> Counts:
+    def settled(self, parts: Iterable[Event]) -> "Counts":
         """Return the counts without the strength of a row whose importance was set later."""
         if self.strength is not None:
             at, touches, _ = self.strength
@@ -156,7 +154,7 @@ class OtherRows(Struct):
         """Add rows that were erased; True for those erased alone."""
         self.erased |= {each: alone and self.erased.get(each, True) for each, alone in erased.items()}
 
-    def join(self, other: OtherRows) -> None:
+    def join(self, other: "OtherRows") -> None:
         """Add others."""
         for row_id, parts in other.parts.items():
             self.add(row_id, parts, other.counts.get(row_id))

@@ -1,7 +1,5 @@
 """Which rows of a replica match a question by words or meaning, and the data for ranking. Import late: loads NumPy."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
@@ -39,11 +37,11 @@ class Questions:
         self._visible = replica.table.visible(view)
 
     @cached_property
-    def _index(self) -> TextIndex:
+    def _index(self) -> "TextIndex":
         return self._replica.search.caught_up(is_fresh=self._is_fresh)
 
     @cached_property
-    def _vectors(self) -> Vectors:
+    def _vectors(self) -> "Vectors":
         return self._replica.vectors()
 
     def match(self, terms: Sequence[str], wanted: Filter, limit: int) -> list[Match]:
@@ -152,5 +150,5 @@ class Questions:
         kept, value = map(getattr(table, name).__getitem__, numbers), COLUMNS[name].value
         return list(kept if value is None else map(value, kept))
 
-    def _mask(self, wanted: Filter) -> Numbers:
+    def _mask(self, wanted: Filter) -> "Numbers":
         return ranking.wanted_and_seen(self._table, wanted, self._visible)

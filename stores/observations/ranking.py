@@ -7,8 +7,6 @@ order of the reference. N, df and the average lengths are those of the rows that
 influence.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

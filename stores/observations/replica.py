@@ -7,8 +7,6 @@ A snapshot of the table makes opening a long log cheap: only its last lines are 
 not made from this log is removed, and the log is read from its start.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import threading
@@ -218,7 +216,7 @@ class Replica:
         except InvalidValue as error:
             raise self._changed_in_place() from error
 
-    def vectors(self) -> Vectors:
+    def vectors(self) -> "Vectors":
         """Return the vectors, with those that other processes have added."""
         if self._known_vectors is None:
             from chatbot.stores.observations import row_vectors

@@ -4,8 +4,6 @@ A row is in memory before it is in the index, so a search sees all earlier write
 background, a batch at a time, while searches go on. NumPy is loaded with the first search.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time
@@ -54,7 +52,7 @@ class TextSearch:
         self,
         shelf: Shelf,
         lock: threading.RLock,
-        versions: Callable[[], array[int]],
+        versions: "Callable[[], array[int]]",
         rows_of: Callable[[Sequence[int]], Iterable[Observation]],
         is_replaced: Callable[[], bool],
     ) -> None:
@@ -75,7 +73,7 @@ class TextSearch:
         if self._index is not None:
             self._stale[number] = row if len(self._stale) < _MOST_HELD else None
 
-    def caught_up(self, *, is_fresh: bool = False) -> TextIndex:
+    def caught_up(self, *, is_fresh: bool = False) -> "TextIndex":
         """Return the index, with all rows in it; with `is_fresh`, a newer one on the shelf is not looked for."""
         index = self._index or self._open_index()
         if not is_fresh and index.refresh():
@@ -169,14 +167,14 @@ class TextSearch:
         self._stale.clear()
         self._is_whole = False
 
-    def _open_index(self) -> TextIndex:
+    def _open_index(self) -> "TextIndex":
         from chatbot.stores.observations.index import TextIndex
 
         self._index = TextIndex.opened(self._shelf)
         self._is_whole = False
         return self._index
 
-    def _fill(self, index: TextIndex) -> None:
+    def _fill(self, index: "TextIndex") -> None:
         missing = index.uncovered(self._versions())
         if len(missing) > _PUT_AT_MOST:
             self._write_all(index)
@@ -184,7 +182,7 @@ class TextSearch:
         self._put(index, dict.fromkeys(missing))
         self._is_whole = True
 
-    def _write_all(self, index: TextIndex) -> None:
+    def _write_all(self, index: "TextIndex") -> None:
         rows = len(self._versions())
         if self.progress is None:
             logger.info("indexing %d rows in %s", rows, self._shelf.name)
@@ -207,11 +205,11 @@ class TextSearch:
             if self.progress is not None:
                 self.progress(plan.end, rows)
 
-    def _is_current(self, index: TextIndex) -> bool:
+    def _is_current(self, index: "TextIndex") -> bool:
         """Return False once rows were erased: the texts were read without the journal's lock and may be among them."""
         return not self._is_replaced() and self._index is index
 
-    def _put(self, index: TextIndex, noted: Mapping[int, Observation | None]) -> None:
+    def _put(self, index: "TextIndex", noted: Mapping[int, Observation | None]) -> None:
         """Put rows into the index by their numbers; rows given as None are read. A row of version 0 has no text."""
         versions, numbers = self._versions(), list(noted)
         for part in chunks(numbers, _AT_ONCE):
@@ -221,7 +219,7 @@ class TextSearch:
                 version = versions[number]
                 index.put(number, version, document_of(noted[number] or next(read)) if version else {})
 
-    def _documents(self, plan: Plan) -> Iterator[tuple[int, int, Document]]:
+    def _documents(self, plan: "Plan") -> Iterator[tuple[int, int, Document]]:
         for begin in range(plan.start, plan.end, _AT_ONCE):
             numbers = range(begin, min(begin + _AT_ONCE, plan.end))
             with self._lock:

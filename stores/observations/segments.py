@@ -17,8 +17,6 @@ that holds it, and each entry one run of postings:
     versions   i8 a document   the version of the text that was indexed, or `UNKNOWN`
 """
 
-from __future__ import annotations
-
 from array import array
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -65,7 +63,7 @@ class SegmentDraft:
         codes = [self.arrays.get(f"codes{number}") for number in range(len(FIELDS))]
         return tuple(0 if each is None else int(LENGTH_OF[each].sum()) for each in codes)
 
-    def save(self, writer: ShelfWriter) -> Segment:
+    def save(self, writer: ShelfWriter) -> "Segment":
         """Put the segment on the shelf, not durably: a damaged one is built again."""
         known = int(np.count_nonzero(self.arrays["versions"] != UNKNOWN))
         about = {"start": self.start, "end": self.end, "fields": FIELDS, "known": known, "totals": self.totals}
@@ -197,7 +195,7 @@ class Text(NamedTuple):
     """The lengths of `FIELDS`, each encoded as a byte."""
 
     @classmethod
-    def of(cls, version: int, document: Document) -> Text:
+    def of(cls, version: int, document: Document) -> "Text":
         """Return the content of a document."""
         codes = bytes(map(length_to_byte, [len(document.get(name, ())) for name in FIELDS]))
         return cls(version, count_terms(document), codes)

@@ -4,8 +4,6 @@ An engine with a log of its own inherits `LoggedObservations`; `ObservationFileS
 whose log is a file.
 """
 
-from __future__ import annotations
-
 import asyncio
 from abc import abstractmethod
 from collections import Counter
@@ -159,7 +157,7 @@ class LoggedObservations(ObservationStore):
     ) -> dict[str, list[query.Match]]:
         return self._questions(view).later_alike(ids, wanted, model=model, limit=query.check_limit(limit))
 
-    def _questions(self, view: View, *, is_fresh: bool = False) -> Questions:
+    def _questions(self, view: View, *, is_fresh: bool = False) -> "Questions":
         from chatbot.stores.observations.questions import Questions
 
         self._replica.search.progress = self.progress

@@ -1,7 +1,5 @@
 """Writing of observations: changes are decided, appended to the log and made durable; erasing rewrites the log."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet

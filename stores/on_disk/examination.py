@@ -1,7 +1,5 @@
 """Examination of files: their permissions, remains of crashes, damaged lines and records. Blocking."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import shlex

@@ -6,8 +6,6 @@
 <name>/          blobs, each a file
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -34,16 +32,16 @@ class FilePlace(backend.Place):
         self.name = str(folder)
         self.makes_folder = makes_folder
 
-    def lines(self, name: str) -> FileLines:
+    def lines(self, name: str) -> "FileLines":
         return FileLines(self, f"{backend.checked_name(name)}.jsonl")
 
-    def document(self, name: str) -> FileDocument:
+    def document(self, name: str) -> "FileDocument":
         return FileDocument(self, backend.checked_name(name))
 
-    def lease(self, name: str) -> FileLease:
+    def lease(self, name: str) -> "FileLease":
         return FileLease(self, f".{backend.checked_name(name)}.lock")
 
-    def blobs(self, name: str) -> FileBlobs:
+    def blobs(self, name: str) -> "FileBlobs":
         return FileBlobs(self, backend.checked_name(name))
 
     def exposed(self) -> Iterator[backend.Flaw]:

@@ -9,8 +9,6 @@ killed in between: then the folders are read until the next change rebuilds the 
 writes nothing, and a failed write only makes the index stale.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

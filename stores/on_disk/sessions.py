@@ -6,8 +6,6 @@ home/.drafts/<id>.<random>/                         a session that is being made
 home/.trash/<id>.<random>/                          a session that is being deleted
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import secrets

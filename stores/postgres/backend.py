@@ -1,7 +1,5 @@
 """Backend of an identity in PostgreSQL, its sessions as rows of `chatbot.session`, and its examination. Blocking."""
 
-from __future__ import annotations
-
 import json
 import logging
 import weakref

@@ -5,8 +5,6 @@ itself refuses rows of others. `transaction` holds a connection for several; all
 that identity join it. Some connections are kept free, so that a thread that holds one never waits for another.
 """
 
-from __future__ import annotations
-
 import atexit
 import threading
 import time
@@ -67,7 +65,7 @@ T = TypeVar("T")
 class TurnRead(Struct, frozen=True):
     """A read that is made together with taking a turn's lease; `keep` is given its rows."""
 
-    database: Database
+    database: "Database"
     identity: str
     statement: str
     values: dict[str, Any]
@@ -92,9 +90,9 @@ class QueuedWrite(Struct, frozen=True):
 class Database:
     """The database at a URL, opened when first used, and closed when its last user has called `release`."""
 
-    _known: ClassVar[dict[str, Database]] = {}
+    _known: ClassVar["dict[str, Database]"] = {}
     _guard = threading.Lock()
-    _released: ClassVar[SimpleQueue[Database]] = SimpleQueue()
+    _released: ClassVar["SimpleQueue[Database]"] = SimpleQueue()
     """Databases, one entry for each use that was released."""
 
     def __init__(self, url: str) -> None:
@@ -129,7 +127,7 @@ class Database:
         return {"identity": identity, "commit": "on" if durable else "off", "longest_wait": f"{_LONGEST_WAIT_S:g}s"}
 
     @classmethod
-    def of(cls, url: str) -> Database:
+    def of(cls, url: str) -> "Database":
         """Return the database of that URL, counting one more user."""
         with cls._guard:
             database = cls._known.get(url)
@@ -158,7 +156,7 @@ class Database:
                 database.close()
 
     @classmethod
-    def _without_users(cls) -> list[Database]:
+    def _without_users(cls) -> "list[Database]":
         """Return the databases without users. Needs `_guard`."""
         unused = []
         while not cls._released.empty():

@@ -1,7 +1,5 @@
 """Connections to the database with a limit on every wait, and transactions of one thread and identity. Blocking."""
 
-from __future__ import annotations
-
 import logging
 import select
 from collections.abc import Generator, Mapping
@@ -259,7 +257,7 @@ class RowResult(Struct, frozen=True):
 class Transaction:
     """A transaction of the thread that began it, or a part of the one that it already holds."""
 
-    def __init__(self, database: Database, identity: str, *, durable: bool) -> None:
+    def __init__(self, database: "Database", identity: str, *, durable: bool) -> None:
         self._database = database
         self._durable = durable
         self._outer = database.held.get(identity)

@@ -4,8 +4,6 @@ A line is placed behind the bytes that were written before it, and stays there w
 the lock of the log's row in `chatbot.head`; a rewritten log has another generation.
 """
 
-from __future__ import annotations
-
 import threading
 import time
 import weakref

@@ -1,7 +1,5 @@
 """Plug-in `observations` for an identity in PostgreSQL: only its log and its shelves differ from those of files."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import weakref

@@ -3,8 +3,6 @@
 The place of a deleted session raises `MissingFolder` on writing: each statement also finds and locks the session.
 """
 
-from __future__ import annotations
-
 import logging
 import secrets
 import threading
@@ -38,7 +36,7 @@ class Leases:
     a lease lasts, loses it.
     """
 
-    _known: ClassVar[WeakKeyDictionary[Database, Leases]] = WeakKeyDictionary()
+    _known: ClassVar["WeakKeyDictionary[Database, Leases]"] = WeakKeyDictionary()
     _guard = threading.Lock()
 
     def __init__(self) -> None:
@@ -48,7 +46,7 @@ class Leases:
         self._thread: threading.Thread | None = None
 
     @classmethod
-    def of(cls, database: Database) -> Leases:
+    def of(cls, database: Database) -> "Leases":
         """Return the leases of a database."""
         with cls._guard:
             return cls._known.setdefault(database, cls())

@@ -1,7 +1,5 @@
 """The tables: one SQL file, run completely or not at all by `create`; all others check its version. Blocking."""
 
-from __future__ import annotations
-
 from importlib.resources import files
 from typing import Any, Literal
 

@@ -1,7 +1,5 @@
 """The plug-in `basic_session` for an identity in PostgreSQL: transcripts and key-values of its sessions."""
 
-from __future__ import annotations
-
 import asyncio
 import weakref
 from collections import defaultdict

@@ -3,8 +3,6 @@
 `%(identity)s` is filled in for each. Only rows are locked: no advisory locks, and nothing that spans two identities.
 """
 
-from __future__ import annotations
-
 from typing import LiteralString
 
 BEYOND_ALL = 2**62

@@ -1,7 +1,5 @@
 """The contract kit for backends: what a `Place` and a `Backend` promise, between processes, and when killed."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """The contract kit for engines: what `Log` and `Shelf` promise, between threads and processes, and when killed."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import suppress

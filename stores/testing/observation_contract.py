@@ -1,7 +1,5 @@
 """The contract kit for observations: what an `ObservationStore` promises, at two levels: `nearest` and `erasure`."""
 
-from __future__ import annotations
-
 import asyncio
 import math
 import random

@@ -1,7 +1,5 @@
 """Random histories of observations: a store, through several handles at once, must never differ from the model."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import tempfile

@@ -3,8 +3,6 @@
 An engine is named as `package.module:function`, so that other processes can open it too; the function takes a folder.
 """
 
-from __future__ import annotations
-
 import asyncio
 import importlib
 import os

@@ -9,8 +9,6 @@ both take turns, as in two processes. `StoreMachine` compares the store with `In
     TestMyHistories = MyMachine.TestCase
 """
 
-from __future__ import annotations
-
 import asyncio
 import random
 import shutil

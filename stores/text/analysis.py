@@ -9,8 +9,6 @@ first `MAX_TEXT` characters are analysed, a term is cut to `MAX_TERM` characters
 found only by its parts.
 """
 
-from __future__ import annotations
-
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Sequence

@@ -10,8 +10,6 @@ inputs give equal floats. Lengths are quantised to one byte. N, df and average l
 must be the visible ones: a score then reveals nothing about a hidden document.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from math import log

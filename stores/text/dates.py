@@ -7,8 +7,6 @@ readings. Numeric dates are recognized in any language, month names in English, 
 dates in English.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

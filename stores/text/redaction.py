@@ -5,8 +5,6 @@ text pasted from a terminal, and keys of model providers. A rule is tried only o
 compiled on first use. No rule is skipped for a text that it could match.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import re

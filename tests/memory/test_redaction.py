@@ -1,7 +1,5 @@
 """Texts that are taken for secrets, and others."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Attacks and innocent look-alikes, as rows of somebody else, and a strict reader of memory blocks."""
 
-from __future__ import annotations
-
 import html
 import re
 import tomllib

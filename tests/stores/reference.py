@@ -1,7 +1,5 @@
 """The model that stores of observations are compared with: it writes nothing, and every question looks at every row."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`chatbot memory`: verbs that change memories, and `extract`."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import sys

@@ -1,7 +1,5 @@
 """Verbs of memories, sessions and projects, run with the arguments of the command line, for one caller."""
 
-from __future__ import annotations
-
 import argparse
 import re
 import shlex

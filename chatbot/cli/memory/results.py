@@ -1,7 +1,5 @@
 """Output of operations: tables, results, and the statistics of a memory."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Printing of observations for people: as tables, and in full."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime

@@ -3,8 +3,6 @@
 Only typed text names a file: pasted text may come from anywhere, and must not make the chat read one.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import base64
@@ -69,7 +67,7 @@ class PastedTexts:
         return any("\n" in each.strip() and text.startswith(each.strip()) for each in self._texts)
 
 
-def attach_named(text: str, pasted: PastedTexts, notice: Callable[[str], None]) -> tuple[str, list[Upload]]:
+def attach_named(text: str, pasted: PastedTexts, notice: Callable[[str], None]) -> "tuple[str, list[Upload]]":
     """Return the message with the names of its files in place of their paths, and the files.
 
     A name without a file is left unchanged, with a notice if it has an extension; `InvalidValue` is raised if it looks

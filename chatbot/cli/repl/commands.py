@@ -1,7 +1,5 @@
 """The slash commands of the chat: each is one method, found by its name, described by its first line."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Sequence

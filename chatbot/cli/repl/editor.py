@@ -1,7 +1,5 @@
 """Editing of a text in the user's own editor."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import shlex

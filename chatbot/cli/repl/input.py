@@ -4,8 +4,6 @@ The terminal translates Enter into a line feed unless raw mode is on, and a line
 So waiting input is read before the prompt reads it, and its line feeds become Enter again.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import inspect
@@ -69,7 +67,7 @@ class Slash:
         self._screen = screen
 
     @property
-    def chat(self) -> Chat:
+    def chat(self) -> "Chat":
         """The conversation, made on first use: the first prompt is drawn without it."""
         if self._chat is None:
             self._chat = self._runtime.chat(self.session)

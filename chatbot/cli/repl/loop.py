@@ -1,7 +1,5 @@
 """The chat in a terminal: reads a line, takes a turn, draws the reply; Ctrl-C stops a reply and never the chat."""
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import re
@@ -205,7 +203,7 @@ class Repl:
         self._is_interrupted |= self._typeahead.is_interrupted(self._prompt.input)
         return text
 
-    async def _answer(self, text: str, files: Sequence[Upload], *, again: bool) -> None:
+    async def _answer(self, text: str, files: "Sequence[Upload]", *, again: bool) -> None:
         client, begun, session = ClientRequest(again=again), utc_now(), self._commands.session
         with self._screen.reply() as reply:
             self._consent.reply = reply
@@ -230,7 +228,7 @@ class Repl:
 class _TypedLines(FileHistory):
     """History that continues in memory if its file cannot be written, and says so once."""
 
-    def __init__(self, path: Path, backend: Backend, say: Callable[[str], None]) -> None:
+    def __init__(self, path: "Path", backend: "Backend", say: Callable[[str], None]) -> None:
         super().__init__(path)
         self._backend = backend
         self._say: Callable[[str], None] | None = say

@@ -1,7 +1,5 @@
 """A reply on the terminal, drawn while it arrives, and a picture of its prompt. Imported late, as it loads rich."""
 
-from __future__ import annotations
-
 import re
 import termios
 import time

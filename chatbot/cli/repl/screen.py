@@ -1,7 +1,5 @@
 """Drawing of the chat: notices, the line under a reply, the last lines of a session. Rich is loaded when needed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -34,11 +32,11 @@ class Screen:
         """Print a line that is not part of the conversation; what does not fit in it goes on behind `indent`."""
         _print(printable(text), style, indent=indent)
 
-    def draw(self, picture: RenderableType) -> None:
+    def draw(self, picture: "RenderableType") -> None:
         """Print a renderable that fits itself into the terminal."""
         self._console.print(picture)
 
-    def reply(self) -> LiveReply:
+    def reply(self) -> "LiveReply":
         """Return the drawing of the next reply: a context manager, and the turn's `emit`."""
         from chatbot.cli.repl.reply import LiveReply
 
@@ -51,7 +49,7 @@ class Screen:
             shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]} …"
             _print(shown, "dim", f"{entry.role}: ")
 
-    def show_receipt(self, receipt: Receipt) -> None:
+    def show_receipt(self, receipt: "Receipt") -> None:
         """Print one line with cost and time of the turn, and the memories in its prompt."""
         from chatbot.chat.receipts import memory_line  # after the first reply, not before the first prompt
 
@@ -68,7 +66,7 @@ class Screen:
         self.say(" · ".join(filter(None, [*parts, memory_line(receipt.memory)])), "dim")
 
     @cached_property
-    def _console(self) -> Console:
+    def _console(self) -> "Console":
         from rich.console import Console
 
         return Console(highlight=False)

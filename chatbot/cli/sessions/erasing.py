@@ -1,7 +1,5 @@
 """Archive and delete sessions, many at once: each has a dry run, and asks for confirmation."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Callable, Sequence

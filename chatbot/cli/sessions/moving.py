@@ -1,7 +1,5 @@
 """Exports of sessions and memories, to files or standard output, and imports."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

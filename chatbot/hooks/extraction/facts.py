@@ -6,8 +6,6 @@ facts that repeat recalled rows, are dropped with the reason.
 docs/extraction.md says how they are compared with memories: no text of that answer is kept.
 """
 
-from __future__ import annotations
-
 import html
 import re
 import secrets
@@ -87,7 +85,7 @@ class FactList(Struct, frozen=True):
     facts: tuple[ExtractedFact, ...] = ()
     dropped: tuple[tuple[str, str], ...] = ()
 
-    def without_recalled(self, said: str, recalled: Sequence[Observation]) -> FactList:
+    def without_recalled(self, said: str, recalled: Sequence[Observation]) -> "FactList":
         """Drop facts that only repeat a recalled row, unless a word of the person is new in them, such as "not"."""
         own = _words(said)
         repeated = {fact for fact in self.facts if any(_repeats(fact, row, own) for row in recalled)}
@@ -223,7 +221,7 @@ class Decision(Struct, frozen=True):
     memory: int | None = None
 
 
-async def candidates_for(facts: Sequence[ExtractedFact], memories: Memory, origin: Origin) -> MemoryCandidates:
+async def candidates_for(facts: Sequence[ExtractedFact], memories: Memory, origin: "Origin") -> MemoryCandidates:
     """Return memories like the facts, each fact's best ones first.
 
     They are facts too, of the same agent, namespace and visibility, not sensitive, and visible to the caller. Lines of

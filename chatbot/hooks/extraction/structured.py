@@ -1,7 +1,5 @@
 """Calls of the model for extraction, and the complete objects in its answers, also in truncated ones."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import AsyncIterator, Callable, Mapping

@@ -1,7 +1,5 @@
 """`/v1/users`: the end users that requests have named, and their quotas; `/v1/backup`, `/v1/sync`: a whole identity."""
 
-from __future__ import annotations
-
 import asyncio
 import tempfile
 from base64 import b64decode

@@ -1,7 +1,5 @@
 """Routes for agents that run elsewhere: their conversations, a context for their prompts, and memories in bulk."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """`/v1/sessions/{id}/…`: messages, turns, receipts, usage and files of a session."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator
 from datetime import datetime
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """`/v1/chat/completions`: a reply in a session, or to just these messages, as deltas that `responses` sends on too."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
@@ -83,7 +81,7 @@ async def complete(
 class _Encoder:
     """A reply in OpenAI's form, whole or in chunks."""
 
-    def __init__(self, asked: ReplyRequest, pending: PendingReply) -> None:
+    def __init__(self, asked: ReplyRequest, pending: "PendingReply") -> None:
         self._pending = pending
         self._head = {
             "id": f"chatcmpl-{pending.turn}",

@@ -1,7 +1,5 @@
 """`/v1/models`, the identities that the caller may talk to, and `/v1/embeddings`, vectors by the encoder of one."""
 
-from __future__ import annotations
-
 import base64
 from array import array
 from typing import Annotated, Any, Literal

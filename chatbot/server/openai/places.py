@@ -6,8 +6,6 @@ of the history, and change the words of replies: what counts is the run of the u
 that a client sends are never stored. `IdentityAccess` opens sessions, and finds none of another user.
 """
 
-from __future__ import annotations
-
 import hashlib
 import uuid
 from collections.abc import Iterator, Mapping, Sequence

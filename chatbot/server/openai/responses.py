@@ -1,7 +1,5 @@
 """`/v1/responses`: OpenAI's newer route, as a translation to chat completions and back."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncGenerator, Iterator
 from typing import Annotated, Any
 

@@ -5,8 +5,6 @@ an error, because it could lose a conversation, and so is a known field with a w
 `openai` are not used: they load for half a second, and report one wrong item as a hundred errors.
 """
 
-from __future__ import annotations
-
 import re
 from difflib import get_close_matches
 from typing import Annotated, Any, Literal
@@ -149,7 +147,7 @@ class RequestMessage(Lenient):
     function_call: Unsupported = None
 
     @model_validator(mode="after")
-    def _check_call(self) -> RequestMessage:
+    def _check_call(self) -> "RequestMessage":
         if self.role == "tool" and not self.tool_call_id:
             raise PydanticCustomError("tool_call_id", "a message of a tool needs the tool_call_id that it answers")
         return self
@@ -250,7 +248,7 @@ class ResponseFormat(Lenient):
     json_schema: JsonSchema | None = None
 
     @model_validator(mode="after")
-    def _check_schema(self) -> ResponseFormat:
+    def _check_schema(self) -> "ResponseFormat":
         if (self.type == "json_schema") != (self.json_schema is not None):
             raise PydanticCustomError("json_schema", "give json_schema if the type is json_schema, and only then")
         return self
@@ -353,7 +351,7 @@ class ReplyRequest(ReplyFields):
     web_search_options: Unsupported = None
 
     @model_validator(mode="after")
-    def _check_together(self) -> ReplyRequest:
+    def _check_together(self) -> "ReplyRequest":
         self.tools_and_choice()  # raises for a name that no tool has
         if self.top_logprobs and not self.logprobs:
             raise PydanticCustomError("top_logprobs", "top_logprobs needs logprobs: true")

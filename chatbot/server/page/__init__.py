@@ -1,7 +1,5 @@
 """The web page: rendered on the server, usable without JavaScript. Most of its forms run an operation."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, get_args
 

@@ -1,7 +1,5 @@
 """Page of a conversation: its live reply, and its forms: send, stop, retry and edit messages; fork and archive it."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence

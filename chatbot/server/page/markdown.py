@@ -5,8 +5,6 @@ runs no inline script and loads nothing from other hosts. Images become links: l
 reads what.
 """
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Pages of memories: by day or search, with adding and hiding; of people, the profile and tasks; and of one memory."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, timedelta

@@ -1,7 +1,5 @@
 """Rendering of pages, and the base of their routes, which read forms and show errors as pages."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Coroutine, Mapping

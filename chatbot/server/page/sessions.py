@@ -1,7 +1,5 @@
 """Pages of sessions: the list, the results of a search, why a reply was given, and what turns cost."""
 
-from __future__ import annotations
-
 from itertools import groupby
 from typing import Annotated, Any
 from urllib.parse import quote

@@ -1,7 +1,5 @@
 """Settings of an identity, written to `identity.toml` without losing its comments; and the choices of a session."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections.abc import Mapping, Sequence

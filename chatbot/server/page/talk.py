@@ -1,7 +1,5 @@
 """Parts of a transcript as exchanges: the end, what is before or after a position, and running turns."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any

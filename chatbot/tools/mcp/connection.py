@@ -4,8 +4,6 @@ The SDK's own standard streams read in threads, which cannot be cancelled: a ser
 SIGTERM. These can be cancelled at once; a line that is not a message is skipped. `json` reads lone surrogates, too.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import logging

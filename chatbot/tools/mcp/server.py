@@ -1,7 +1,5 @@
 """MCP servers of the configuration, and their tools."""
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 import json
@@ -44,7 +42,9 @@ Clean = Callable[[str], str]
 class RemoteTool(Tool):
     """Tool of a server, called `<server>__<tool>`. Raises `ToolError` if it cannot be offered."""
 
-    def __init__(self, server: str, listed: ListedTool, settings: McpServerSettings, call: Call, clean: Clean) -> None:
+    def __init__(
+        self, server: str, listed: "ListedTool", settings: McpServerSettings, call: Call, clean: Clean
+    ) -> None:
         if len(json.dumps(listed.input_schema)) > LONGEST_SCHEMA:
             raise ToolError(f"the tool {listed.name!r:.80} of {server!r} is left out: its schema is too long")
         description = _without_invisible(listed.description or listed.title or "")
@@ -100,14 +100,14 @@ def _offered_name(server: str, name: str, clean: Clean) -> str:
     return f"{wanted[: _LONGEST_NAME - 9]}_{digest}"
 
 
-def _is_trusted(listed: ListedTool, settings: McpServerSettings) -> bool:
+def _is_trusted(listed: "ListedTool", settings: McpServerSettings) -> bool:
     """Return whether calls need no consent; only `trust = "read-only"` believes the server's own hint."""
     if settings.trust == "read-only":
         return listed.annotations is not None and listed.annotations.read_only_hint is True
     return settings.trust == "all" or listed.name in settings.trust
 
 
-def _text_of(result: CallToolResult) -> str:
+def _text_of(result: "CallToolResult") -> str:
     """Return the texts of a result, or the structured content if there are none."""
     text = "\n".join(filter(None, map(_text_in, result.content)))
     if not text and result.structured_content is not None:
@@ -115,7 +115,7 @@ def _text_of(result: CallToolResult) -> str:
     return text
 
 
-def _text_in(block: ContentBlock) -> str:
+def _text_in(block: "ContentBlock") -> str:
     if block.type == "text":
         return block.text
     if block.type == "resource":
@@ -174,7 +174,7 @@ class Server(AsyncResource):
             self.problems = [str(error) if isinstance(error, ToolError) else why]
             await self.aclose()
 
-    async def call(self, listed: ListedTool, arguments: dict[str, Any]) -> CallToolResult:
+    async def call(self, listed: "ListedTool", arguments: dict[str, Any]) -> "CallToolResult":
         """Call the tool, if it is still described so, and return its result. Raises `ToolError`."""
         from mcp import MCPError, types
 
@@ -210,7 +210,7 @@ class Server(AsyncResource):
         if connection is not None:
             await connection.aclose()
 
-    async def _connect(self) -> Client:
+    async def _connect(self) -> "Client":
         """Return the client of the server, which is started if it is not running. Raises `ToolError`."""
         async with self._changing:
             if self._connection is not None and self._connection.broken.is_set():
@@ -233,7 +233,7 @@ class Server(AsyncResource):
                 self._client, self._listed = client, again
             return self._client
 
-    async def _list(self, client: Client) -> list[ListedTool]:
+    async def _list(self, client: "Client") -> "list[ListedTool]":
         listed: list[ListedTool] = []
         cursor: str | None = None
         for _ in range(_MOST_PAGES):
@@ -246,7 +246,7 @@ class Server(AsyncResource):
                 return listed
         raise ToolError(f"the tools of {self.name!r} cannot be listed: they have more than {_MOST_PAGES} pages")
 
-    def _offer(self, listed: list[ListedTool]) -> None:
+    def _offer(self, listed: "list[ListedTool]") -> None:
         """Offer the listed tools that the settings allow, and note why others are left out. Blocking."""
         settings, allowed = self._settings, self._settings.allow
         names = [tool.name for tool in listed]
@@ -271,7 +271,7 @@ class Server(AsyncResource):
                 problems.append(f"{self.name!r} has two tools called {tool.spec.name!r}: the second is left out")
         self.offered, self.problems, self.is_offered = list(tools.values()), problems, True
 
-    def _judged_tool(self, listed: ListedTool) -> Tool:
+    def _judged_tool(self, listed: "ListedTool") -> Tool:
         """Return a tool. Raises `ToolError` if its description reads like an instruction, or cannot be used."""
         tool = RemoteTool(self.name, listed, self._settings, self.call, self._clean)
         form = None if listed.name in self._settings.unjudged else self._judge(tool.spec)

@@ -3,8 +3,6 @@
 Each line stands at the number of bytes before it, as in a file, so erasure can use the same function as files do.
 """
 
-from __future__ import annotations
-
 import secrets
 import sqlite3
 import threading
