@@ -133,12 +133,12 @@ class Compacting(Appending):
 
 
 class Long(Appending):
-    """The same with entries of 4 KiB to 1 MiB: each is there whole or not at all."""
+    """The same with entries of 4 KiB to 256 KiB: each is there whole or not at all."""
 
     life_s = 0.02
 
     def text(self, name: str) -> str:
-        size = int(2 ** random.Random(name).uniform(12, 20))
+        size = int(2 ** random.Random(name).uniform(12, 18))
         return name + ("\n\nbyte by" * (size // 9))[: size - len(name)]
 
 
