@@ -82,7 +82,11 @@ async def entries_with_question(
     session: SessionHandle, read: Callable[[TranscriptEntry], TranscriptEntry] = lambda entry: entry
 ) -> list[TranscriptEntry]:
     """Return the last entries, each as `read` returns it, with at least the user's last one if there is any."""
-    return [*map(read, await read_back(session, lambda entries: _last_asked([*map(read, entries)]) is not None))]
+
+    def has_question(entries: Sequence[TranscriptEntry]) -> bool:
+        return any(read(each).role == USER for each in reversed(entries))
+
+    return [*map(read, await read_back(session, has_question))]
 
 
 async def read_back(
