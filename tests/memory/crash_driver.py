@@ -50,7 +50,6 @@ from chatbot.stores.row_events import Event
 from chatbot.stores.transcript import TranscriptFile
 
 Ack = Callable[[str], None]
-ROUNDS_A_FOLDER = 40
 CUTS_A_FOLDER = 12
 STORES = ["basic_session"]
 A_LOT = 4
@@ -62,6 +61,7 @@ class Scenario:
     """Work of child processes in a folder, and the state required after they died."""
 
     workers: ClassVar[int] = 1
+    rounds_a_folder: ClassVar[int] = 40
     life_s: ClassVar[float] = 0.015
     """The longest that a child lives at first; `Lifetime` learns what fits the machine."""
 
@@ -133,12 +133,13 @@ class Compacting(Appending):
 
 
 class Long(Appending):
-    """The same with entries of 4 KiB to 256 KiB: each is there whole or not at all."""
+    """The same with entries of 4 KiB to 1 MiB: each is there whole or not at all."""
 
+    rounds_a_folder = 5  # forty lives may write more than is read at once
     life_s = 0.02
 
     def text(self, name: str) -> str:
-        size = int(2 ** random.Random(name).uniform(12, 18))
+        size = int(2 ** random.Random(name).uniform(12, 20))
         return name + ("\n\nbyte by" * (size // 9))[: size - len(name)]
 
 
@@ -508,7 +509,7 @@ def kill(scenario: type[Scenario], rounds: int, root: Path) -> int:
     lifetime = Lifetime(scenario)
     played = scenario(_fresh(root))
     while number < rounds or (acknowledged <= rounds // 8 and number < MOST * rounds):
-        if number and number % ROUNDS_A_FOLDER == 0:
+        if number and number % scenario.rounds_a_folder == 0:
             played = scenario(_fresh(root))
         acked = []
         with _children(played) as children:
