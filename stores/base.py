@@ -13,21 +13,18 @@ from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import wraps
 from inspect import iscoroutinefunction
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from msgspec import Meta
 
 from chatbot.stores import errors, query
 from chatbot.stores.access import View
+from chatbot.stores.backend import Flaw
 from chatbot.stores.home import Home
 from chatbot.stores.observation import Observation, RowState, Triple
 from chatbot.stores.records import KeyValue, SessionRef, TranscriptEntry, reason_of
 from chatbot.stores.row_events import Event, Outcome
 from chatbot.stores.span import NOTHING, Observer, Span
-
-if TYPE_CHECKING:
-    from chatbot.stores.backend import Flaw
-
 
 Cap = Annotated[int, Meta(ge=1)]
 CapOrNone = Annotated[int, Meta(ge=0)]
@@ -148,7 +145,7 @@ class Store(Closable):
         """
         return ()
 
-    async def examine(self, *, verify: bool = False) -> "list[Flaw]":
+    async def examine(self, *, verify: bool = False) -> list[Flaw]:
         """Examine what is stored outside of sessions; with `verify` compare all with checksums. Changes nothing."""
         return []
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import timedelta
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta, Struct
 
@@ -24,6 +24,7 @@ from chatbot.config import Config
 from chatbot.errors import SessionError
 from chatbot.hooks.hook import Hook, HookContext, PassiveHook, per_session, plan_hook
 from chatbot.memory import Memory, MemorySystem, SessionHandle
+from chatbot.memory.maintenance import MaintenanceReport, Part
 from chatbot.memory.memorability import THRESHOLD, Memorability, content, share_unknown, toward_one
 from chatbot.memory.scope import utc_now
 from chatbot.messages import ToolCall, arguments_as_written, json_in, without_blocks
@@ -34,9 +35,6 @@ from chatbot.stores.fields import texts_in
 from chatbot.stores.records import check_text, is_id
 from chatbot.stores.text.redaction import redact_beginning
 from chatbot.tools import ToolResult
-
-if TYPE_CHECKING:
-    from chatbot.memory.maintenance import MaintenanceReport, Part
 
 _NEWEST = 20
 """Number of recent sessions searched for lost messages while consolidation is not due; when it runs, all are."""
@@ -187,7 +185,7 @@ class Maintenance(Hook):
     topics = (SESSION_START, SESSION_END)
     timeout_s = 60.0
     background = True
-    part: "ClassVar[Part]"
+    part: ClassVar[Part]
     every: ClassVar[str]
     """Setting with the hours from a run until the next one is due."""
 
@@ -208,7 +206,7 @@ class Maintenance(Hook):
             await recover_words(context.memory, context.config, context.agent, exclude=event.session.id, newest=newest)
         self._is_first = False
 
-    async def run(self, stores: tuple[str, ...]) -> "MaintenanceReport":
+    async def run(self, stores: tuple[str, ...]) -> MaintenanceReport:
         """Maintain the first of these stores that keeps observations."""
         return await self.context.memory.maintain(
             self._policy, part=self.part, stores=stores, unless_within=self._every

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from heapq import nlargest
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -15,6 +14,7 @@ from chatbot.memory.inputs import list_of
 from chatbot.memory.meaning import is_only_questions, split_questions, vectors_of
 from chatbot.memory.memorability import asks_more
 from chatbot.memory.profile_lines import is_proposable
+from chatbot.memory.reading import Recall, TimedFilter
 from chatbot.memory.scope import Scope
 from chatbot.memory.scoring import (
     ROOM,
@@ -33,9 +33,6 @@ from chatbot.stores.query import EVERY, MOST_AT_ONCE, Candidates, Filter, Match,
 from chatbot.stores.records import Vector
 from chatbot.stores.text.analysis import terms
 from chatbot.stores.text.dates import date_terms, local
-
-if TYPE_CHECKING:
-    from chatbot.memory.reading import Recall, TimedFilter
 
 RESCORED = 300
 """Number of lexical hits that are scored again, unless more are asked for."""
@@ -110,7 +107,7 @@ class Recollection(Struct, frozen=True):
 
 
 async def recollect(
-    scope: Scope, asked: "Recall", wanted: Filter, fits: Callable[[Observation], bool] = lambda _: True
+    scope: Scope, asked: Recall, wanted: Filter, fits: Callable[[Observation], bool] = lambda _: True
 ) -> Recollection:
     """Return the recalled rows, and all that were considered.
 
@@ -391,9 +388,7 @@ def _ends(words: list[str]) -> list[str]:
     return list(dict.fromkeys([*words[:_MOST_WEIGHED], *words[-_MOST_WEIGHED:]]))
 
 
-async def as_of(
-    scope: Scope, view: View, wanted: Filter, asked: "TimedFilter"
-) -> tuple[Filter, dict[str, Observation]]:
+async def as_of(scope: Scope, view: View, wanted: Filter, asked: TimedFilter) -> tuple[Filter, dict[str, Observation]]:
     """Return the filter of the rows that existed at the time asked for, and those that were current only then."""
     at = scope.moment(asked.as_of, asked.known_at, view.now)
     if at is None:

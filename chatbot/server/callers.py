@@ -16,7 +16,7 @@ import secrets
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import asdict, replace
@@ -24,7 +24,9 @@ from msgspec.structs import asdict, replace
 from chatbot.chat.ledger import NO_QUOTA, Bill, Ledger, Payer, Quota, next_day
 from chatbot.config import Remembers, Users
 from chatbot.errors import UnknownToken
+from chatbot.memory import MemorySystem
 from chatbot.memory.scope import Caller, check_namespace, join_namespaces, namespace_digest, user_namespace, utc_now
+from chatbot.server.earlier_requests import EarlierRequests
 from chatbot.stores.access import EVERY_RIGHT, GUEST_RIGHTS, RIGHTS, Clearance, Right
 from chatbot.stores.access import OWNER as OWNER_PRINCIPAL
 from chatbot.stores.errors import MISFITS, DamagedFile, InvalidValue, LaterFormat
@@ -32,10 +34,6 @@ from chatbot.stores.fields import one_line
 from chatbot.stores.home import Home
 from chatbot.stores.plugins import open_place
 from chatbot.stores.records import format_time
-
-if TYPE_CHECKING:
-    from chatbot.memory import MemorySystem
-    from chatbot.server.earlier_requests import EarlierRequests
 
 TOKENS = "tokens.json"
 QUOTAS = "quotas.json"
@@ -118,7 +116,7 @@ class ServerCaller(Grant, frozen=True, kw_only=True):
         """Return the caller in a project; `-` is none. Raises `AccessDenied` if they are bound to another."""
         return replace(self, project=Caller(project=self.project).narrowed(project=name).project)
 
-    def memory_of(self, memory: "MemorySystem", rights: frozenset[Right] = EVERY_RIGHT) -> "MemorySystem":
+    def memory_of(self, memory: MemorySystem, rights: frozenset[Right] = EVERY_RIGHT) -> MemorySystem:
         """Return the memory of an identity as the caller may use it, with at most these rights.
 
         Raises `InvalidValue` if the request has to name a user, and does not.
@@ -305,7 +303,7 @@ class Accounts:
         self._document.change(changed)
 
 
-async def forget_user(namespace: str, accounts: Accounts, requests: "EarlierRequests") -> int:
+async def forget_user(namespace: str, accounts: Accounts, requests: EarlierRequests) -> int:
     """Delete the user's quota and the records of their requests; return how many. Durable on return."""
     await asyncio.to_thread(accounts.set_quota, namespace, None)
     return await asyncio.to_thread(requests.forget, namespace)

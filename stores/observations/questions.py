@@ -3,24 +3,21 @@
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import replace
 
 from chatbot.stores.access import View
 from chatbot.stores.observation import TYPES, rank
 from chatbot.stores.observations import ranking
+from chatbot.stores.observations.index import TextIndex
 from chatbot.stores.observations.lookups import COLUMNS
 from chatbot.stores.observations.replica import Replica
+from chatbot.stores.observations.row_vectors import Vectors
+from chatbot.stores.observations.segments import Numbers
 from chatbot.stores.query import Candidates, Filter, Match, Question, best_cosines
 from chatbot.stores.records import unit
 from chatbot.stores.text.bm25 import BOOSTS, FIELDS, inverse_frequency
-
-if TYPE_CHECKING:
-    from chatbot.stores.observations.index import TextIndex
-    from chatbot.stores.observations.row_vectors import Vectors
-    from chatbot.stores.observations.segments import Numbers
-
 
 _COMPARED = 100
 """Number of most similar rows whose density is computed: about 1 ms."""
@@ -37,11 +34,11 @@ class Questions:
         self._visible = replica.table.visible(view)
 
     @cached_property
-    def _index(self) -> "TextIndex":
+    def _index(self) -> TextIndex:
         return self._replica.search.caught_up(is_fresh=self._is_fresh)
 
     @cached_property
-    def _vectors(self) -> "Vectors":
+    def _vectors(self) -> Vectors:
         return self._replica.vectors()
 
     def match(self, terms: Sequence[str], wanted: Filter, limit: int) -> list[Match]:
@@ -150,5 +147,5 @@ class Questions:
         kept, value = map(getattr(table, name).__getitem__, numbers), COLUMNS[name].value
         return list(kept if value is None else map(value, kept))
 
-    def _mask(self, wanted: Filter) -> "Numbers":
+    def _mask(self, wanted: Filter) -> Numbers:
         return ranking.wanted_and_seen(self._table, wanted, self._visible)
