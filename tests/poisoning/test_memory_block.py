@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from chatbot.chat.dialogue import messages_of, tool_call_line, tool_result_line
-from chatbot.chat.governor import ORDERS, without_tokens
+from chatbot.chat.governor import ORDERS, judged_text, without_tokens
 from chatbot.chat.memory_block import BUDGET, LIMIT, NOTE_TOKENS, REPEATED, MemoryBlock, build_block, system_notice
 from chatbot.chat.prompt import build_prompt
 from chatbot.memory.episode import QUESTION
@@ -151,7 +151,7 @@ def test_no_exchange_leaves_the_block(said: str, asked: str, reply: str, orders:
     assert (notes[0], notes[-1]) == (note_of(BEFORE), note_of(AFTER))
     assert len(notes) == len(block.injected) == 3 - len(block.dropped)
     for note in notes[1:-1]:
-        assert note.kind == (", quoted from elsewhere" if orders else "")
+        assert note.kind == (", quoted from elsewhere" if orders or not judged_text(row) else "")
 
 
 @given(HOSTILE)
