@@ -351,8 +351,27 @@ def test_what_is_anothers_or_needs_more_clearance_is_as_if_it_were_absent(world:
             world.ask(route, x, world.tokens[token], headers=user) for x in (ids, nothing, malformed)
         )
         assert closed.status_code == missing.status_code == none.status_code == 404, (token, user)
-        assert _without_ids(closed.text) == _without_ids(missing.text)
+        assert _told(closed) == _told(missing)
     assert world.ask(route, ids, world.tokens["ada"]).is_success
+
+
+WITHIN = [
+    (("POST", "/v1/chat/completions"), "session_id", "session_id"), (("GET", "/v1/memories"), "cursor", "memory_id"),
+    (("POST", "/v1/facts"), "source", "memory_id"), (("POST", "/v1/memories"), "supersedes", "memory_id"),
+    (("POST", "/v1/memories/{memory_id}/supersede"), "by", "memory_id"),
+]  # fmt: skip
+"""Fields of requests that name something else than their route does, and its kind."""
+
+
+@pytest.mark.parametrize(("route", "field", "kind"), WITHIN)
+def test_so_is_what_a_request_names_besides(world: World, route: tuple[str, str], field: str, kind: str) -> None:
+    answers, own = [], nowhere("ada")
+    own["memory_id"] = world.ids("{task_id}", world.tokens["familiar"])["task_id"]
+    for each in (world.shared[kind], nowhere("ada")[kind]):
+        more: Any = {"query" if route[0] == "GET" else "body": {field: each}}
+        answers.append(_told(world.ask(route, own, world.tokens["familiar"], **more)))
+    assert answers[0] == answers[1]
+    assert answers[0][0] == 404
 
 
 @pytest.mark.parametrize("route", PLACED, ids=str)
@@ -369,6 +388,16 @@ def test_another_users_identity_is_as_if_it_were_not_there(world: World, route: 
     foreign, missing = answers
     assert foreign.status_code == missing.status_code == 404
     assert foreign.text.replace("'ada'", "…") == missing.text.replace("'adb'", "…")
+
+
+def test_so_is_one_among_the_models_or_on_the_page_and_it_is_not_opened(served: Served) -> None:
+    with served.client(served.token("grace"), accept="text/html") as client:
+        for path in ("/v1/models/{}", "/i/{}/memory", "/v1/sessions?identity={}"):
+            answers = [_told(client.get(path.format(name))) for name in ("ada", "adb")]
+            foreign, missing = [(status, re.sub(r"\bad[ab]\b", "…", text), names) for status, text, names in answers]
+            assert foreign == missing
+            assert foreign[0] == 404
+    assert "ada" not in served.models
 
 
 @pytest.mark.parametrize("route", [route for route in GUARDED if route not in NAMING], ids=str)
@@ -569,5 +598,7 @@ def test_a_server_for_one_identity_knows_no_other(http: Serve) -> None:
         assert client.get("/v1/sessions", params={"identity": "ada"}).status_code == 404
 
 
-def _without_ids(text: str) -> str:
-    return re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|resp_[0-9a-f]{64}", "…", text)
+def _told(answer: httpx.Response) -> tuple[int, str, list[str]]:
+    """What an answer tells but for the id that was asked for."""
+    text = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27}|resp_[0-9a-f]{64}", "…", answer.text)
+    return answer.status_code, text, sorted(answer.headers)
