@@ -49,7 +49,7 @@ def examine(home: Path, sessions: FolderSessions, options: Examination) -> Itera
 
 def exposed(paths: Iterable[Path]) -> Iterator[Flaw]:
     """Examine permissions and owners of these files and folders; missing ones are skipped."""
-    yield from _modes(dict(_there(paths)))
+    yield from _modes(dict(_there(paths)), needed=stat.S_IRUSR)
 
 
 def unwritable(path: Path) -> OSError | None:
@@ -177,15 +177,14 @@ def _there(paths: Iterable[Path]) -> Iterator[tuple[Path, os.stat_result]]:
             yield path, path.lstat()
 
 
-def _modes(found: _Found) -> Iterator[Flaw]:
+def _modes(found: _Found, *, needed: int = stat.S_IRUSR | stat.S_IWUSR) -> Iterator[Flaw]:
     for path, status in found.items():
         if stat.S_ISLNK(status.st_mode):
             continue
-        needed = stat.S_IRUSR | (stat.S_IXUSR if stat.S_ISDIR(status.st_mode) else 0)
         if status.st_uid != os.geteuid():
             yield _flaw("permissions", path, "belongs to another user", "sudo chown $USER")
-        elif needed & ~status.st_mode:
-            yield _flaw("permissions", path, "cannot be read by you, its owner", "chmod u+rwX")
+        elif (needed | stat.S_ISDIR(status.st_mode) * stat.S_IXUSR) & ~status.st_mode:
+            yield _flaw("permissions", path, "cannot be read and written by you, its owner", "chmod u+rwX")
         elif status.st_mode & files.OTHERS and not _is_hard_link(status):
             flaw = _flaw("permissions", path, "is readable by other users", "chmod go=")
             yield replace(flaw, mend=partial(close_to_others, path))

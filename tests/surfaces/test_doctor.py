@@ -404,10 +404,10 @@ def test_what_keeps_telemetry_from_arriving_is_told_with_what_mends_it() -> None
 def test_paths_and_commands_stand_whole_however_narrow_the_terminal_is() -> None:
     journal = (MEMORY / "observations.jsonl").resolve()
     journal.chmod(0o644)
-    (unreadable := journal.with_name("usage.jsonl")).chmod(0)
+    (closed := journal.with_name("usage.jsonl")).chmod(0o400)
     lines = Terminal("doctor", columns=40).ended(1).splitlines()
     assert [str(journal)] == [line.strip() for line in lines if line.endswith(str(journal)) and "chmod" not in line]
-    mends = [f"→ chmod go= {journal}", f"→ chmod u+rwX {unreadable}"]
+    mends = [f"→ chmod go= {journal}", f"→ chmod u+rwX {closed}"]
     assert [line.strip() for line in lines if "chmod" in line] == mends
     assert f"{journal} is readable by other users" in run("doctor").stdout
 
