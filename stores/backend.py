@@ -380,6 +380,9 @@ class Backend(Place):
         """Return whether anything was ever kept here."""
         return True
 
+    def check_there(self) -> None:
+        """Raise `StoreAway` if the folder, once seen, has vanished: in a new one, what is said would be lost."""
+
     def refusal(self) -> OSError | None:
         """Try to write, and return the error; None if it succeeds. Leaves no trace."""
         return None

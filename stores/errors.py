@@ -126,9 +126,14 @@ class FullDisk(StoreFailed):
 
 
 class StoreAway(StoreFailed, ConnectionError):
-    """The database cannot be reached: it is stopped or starting, or the network is down. Nothing was changed."""
+    """The database cannot be reached, or the folder of the memory has vanished. Nothing was changed."""
 
     in_public = "the storage does not answer just now: try again in a few seconds"
+
+    @classmethod
+    def gone(cls, what: object) -> Self:
+        """Return the error for a folder that has vanished."""
+        return cls(f"{what} is gone: it was moved or deleted, or its disk is away: put it back, or restart without it")
 
 
 class UnknownOutcome(StoreAway):

@@ -198,6 +198,7 @@ class SessionHandle:
         Raises `SessionNotFound` if it was moved to where the caller may not go, and `ClosedResource`.
         """
         self.check(None)
+        self._environment.check_there()
         await self.turn_order.take(self._reads)
         try:
             if (record := self._catalog.sessions.glance(self.id)) is not None:

@@ -83,12 +83,14 @@ class SessionOpening(AsyncResource, Observable):
             if ":" in name and options is None:  # `Setup.mistakes` checks those of a configuration
                 load(name)
         self.backend: Backend = open_backend(self.where)
+        self._check_there = self.backend.check_there
         self.tombstones = Tombstones(self.backend)
         self._keyed_order = TurnOrder(self.backend.lease("keyed"), work="opening a session by its key")
         self._environment = Environment(
             clock,
             options=self._options,
             meaning_of=self._meaning_of,
+            check_there=self._check_there,
             erase_quotes=self._erase_quotes,
             tombstones=self.tombstones,
             key_lock=self._keyed_order,
@@ -98,7 +100,7 @@ class SessionOpening(AsyncResource, Observable):
         self._default_store = self._options.observations or ("in_memory" if home is None else "observations")
         cache = self._settings.get(self._default_store, {}).get("cache")  # the observations' caches are there, too
         root = check_path(cache, "cache") if isinstance(cache, str) and cache else None
-        self._catalog = SessionCatalog(self.backend, SessionTerms(self.where, root))
+        self._owner = self._catalog = SessionCatalog(self.backend, SessionTerms(self.where, root))
         self._stores: dict[str, Store] = {}
         self._opening_stores = threading.Lock()
         self._upkeep: Upkeep | None = None

@@ -26,8 +26,8 @@ from msgspec.structs import force_setattr, replace
 
 from chatbot.memory.scoring import PROFILES, ScoringProfile
 from chatbot.stores import access
-from chatbot.stores.base import CLOSED, ObservationStore
-from chatbot.stores.errors import AccessDenied, ClosedResource, InvalidValue, UnknownObservation
+from chatbot.stores.base import Closable, ObservationStore
+from chatbot.stores.errors import AccessDenied, InvalidValue, UnknownObservation
 from chatbot.stores.fields import LONGEST_LINE, one_line
 from chatbot.stores.observation import Observation
 from chatbot.stores.query import EVERY, Filter, Order
@@ -260,6 +260,8 @@ class Environment(Struct, frozen=True):
     options: SystemOptions = SystemOptions()
     meaning_of: "Callable[[ObservationStore], Meaning | None]" = lambda _: None
     """Search of a store's rows by meaning, or None."""
+    check_there: Callable[[], None] = lambda: None
+    """Raises `StoreAway` if the folder of the memory has vanished."""
     erase_quotes: EraseQuotes | None = None
     """Removes what sessions keep of deleted exchanges."""
     tombstones: "Tombstones | None" = None
@@ -440,10 +442,10 @@ def raise_first(outcomes: Iterable[Outcome]) -> None:
 class Observable:
     """Acts for a `caller`: a subclass's public coroutines are spans, and raise `ClosedResource` once it is closed."""
 
-    @property
-    def is_closed(self) -> bool:
-        """True once it is closed."""
-        return False
+    _owner: Closable
+    """Resource with which it is closed."""
+    _check_there: Callable[[], None]
+    """Raises `StoreAway` if the folder of the memory has vanished."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -457,8 +459,9 @@ def _with_span(operation: Callable[..., Awaitable[Any]]) -> Callable[..., Awaita
 
     @wraps(operation)
     async def entered(self: Any, *arguments: Any, **options: Any) -> Any:
-        if self.is_closed:
-            raise ClosedResource(CLOSED)
+        if self._owner.is_closed:
+            self._owner.check_open()
+        self._check_there()
         observer = self.caller.observer
         if observer is None:
             return await operation(self, *arguments, **options)
@@ -472,21 +475,17 @@ class ScopedOperations(Observable):
     """The base of the operations on memory, in one caller's scope."""
 
     def __init__(self, scope: Scope) -> None:
-        self._own = scope
+        self.scope = scope
+        """The caller's scope."""
+        self._owner = scope.store
+        self._check_there = scope.environment.check_there
 
     def __repr__(self) -> str:
-        own = self._own
+        own = self.scope
         where = f"agent_id={own.agent_id!r}, session_id={own.session_id!r}, namespace={own.caller.namespace!r}"
         return f"{type(self).__name__}({where})"
 
     @property
-    def scope(self) -> Scope:
-        """The caller's scope. Raises `ClosedResource` once the store is closed."""
-        if self._own.store.is_closed:
-            self._own.store.check_open()
-        return self._own
-
-    @property
     def caller(self) -> Caller:
         """The caller in whose scope the operations run."""
-        return self._own.caller
+        return self.scope.caller

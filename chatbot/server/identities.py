@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, contextmanager
 from contextvars import Context, ContextVar
-from pathlib import Path
 from time import monotonic
 from typing import Any, Self
 
@@ -39,9 +38,6 @@ logger = logging.getLogger(__name__)
 _LONGEST_WAIT_S = 1.0
 
 
-_GONE = "is gone: it was moved or deleted, or its disk is away: put it back"
-
-
 class StorageProbe(AsyncResource):
     """Checks, in a thread of its own, whether the storage answers; `look` returns whether its place is there."""
 
@@ -65,7 +61,7 @@ class StorageProbe(AsyncResource):
         except StoreError as error:
             return error
         if self._was_there and not is_there:
-            return StoreAway(f"the folder of identities {_GONE}")
+            return StoreAway.gone("the folder of identities")
         self._was_there = is_there
         return None
 
@@ -241,8 +237,6 @@ class Identities(AsyncResource):
             self._open, is_busy=lambda identity: bool(self.turns.of_identity(identity)), on_close=self._drop
         )
         self._chats = Chats()
-        self._seen: set[str] = set()
-        """Identities whose memory has had a folder."""
         self._tidying: asyncio.Task[None] | None = None
 
     def _has_place(self) -> bool:
@@ -286,16 +280,8 @@ class Identities(AsyncResource):
         if not self.knows(caller, name):
             raise IdentityError(f"unknown identity {name!r:.80}{did_you_mean(name, self.names_for(caller))}")
         runtime = await self.runtimes.get(name)
-        self._check_there(name, runtime)
+        runtime.memory.backend.check_there()
         return IdentityAccess(caller, runtime, self._chats, self.turns, self.accounts)
-
-    def _check_there(self, name: str, runtime: Runtime) -> None:
-        """Raise `StoreAway` if the folder of its memory is gone: in a new one, what is said would be lost."""
-        if isinstance(runtime.setup.home, Path):
-            if runtime.setup.home.is_dir():
-                self._seen.add(name)
-            elif name in self._seen:
-                raise StoreAway(f"{runtime.setup.home} {_GONE}; or restart the server to begin without it")
 
     def check_at_rest(self, identity: str) -> None:
         """Raise `ConflictingChange` while the identity is answering."""

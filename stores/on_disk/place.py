@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from chatbot.stores import backend, files, json_lines
-from chatbot.stores.errors import InvalidValue, StoreBusy
+from chatbot.stores.errors import InvalidValue, StoreAway, StoreBusy
 from chatbot.stores.files import FILE_MODE, Folder, Stamp, locked, make_folder, opened, path_inside, stamp, translated
 from chatbot.stores.on_disk import examination
 from chatbot.stores.on_disk.sessions import FolderSessions
@@ -267,10 +267,10 @@ def _rewrite_line(line: bytes, change: backend.RecordChange) -> bytes | None:
 
 
 class FileBackend(FilePlace, backend.Backend):
-    """The folder `home`, created at the first write."""
+    """The folder `home`, created at the first write, and not again once it was there."""
 
     def __init__(self, home: Path) -> None:
-        super().__init__(home)
+        super().__init__(home, makes_folder=not home.is_dir())
         self.sessions: FolderSessions = FolderSessions(home)
 
     def place_of(self, session: SessionRef) -> FilePlace:
@@ -286,6 +286,16 @@ class FileBackend(FilePlace, backend.Backend):
 
     def is_there(self) -> bool:
         return self.folder.is_dir()
+
+    def check_there(self) -> None:
+        if self.folder.is_dir():
+            self.makes_folder = False
+        elif not self.makes_folder:
+            raise StoreAway.gone(self.folder)
+
+    def prepare(self) -> None:
+        self.check_there()
+        super().prepare()
 
     def refusal(self) -> OSError | None:
         return examination.unwritable(self.folder)

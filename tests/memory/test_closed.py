@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from inspect import getmembers, isasyncgenfunction, iscoroutinefunction, signature
 from pathlib import Path
-from shutil import rmtree
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from chatbot.stores.errors import (
     ClosedResource,
     FullDisk,
     MissingFolder,
+    StoreAway,
     UnknownStore,
     UnsupportedOperation,
 )
@@ -84,9 +84,9 @@ async def test_everything_that_a_closed_memory_gave_out_is_closed(memory_home: P
     await memory.aclose()
 
 
-async def test_an_open_handle_says_that_its_session_was_deleted(memory_home: Path) -> None:
+async def test_an_open_handle_says_that_its_session_or_the_whole_memory_is_gone(memory_home: Path) -> None:
     async with MemorySystem(memory_home) as memory, MemorySystem(memory_home) as other:
-        session = await memory.create_session(["basic_session", "observations"], "chat")
+        session, memories = await memory.create_session(["basic_session", "observations"], "chat"), memory.memory()
         assert repr(session) == f"SessionHandle(id='{session.id}', agent_id='chat')"
         assert repr(session.memory) == f"Memory(agent_id='chat', session_id='{session.id}', namespace='')"
         assert repr(memory) == f"MemorySystem('{memory_home}')"
@@ -97,7 +97,11 @@ async def test_an_open_handle_says_that_its_session_was_deleted(memory_home: Pat
                 await _call(session, name)
         with pytest.raises(MissingFolder, match=f"{session.id}: it was deleted"):
             await session.memory.remember(title="The ferry leaves at nine")
-        rmtree(memory_home)
+        memory_home.rename(away := memory_home.with_name("away"))
+        for call in (memories.search("x"), memory.list_sessions(), memory.create_session([], "chat")):
+            with pytest.raises(StoreAway, match=f"{memory_home} is gone"):
+                await call
+        away.rename(memory_home)
         assert (await memory.create_session(["basic_session"], "chat")).id
 
 
