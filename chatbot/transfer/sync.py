@@ -267,15 +267,10 @@ class Sync:
         self.report.taken["erased"] = len(whole) + len(alone)
 
     def _note_purged(self, journal: log_union.Journal) -> set[str]:
-        """Note the facts that were purged since the last sync; return those that are only missing, and report them."""
+        """Note the facts that were purged since the last sync; return those that are only missing."""
         missing = self.state.facts - journal.facts() - self.state.erased
         lost = {each for each in missing if not self._sessions.is_deleted(each)}
         self.state.erased |= missing - lost
-        if lost:
-            why = (
-                "facts are missing, though none was purged: put the journal back from a backup, or purge them elsewhere"
-            )
-            self.report.set_aside("memories", why)
         return lost
 
     def _unite_log(self, batch: untrusted.Delivery) -> tuple[log_union.Journal, list[str]]:
@@ -298,7 +293,11 @@ class Sync:
         self._is_waiting |= made.is_waiting
         self.report.taken["memories"] += made.taken
         self.known.digests |= after.digests() - (set() if self.gives else journal.digests())
-        self.state.facts = after.facts() | lost
+        self.state.facts, there = after.facts() | lost, after.added()
+        if lost or there < self.state.rows:
+            why = "put the journal back from a backup, or begin with a new, empty identity"
+            self.report.set_aside("memories", f"some are missing, though none was purged: {why}")
+        self.state.rows = max(self.state.rows, there)
         return journal, rows
 
     async def _take_sessions(self, batch: untrusted.Delivery) -> None:

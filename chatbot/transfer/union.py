@@ -189,6 +189,8 @@ class SyncState(msgspec.Struct):
     """Sessions and facts that were erased on some machine, and are erased on all."""
     facts: set[str] = set()
     """Facts that were there at the last sync: those that are missing now were erased."""
+    rows: int = 0
+    """Highest number of rows that a sync has found, with those that were purged."""
     places: dict[str, PlaceState] = {}
     restoring: str = ""
     """The backup that is being restored, or whose restore was interrupted."""

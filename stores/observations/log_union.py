@@ -221,6 +221,11 @@ class Journal:
                 found |= dict.fromkeys(event.ids if event.kind in COUNTING else (each for each, _ in parts_of(event)))
         return [each for each in found if each not in self.erased]
 
+    def added(self) -> int:
+        """Return the number of rows, with those that were erased: it only grows, unless lines are lost."""
+        adding = (line for line in self.lines if b'"event":"add"' in line)
+        return len({match[0].decode() for line in adding if (match := ID_IN_LINE.search(line))} | self.erased.keys())
+
     def facts(self) -> set[str]:
         """Return the ids of all facts."""
         stating = (at for at, line in enumerate(self.lines) if b'"event":"triple"' in line)

@@ -538,6 +538,20 @@ async def test_facts_of_a_journal_that_is_lost_stay_on_the_other_machine(pair: P
         assert len(await memory.memory("chat").query_facts()) == 2
 
 
+async def test_memories_of_a_journal_that_is_lost_are_named_until_it_is_put_back(pair: Pair) -> None:
+    here, _, place = pair
+    await _remembered(here, "Ada keeps bees")
+    await _both(pair)
+    journal = here.folder / "observations.jsonl"
+    whole = journal.read_bytes()
+    journal.unlink()
+    for _ in range(2):
+        [aside] = (await here.sync(place)).aside
+        assert "none was purged" in aside.why
+    journal.write_bytes(whole)
+    assert not (await here.sync(place)).aside
+
+
 async def test_a_fact_that_maintenance_erased_with_its_source_is_gone_on_both(pair: Pair) -> None:
     here, there, place = pair
     row_id = await _remembered(here, "Ada has a garden")
