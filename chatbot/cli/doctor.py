@@ -203,7 +203,8 @@ async def check_sessions(setup: Setup, *, verify: bool = False) -> AsyncIterator
     bill = {"usage": ("bill", lambda line: parse_call(record_of(line)))}
     options = Examination(new_record, bill, verify)
     with closing(open_backend(setup.home)) as backend:
-        for flaw in await asyncio.to_thread(lambda: list(backend.examine(options))):
+        flaws = iter(backend.examine(options))
+        while flaw := await asyncio.to_thread(next, flaws, None):  # those before an error are found all the same
             yield Finding.of(flaw)
     if (reserved := await asyncio.to_thread(examine_reservations, setup.home)) is not None:
         yield Finding.of(reserved)

@@ -412,6 +412,16 @@ def test_paths_and_commands_stand_whole_however_narrow_the_terminal_is() -> None
     assert f"{journal} is readable by other users" in run("doctor").stdout
 
 
+@pytest.mark.parametrize("name", ["sessions.json", "usage.jsonl"])
+def test_a_file_that_cannot_be_opened_hides_no_other_finding(name: str) -> None:
+    (journal := (MEMORY / "observations.jsonl").resolve()).chmod(0o400)
+    (MEMORY / name).unlink()
+    (MEMORY / name).mkdir()
+    found = findings(code=1)
+    assert f"chmod u+rwX {journal}" in [each["command"] for each in found]
+    assert [each["state"] for each in found if name in each["message"] and each["subject"] == "storage"] == ["bad"]
+
+
 def test_a_damaged_session_that_is_closed_to_the_identity_is_recovered_all_the_same(project: Path) -> None:
     Path("identities/ada/identity.toml").write_text('clearance = "inner"\n', encoding="utf-8")
     whole = json.loads((project / "session.json").read_text(encoding="utf-8"))
