@@ -137,7 +137,9 @@ def _entries() -> Entries:
     try:
         with opened(path.parent) as folder:
             found = dict(json.loads(folder.read(path.name)))
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror or error}", at=path) from error
+    except (ValueError, TypeError, RecursionError) as error:
         raise ConfigError(f"{path} is damaged: remove it, then store the keys again", at=path) from error
     return {name: entry for name, entry in found.items() if isinstance(entry, dict)}
 

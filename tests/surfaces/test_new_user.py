@@ -55,6 +55,9 @@ def test_a_key_is_stored_privately_listed_without_its_text_and_removed() -> None
     assert run("keys", "remove", "anthropic").returncode == 4
     file.chmod(0o644)
     fails(5, "chmod 600", "keys", "list")
+    file.unlink()
+    file.mkdir(0o700)
+    fails(3, f"cannot read {file}", "keys", "list")
 
 
 class _Keyring:
