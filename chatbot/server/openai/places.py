@@ -243,7 +243,7 @@ async def _continuation(request: ParsedRequest, access: IdentityAccess) -> _Cont
     begun = [*map(begun_at, receipts[at:]), *(one.begun_at for one in running + access.turns.under_way(key))]
     later = min((each for each in begun if each > begun[0]), default=None)
     after = [entry for entry in entries if later is not None and entry.at >= later]
-    is_end = not after or is_failed_try(after, request)
+    is_end = not after or is_failed_try(after, request) or _waits_for(after, request)
     if is_end and (request.memory == "off" or access.claim(session.id)):
         return session, None
     later = later or utc_now()  # who has claimed the session has not begun

@@ -97,8 +97,8 @@ def test_a_response_follows_another_and_forks_where_the_session_went_on(served: 
 
 def test_items_of_stored_responses_may_be_sent_as_references_to_them(http: Serve) -> None:
     """As the AI SDK does in the second turn of a conversation."""
-    call = ToolCall("c1", "weather", '{"place": "Oslo"}')
-    served = http([[ReasoningDelta("Hm."), TextDelta("I look."), call], "It rains.", "It is dry."], tokens=True)
+    call, again = ToolCall("c1", "weather", '{"place": "Oslo"}'), ToolCall("c2", "weather", '{"place": "Rome"}')
+    served = http([[ReasoningDelta("Hm."), TextDelta("I look."), call], "It rains.", again, "It is dry."], tokens=True)
     with official(served, served.token("ada", memory="on")) as client:
         said: Any = [{"role": "user", "content": "How is Oslo?"}]
         first = client.responses.create(model="ada", input=said, tools=[WEATHER])
@@ -107,6 +107,8 @@ def test_items_of_stored_responses_may_be_sent_as_references_to_them(http: Serve
         said += [{"type": "function_call_output", "call_id": "c1", "output": "rain"}]
         second = client.responses.create(model="ada", input=said, tools=[WEATHER])
         said += [{"type": "item_reference", "id": second.output[0].id}, {"role": "user", "content": "And Rome?"}]
+        asked = client.responses.create(model="ada", input=said, tools=[WEATHER]).output[0]
+        said += [asked.model_dump(exclude={"id"}), {"type": "function_call_output", "call_id": "c2", "output": "dry"}]
         third = client.responses.create(model="ada", input=said, tools=[WEATHER])
         assert (third.output_text, _session(third)) == ("It is dry.", _session(first))
         prompt = [(each.role, each.content) for each in served.models["ada"].prompts[-1][1:]]
