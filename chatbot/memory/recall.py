@@ -28,7 +28,7 @@ from chatbot.memory.scoring import (
 )
 from chatbot.stores.access import SENSITIVITIES, View
 from chatbot.stores.errors import StoreError
-from chatbot.stores.observation import Observation
+from chatbot.stores.observation import Observation, replace_unchecked
 from chatbot.stores.query import EVERY, MOST_AT_ONCE, Candidates, Filter, Match, Question, check_limit
 from chatbot.stores.records import Vector
 from chatbot.stores.text.analysis import terms
@@ -136,7 +136,8 @@ async def recollect(
             left_out |= dict.fromkeys(await merely_asking(scope, found), ASKED)
         if not read:  # the best rows, in the first portion
             fit = {each: row for each, row in found.items() if each not in left_out}
-            rated = _by_identifiers(texts, await _by_tokens(scope, texts, rated, fit, profile), fit)
+            compared = _without_replies(fit) if asked.statements else fit
+            rated = _by_identifiers(texts, await _by_tokens(scope, texts, rated, compared, profile), fit)
         read |= found
         without = exclude.union(left_out)
         verdicts = verdicts_of(rated, profile, limit, without, need=asked.need, is_calibrated=is_calibrated)
@@ -167,6 +168,10 @@ async def _by_tokens(
     if len(best) < 2 or not texts or not profile.meaning or scope.meaning is None:
         return rows
     return by_closeness(rows, await scope.meaning.closeness(texts[-1], best, scope.view(SENSITIVITIES)), profile)
+
+
+def _without_replies(rows: Mapping[str, Observation]) -> dict[str, Observation]:
+    return {each: replace_unchecked(row, assistant_text="") if row.user_text else row for each, row in rows.items()}
 
 
 async def merely_asking(scope: Scope, rows: Mapping[str, Observation]) -> set[str]:
