@@ -253,9 +253,9 @@ async def check_memories(setup: Setup, *, verify: bool = False) -> AsyncIterator
                 yield Finding.of(flaw)
     with suppress(StoreError):  # `check_sessions` and `store.examine` report the damage
         async with Storage.opened(setup.home) as storage:
-            digest = await digest_of_storage(storage)
             for flaw in await asyncio.to_thread(lambda: [*interrupted(storage)]):
                 yield Finding.of(flaw)
+            digest = await digest_of_storage(storage)
         yield Finding("digest", "ok", f"{digest}: the same in a backup, and on machines that are in sync")
     for finding in _hooks(Failures(setup.home)):
         yield finding

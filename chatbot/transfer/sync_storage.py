@@ -522,9 +522,12 @@ async def digest_of_storage(storage: Storage) -> str:
 
 
 def interrupted(storage: Storage) -> Iterator[Flaw]:
-    """Report a restore, or a copy to this storage, that was interrupted."""
-    if key := union.SyncState.read(storage.document).restoring:
-        yield Flaw("sessions", "bad", f"only a part of {key} was restored: repeat the command that was interrupted")
+    """Report a restore, or a copy to this storage, that was interrupted, or that the state of syncs is damaged."""
+    try:
+        if key := union.SyncState.read(storage.document).restoring:
+            yield Flaw("sessions", "bad", f"only a part of {key} was restored: repeat the command that was interrupted")
+    except DamagedFile as error:
+        yield Flaw("sync", "bad", str(error))
 
 
 async def unreadable(storage: Storage, aside: Iterable[RefusedFile]) -> list[str]:

@@ -412,6 +412,11 @@ def test_paths_and_commands_stand_whole_however_narrow_the_terminal_is() -> None
     assert f"{journal} is readable by other users" in run("doctor").stdout
 
 
+def test_a_damaged_state_of_syncs_is_named_as_no_backup_can_be_made_with_it() -> None:
+    (MEMORY / "sync.json").write_text('{"identity": "half', encoding="utf-8")
+    assert [each["subject"] for each in findings(code=1) if "sync.json cannot be read" in each["message"]] == ["sync"]
+
+
 @pytest.mark.parametrize("name", ["sessions.json", "usage.jsonl"])
 def test_a_file_that_cannot_be_opened_hides_no_other_finding(name: str) -> None:
     (journal := (MEMORY / "observations.jsonl").resolve()).chmod(0o400)
