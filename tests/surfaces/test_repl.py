@@ -79,6 +79,9 @@ def test_a_conversation_is_left_and_goes_on_where_it_was(start: Start) -> None:
     assert Path("out.txt").read_text(encoding="utf-8").split() == rows
     roles = ["user", "assistant", "user", "reply-1-assistant", "tool_call", "user", "assistant"]
     assert [role for role, _ in _said()] == roles
+    away = Path("identities/ada/memory").rename("away")
+    second.say("/remember the mast is red", r"is\s+gone: it.*❯")  # and the chat goes on
+    away.rename("identities/ada/memory")
     ok("sessions", "delete", session_id[1], "--yes", "--with-memory")
     second.say("and now?", "this session was deleted elsewhere.*a new session")
     assert re.findall(r"row\d+", second.leave()) == rows

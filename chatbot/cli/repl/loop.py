@@ -155,8 +155,8 @@ class Repl:
             return False
         try:
             await self._runtime.memory.find_session(session.id)
-        except SessionNotFound:
-            return True
+        except (SessionNotFound, StoreError) as error:  # while the storage is away, the chat goes on
+            return isinstance(error, SessionNotFound)
         return False
 
     async def say_goodbye(self) -> str | None:
