@@ -240,23 +240,6 @@ async def test_no_model_is_shown_it_again(away: Away) -> None:
         assert not [each for each in shown if WORD in each]
 
 
-@pytest.mark.parametrize("away", [Memory.purge, Memory.forget])
-async def test_the_summary_of_a_session_that_went_along_is_made_anew_without_it(away: Away) -> None:
-    configure("[hooks.summarize]\nevery = 5\n")
-    async with talking("Noted.") as (runtime, session, chat):
-        exchange = await say_all(chat, _nothing)
-        await runtime.hooks.settle()
-        assert WORD in str((await session.memory.session_summaries())[0].metadata)
-        await away(session.memory, exchange)
-        assert await session.memory.session_summaries() == []
-        await chat.turn("Is the harbour deep?")
-        await runtime.end_session(session)
-        await runtime.hooks.settle()
-        [summary] = await session.memory.session_summaries(sensitivities=SENSITIVITIES)
-        assert WORD not in f"{summary.text()}{summary.metadata}"
-        assert summary.metadata["request"] == STAYS
-
-
 @pytest.mark.parametrize("how", ["purge", "hide", "use"])
 async def test_where_a_subject_changed_is_told_in_no_word_of_what_is_gone_or_hidden(how: str) -> None:
     configure("[hooks.boundaries]\nwindow = 2\n")
