@@ -21,7 +21,6 @@ class _Screen(pyte.HistoryScreen):
     """A screen that shows faint text, which pyte does not know, as bright black."""
 
     def select_graphic_rendition(self, *attributes: int) -> None:
-        """Override `HistoryScreen`."""
         shown = [90 if each == 2 and attributes[:1] not in ((38,), (48,)) else each for each in attributes]
         super().select_graphic_rendition(*shown)
 
@@ -66,7 +65,6 @@ class Terminal:
         return self._until(lambda: re.search(wanted, self.text, re.DOTALL) is not None, wanted)
 
     def prompt(self) -> None:
-        """Wait for an empty prompt."""
         self._until(lambda: self.text.splitlines()[-1:] == ["❯"], "an empty prompt")
 
     def type(self, keys: str, wanted: str = "") -> str:

@@ -43,11 +43,9 @@ class Collector:
         self.leaving = threading.Event()
 
     def traces(self) -> list[ExportTraceServiceRequest]:
-        """The requests with spans."""
         return [ExportTraceServiceRequest.FromString(body) for path, _, body in self.bodies if path == "/v1/traces"]
 
     def spans(self) -> list[Span]:
-        """All spans."""
         return [
             span
             for request in self.traces()
@@ -57,7 +55,6 @@ class Collector:
         ]
 
     def metrics(self) -> set[str]:
-        """The names of all metrics."""
         return {
             metric.name
             for path, _, body in self.bodies
@@ -68,7 +65,6 @@ class Collector:
         }
 
     def wait_for(self, path: str, seconds: float = PATIENCE_S) -> None:
-        """Until a request to that path has come."""
         give_up = time.monotonic() + seconds
         while not any(each == path for each, *_ in self.bodies):
             assert time.monotonic() < give_up, f"nothing came to {path}"
@@ -77,8 +73,6 @@ class Collector:
 
 @contextmanager
 def collecting() -> Iterator[Collector]:
-    """A collector that runs."""
-
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
         to: ClassVar[Collector]
@@ -121,11 +115,9 @@ class Watched:
         return sorted(self.exporter.get_finished_spans(), key=lambda span: span.start_time or 0)
 
     def named(self, name: str) -> list[ReadableSpan]:
-        """Those of that name."""
         return [span for span in self.spans if span.name == name]
 
     def one(self, name: str) -> ReadableSpan:
-        """The only one of that name."""
         [span] = self.named(name)
         return span
 
@@ -139,7 +131,6 @@ class Watched:
         return names
 
     def text(self) -> str:
-        """All metrics, as they are read."""
         return self.telemetry.read()[0].decode()
 
     def value(self, sample: str, **labels: str) -> float:

@@ -103,11 +103,9 @@ class Machine:
         return self.clock() + self._ahead
 
     def opened(self) -> MemorySystem:
-        """The identity here."""
         return MemorySystem(self.home, clock=self.now)
 
     async def sync(self, place: "Path | Machine", *, dry_run: bool = False) -> SyncReport:
-        """Sync with a folder or a machine."""
         where = FolderPlace(place) if isinstance(place, Path) else Beside(place)
         async with self.opened() as memory:
             return await sync(memory, where, now=self.now, dry_run=dry_run)
@@ -118,19 +116,16 @@ class Machine:
             return await digest_of_storage(storage)
 
     async def rows(self) -> dict[str, Any]:
-        """All rows as they are."""
         async with self.opened() as memory:
             rows = await memory.memory().everywhere().every(sensitivities=SENSITIVITIES, statuses=STATUSES)
         return {row.id: row for row in rows}
 
     async def said(self) -> dict[str, list[str]]:
-        """Return what was said in each session."""
         async with self.opened() as memory:
             handles = [await memory.load_session(each.id, any_agent=True) for each in await memory.list_sessions()]
             return {each.id: [entry.content for entry in await each.transcript_read_all()] for each in handles}
 
     async def bill(self) -> int:
-        """Number of calls that are billed."""
         async with self.opened() as memory:
             return len(memory.backend.lines("usage").all())
 
@@ -348,7 +343,6 @@ class World:
         forged.write_bytes(b"forged")
 
     async def _keep(self, machine: Machine) -> None:
-        """Make a backup of a machine."""
         with self._kept(machine).open("w+b") as file:
             await backup(machine.home, file, name="ada", now=machine.now)
 
