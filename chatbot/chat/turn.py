@@ -123,26 +123,28 @@ class Turn:
     async def run(self) -> Receipt:
         """Run the turn. Raises `ModelError` or `BudgetExceeded`; the session then holds an `error` entry."""
         try:
-            await to_its_end(self._begin())
+            await to_its_end(self._write_message())
             if self._session is not None:
                 await self._chat.publisher.begin_session(self._session, self.receipt.at)
-            await self._remember_words()
+            await self._remember_message()
             await self._recall()
+            await self._summarize()
             while tool_calls := await self._ask():
                 await self._run_tools(tool_calls)
-            await self._keep()
+            await self._keep_reply()
             await self._title_by_model()  # once the reply is kept
         except (Exception, asyncio.CancelledError) as error:
             if self._is_begun:
-                await to_its_end(self._close(error))
+                await to_its_end(self._write_receipt(error))
             raise
-        await to_its_end(self._close())
+        await to_its_end(self._write_receipt())
         return self.receipt
 
     async def dry_run(self) -> PromptBundle:
         """Return the prompt that would be sent. Calls no chat model; writes only the cost of a remote encoder."""
         self._transcript.show_asked()
         await self._recall()
+        await self._summarize()
         return await self._prompt()
 
     @property
@@ -150,7 +152,7 @@ class Turn:
         """The memory that may keep the exchange, and what hooks make of it."""
         return self._memory if self._client.keeps and self._chat.rules.settings.remember_exchanges else None
 
-    async def _begin(self) -> None:
+    async def _write_message(self) -> None:
         """Write the message with its attachments, or continue one that has no last reply yet; set a title by rule."""
         if self._client.answers:
             await self._resume()
@@ -188,7 +190,7 @@ class Turn:
             self.receipt.remembered = next((each["remembered"] for each in earlier if each.get("remembered")), None)
         await self._transcript.write(*answers)
 
-    async def _remember_words(self) -> None:
+    async def _remember_message(self) -> None:
         """Remember what the user says, before anything that may fail, be stopped or take long."""
         is_remembered = self.receipt.remembered is not None  # remembered before the client ran its tools
         if self._session is None or is_remembered or self._chat.publisher.find(events.KEEPS_MESSAGES) is None:
@@ -200,7 +202,7 @@ class Turn:
                 await memory.recover(lost, self._memorability)
             except StoreError as error:
                 self._notice(f"an earlier message could not be remembered: {error}")
-        await self._remember()
+        await self._write_row()
         self._session.turn_order.asked_row = self.receipt.remembered or ""
 
     @property
@@ -211,7 +213,7 @@ class Turn:
         self._notice(f"{events.MEMORABILITY} is {measure!r:.80}, which is no Memorability: everything is remembered")
         return Memorability(threshold=0)
 
-    async def _remember(self, reply: str | None = None) -> None:
+    async def _write_row(self, reply: str | None = None) -> None:
         """Remember the message; with the reply if only that makes it worth keeping, or if the first try failed."""
         if (memory := self._kept_in) is None:
             return
@@ -227,11 +229,10 @@ class Turn:
         self._notice_secrets(() if kept is None else kept.redacted)
 
     async def _recall(self) -> None:
-        """Recall for the prompt, and summarise what was said before the window."""
+        """Recall for the prompt."""
         self._emit(events.Phase("recalling"))
         if self._session is not None and self._client.recalls:
             self._recalled = await self._recall_in(self._session)
-        await self._summarize()
         if self._memory and self._client.recalls:
             self._earlier = limit_disclosure(self._memory.earlier, self._model.disclosure)
 
@@ -276,6 +277,7 @@ class Turn:
         return limited
 
     async def _summarize(self) -> None:
+        """Summarise what was said before the window."""
         try:
             if self._session is not None and self._transcript.is_kept and self._client.history is None:
                 since = self._chat.window.since
@@ -362,7 +364,7 @@ class Turn:
         return self._offered
 
     async def _take_reply(self, reply: Reply, *, may_run_tools: bool) -> list[ToolCall]:
-        """Write a reply that calls tools, and return the calls to run here; `_keep` writes the last reply."""
+        """Write a reply that calls tools, and return the calls to run here; `_keep_reply` writes the last reply."""
         self.receipt.reply = text = reply.text if reply.text.strip() else ""
         reason = reply.finished.reason if reply.finished else "stop"
         self.receipt.finish = "stop" if reason == "tool_calls" else reason
@@ -393,7 +395,7 @@ class Turn:
         return [call for call in tool_calls if call not in clients] if may_run_tools else []
 
     async def _write_partial(self, reply: Reply, error: BaseException) -> None:
-        """Write the text of a cancelled call, which may be a complete reply; `_close` writes that of a failed one."""
+        """Write the text of a cancelled call, maybe a complete reply; that of a failed one is in its error entry."""
         self.receipt.reply = reply.text
         if reply.text and isinstance(error, asyncio.CancelledError):
             await self._transcript.write((dialogue.ASSISTANT, reply.text))
@@ -429,12 +431,12 @@ class Turn:
             self._emit(events.ToolFinished(result))
             self._notice(result.refusal)  # the model may not pass it on
 
-    async def _keep(self) -> None:
+    async def _keep_reply(self) -> None:
         """Write the last reply, publish the turn's end, and remember the message if that waited for the reply."""
         self._is_complete = True
         is_answered = self.receipt.finish != "tool_calls"
         if is_answered and isinstance(self._unremembered, UnknownOutcome):  # if it was written, this finds its row
-            await self._remember()
+            await self._write_row()
         row = self.receipt.remembered if is_answered else None
         await self._write_last_reply(row)
         if self._session is None or not is_answered:
@@ -443,7 +445,7 @@ class Turn:
 
         async def keep() -> events.KeptExchange | None:
             if row is None:
-                await self._remember(self.receipt.reply)
+                await self._write_row(self.receipt.reply)
             return events.KeptExchange(self.receipt.remembered) if self.receipt.remembered else None
 
         event = events.TurnEnd(
@@ -481,7 +483,7 @@ class Turn:
             self._emit(events.Phase("looking for a title"))
             await self._title.set_by_model(self._typed, self._calls)
 
-    async def _close(self, error: BaseException | None = None) -> None:
+    async def _write_receipt(self, error: BaseException | None = None) -> None:
         """Write the receipt, after the `error` entry of a turn that failed or was stopped before it was complete."""
         self.receipt.seconds = time.monotonic() - self._started
         if isinstance(error, asyncio.CancelledError) and not self._is_complete:
