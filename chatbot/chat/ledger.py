@@ -268,7 +268,7 @@ class Amount(Struct, frozen=True):
 
 
 class Reservation(Struct, frozen=True):
-    """Permission for one call until it is settled: its amount, its owner, and when it lapses at the latest."""
+    """Permission for one call until settled: its session, purpose and amount, and when it lapses at the latest."""
 
     id: str
     session: str
@@ -371,7 +371,7 @@ class Ledger:
 
     @in_thread
     def by_day(self, days: int, now: datetime) -> dict[date, Bill]:
-        """Return the bill of each of the last `days` days in UTC, today included; reads as `by_session` does."""
+        """Return the bill of each of the last `days` days in UTC, today included."""
         wanted = [next_day(now) + timedelta(days=n) for n in range(-days, 0)]
         with self._summing:
             self._read_new()

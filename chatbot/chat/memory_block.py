@@ -37,7 +37,8 @@ REPEATED = "repeated"
 PROFILE_TOKENS = 200
 """Maximum tokens of the profile's lines, and of answers to pinned questions; pinned lines may use the whole budget."""
 NOTE_TOKENS = 150
-"""Maximum tokens of a note, which shows the best passages of a longer text; twice as many for a list, as a recipe."""
+"""Maximum tokens of a note, which shows the best passages of a longer text; twice as many for a list, and for a row
+with chosen sentences."""
 _AHEAD = timedelta(days=1)  # a row of a later day was written while the clock was ahead
 _LEAST_WORDS = 4
 """Number of words below which an answer is shown with the question that it answers."""
@@ -97,7 +98,7 @@ def build_block(
     A row that does not fit is cut to the passages that best answer the last text of `asked`. It is left out if
     nothing is asked or not even those fit; a smaller one after it may still fit. Before the rows come lines of the
     `profile`, after them titles of rows of `index`, as far as they fit. Rows of `standing` are taken before `hits`,
-    in at most 200 tokens. `closest` has the sentences to show of long rows, by id. `asks_the_bot` says that the
+    in at most `PROFILE_TOKENS`. `closest` has the sentences to show of long rows, by id. `asks_the_bot` says that the
     question is about what the bot said. `order_levels` are those of the head `orders_a_model`, by ids of rows; see
     `chatbot.chat.governor`. `last_line` ends the block, not judged.
 

@@ -163,8 +163,8 @@ class _Status:
 
 
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
-_PARSER.disable(["image", "newline", "reference"])
 """Leaves as text what rich would hide: HTML, addresses of images, definitions of links, and ends of lines."""
+_PARSER.disable(["image", "newline", "reference"])
 
 
 class _Table(TableElement):
