@@ -171,9 +171,6 @@ def _settings(ids: dict[str, list[str]]) -> str:
     lines += ['[[operations]]\ninclude-name = "GET /v1/models/{name}"', "[operations.parameters]"]
     lines += ['"path.name" = { dictionary = "models", probability = 0.7 }']
     lines += [f"[[operations]]\ninclude-name = {_names_in(UNMADE)}", "warnings = false"]
-    # The id of a refused memory is empty, which makes this path that of the list.
-    lines += ['[[operations]]\ninclude-name = "GET /v1/memories/{memory_id}"']
-    lines += ["[operations.checks.response_schema_conformance]", "enabled = false"]
     lines += ['[[operations]]\ninclude-path-regex = "^/v1/(memories|tasks)/"']
     lines += ["[operations.checks.use_after_free]", "enabled = false"]
     return "\n".join(lines)
