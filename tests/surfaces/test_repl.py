@@ -80,7 +80,7 @@ def test_a_conversation_is_left_and_goes_on_where_it_was(start: Start) -> None:
     roles = ["user", "assistant", "user", "reply-1-assistant", "tool_call", "user", "assistant"]
     assert [role for role, _ in _said()] == roles
     away = Path("identities/ada/memory").rename("away")
-    second.say("/remember the mast is red", r"is\s+gone: it.*❯")  # and the chat goes on
+    second.say("/remember the mast is red", r"is\s+gone:\s+it.*❯")  # and the chat goes on
     away.rename("identities/ada/memory")
     ok("sessions", "delete", session_id[1], "--yes", "--with-memory")
     second.say("and now?", "this session was deleted elsewhere.*a new session")
