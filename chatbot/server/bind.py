@@ -200,7 +200,9 @@ def _endpoint(operation: Operation, form: _AnswerForm) -> Callable[..., Any]:
         if writing is not None and isinstance(answer, Shape) and (stored := answer.stored_parts()) is not None:
             writing.note(**stored)
         if expected is not None:
-            changed = expected.new_versions.get(answer.id if isinstance(answer, AddResult) else asked["memory_id"])
+            changed = expected.new_versions.get(
+                (answer.id or "") if isinstance(answer, AddResult) else asked["memory_id"]
+            )
             expected.send(version_of(result[0]) if isinstance(answer, MemoryRecord) else changed)
         return answer
 

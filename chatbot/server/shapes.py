@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from datetime import datetime
 from functools import cache
 from itertools import pairwise
-from typing import Any, Self, TypeVar, get_args, get_type_hints
+from typing import Annotated, Any, Self, TypeVar, get_args, get_type_hints
 
-from pydantic import BaseModel, ConfigDict, Field, create_model
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, create_model
 
 from chatbot import operations
 from chatbot.memory import (
@@ -190,8 +190,8 @@ class StoredAlias(Shape):
 class AddResult(Shape):
     """Result of adding a memory."""
 
-    id: str
-    """Id of the memory; empty if skipped."""
+    id: Annotated[str | None, BeforeValidator(lambda id_: id_ or None)]
+    """Id of the memory; null if skipped."""
     outcome: str
     """added, exact_dup, updated, deleted or skipped"""
     reason: str
@@ -203,7 +203,7 @@ class AddResult(Shape):
 
     def stored_parts(self) -> dict[str, str]:
         proposed = "1" if self.warning == profile.ONLY_PROPOSED else ""
-        return {"id": self.id, "outcome": self.outcome, "redacted": ",".join(self.redacted), "proposed": proposed}
+        return {"id": self.id or "", "outcome": self.outcome, "redacted": ",".join(self.redacted), "proposed": proposed}
 
     @classmethod
     async def again(cls, context: operations.Context, stored: StoredParts) -> Self:  # noqa: ARG003 - nothing else is stored
