@@ -1,4 +1,4 @@
-"""Dialogue as transcript lines and as messages for a model; the transcript and the client's request of one turn.
+"""Lines of a transcript from and as messages for a model; the transcript and the client's request of one turn.
 
 A model is shown `user`, `assistant`, `tool_call` and `tool` entries. Any other role, such as `error`, is for people and
 never shown to it, so no entry can speak as the system. The earlier replies to a message that was answered again stay
@@ -81,7 +81,7 @@ async def last_exchange(session: SessionHandle | None) -> list[TranscriptEntry]:
 async def entries_with_question(
     session: SessionHandle, read: Callable[[TranscriptEntry], TranscriptEntry] = lambda entry: entry
 ) -> list[TranscriptEntry]:
-    """Return the last entries, each as `read` returns it, with at least the user's last one if there is any."""
+    """Return the last entries, each changed by `read`, with at least the user's last one if there is any."""
 
     def has_question(entries: Sequence[TranscriptEntry]) -> bool:
         return any(read(each).role == USER for each in reversed(entries))
@@ -92,7 +92,7 @@ async def entries_with_question(
 async def read_back(
     session: SessionHandle, is_enough: Callable[[Sequence[TranscriptEntry]], bool], n: int = _ENTRIES_AT_FIRST
 ) -> list[TranscriptEntry]:
-    """Return the last `n` entries, or as many more as are enough, or all; reads little more than these."""
+    """Return the last `n` entries, or four times as many again and again, until they are enough or all."""
     while True:
         entries = await session.transcript_read_last(n)
         if len(entries) < n or is_enough(entries):
@@ -183,7 +183,7 @@ class Window:
         """Time of the first entry shown; older ones were left out."""
 
     def cut(self, entries: Sequence[TranscriptEntry], own: int) -> list[TranscriptEntry]:
-        """Move the window; return its part of `entries`, the last `limit + own`, of which this turn added `own`."""
+        """Return the window, moved if full; `entries` are the last `limit + own`, and `own` of them are this turn's."""
         if not entries:
             self.since = None
             return []
@@ -293,34 +293,32 @@ class TurnTranscript:
             return list(entries)
         return self._window.cut(entries, max(len(own) - 1, 0))
 
-    async def write(self, *said: DialogueLine, events: Sequence[Event] = ()) -> WriteResult:
-        """Add entries, or keep them for this turn only if that fails; `events` of memory are written with them."""
+    async def write(
+        self, *said: DialogueLine, events: Sequence[Event] = (), receipt: dict[str, Any] | None = None
+    ) -> WriteResult:
+        """Write entries, events of memory, a receipt and the bills so far. Entries that fail are kept for this turn."""
         self._shown = None
         if self._session is None or not self.is_kept or self.has_gap:
             self._unsaved.extend(said)
             said = ()
         entries = [TranscriptEntry(role, text, self._clock() if self._own else self.asked_at) for role, text in said]
-        result = await self.write_parts(entries=entries, events=events)
-        if (error := result.failed.get("entries")) is not None:
-            self.has_gap = True
-            self._unsaved.extend(said)
-            says = "may" if isinstance(error, UnknownOutcome) else "could not be saved, and will"
-            self._notice(f"this {says} be lost: {error}")
-        elif entries:
-            self._own += entries
-        return result
-
-    async def write_parts(self, **parts: Any) -> WriteResult:
-        """Write these parts and the bills of calls so far."""
         bills, self.bills[:] = [*self.bills], []
-        if self._session is None or not (bills or any(parts.values())):
+        parts = {"bills": bills, "entries": entries, "events": events, "receipt": receipt}
+        if self._session is None or not any(parts.values()):
             return WriteResult()
         try:
-            result = await self._session.write_turn(bills=bills, **parts)
+            result = await self._session.write_turn(bills=bills, entries=entries, events=events, receipt=receipt)
         except StoreError as error:
-            result = WriteResult({name: error for name, part in {"bill": bills, **parts}.items() if part})
-        if "bill" in result.failed:
-            self._notice(f"{UNBILLED}: {result.failed['bill']}")
+            result = WriteResult({name: error for name, part in parts.items() if part})
+        if "bills" in result.failed:
+            self._notice(f"{UNBILLED}: {result.failed['bills']}")
+        if (lost := result.failed.get("entries")) is not None:
+            self.has_gap = True
+            self._unsaved.extend(said)
+            says = "may" if isinstance(lost, UnknownOutcome) else "could not be saved, and will"
+            self._notice(f"this {says} be lost: {lost}")
+        else:
+            self._own += entries
         return result
 
 
@@ -330,7 +328,7 @@ def unanswered(entries: Sequence[TranscriptEntry]) -> list[TranscriptEntry]:
 
 
 def reply_before(entries: Sequence[TranscriptEntry], asked_at: datetime) -> str | None:
-    """Return the last entry before that moment if it is the bot's; empty for another role, None for no entry."""
+    """Return the text of the entry just before that moment if the bot said it, else empty; None if there is none."""
     said = [each for each in entries if each.at < asked_at]
     if not said:
         return None
@@ -369,7 +367,7 @@ class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     def tools_beside(self, specs: Iterable[ToolSpec]) -> tuple[ToolSpec, ...]:
         """Return those of these tools that are offered besides the client's."""
         names = {tool.name for tool in self.tools}
-        is_forced = self.options is not None and self.options.is_forced  # then nothing may be added to the reply
+        is_forced = self.options is not None and self.options.is_forced  # then ours would break the form of the reply
         return () if is_forced else tuple(each for each in specs if each.name not in names)
 
     def dialogue(self, said: Sequence[Message]) -> list[Message]:

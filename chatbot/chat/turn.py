@@ -497,7 +497,7 @@ class Turn:
             await self._transcript.write((dialogue.ERROR, f"{self.receipt.error}{partial}"))
         if self._unremembered is not None:
             self._notice(f"this exchange could not be remembered: {self._unremembered}")
-        result = await self._transcript.write_parts(receipt=self.receipt.as_json())
+        result = await self._transcript.write(receipt=self.receipt.as_json())
         if "receipt" in result.failed:
             self._notice(f"the receipt of this turn could not be saved: {result.failed['receipt']}")
         self.receipt.lost = self._transcript.has_gap or self._unremembered is not None or "receipt" in result.failed

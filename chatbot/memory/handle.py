@@ -240,7 +240,7 @@ class SessionHandle:
         """
         self.check("write")
         result = WriteResult()
-        writes: list[tuple[str, Write]] = [("bill", bill) for bill in bills]
+        writes: list[tuple[str, Write]] = [("bills", bill) for bill in bills]
         if entries:
             store = self._store(TranscriptStore)
             append = partial(store.transcript_append, self._ref, entries)
