@@ -6,12 +6,12 @@ r"""Transcript of a session: its format, as pure functions, and its file, which 
     <blank line>
 
 The length of the content shows whether the last entry was cut off; an entry written by hand needs none. It is only
-checked where a write could have been interrupted: at the end of a disk page, or without a blank line. So a person who
-shortens the last entry need not update it.
+compared where a killed write can end: at a multiple of 4,096 bytes, right after a header, or without a blank line. So a
+person may shorten the last entry and leave its length.
 
 Only a line with the form of a header starts an entry. A line of content that looks like one gets a leading backslash
-when written, which is removed when read: no content can forge an entry, not even one torn in the middle of a line.
-Lines end only at `\n`. Text above the first header belongs to no entry and stays.
+when written, which is removed when read: no content can forge an entry, not even if a kill cuts it in the middle of a
+line. Lines end only at `\n`. Text above the first header belongs to no entry and stays.
 """
 
 import codecs
@@ -119,7 +119,7 @@ def mend(tail: bytes, size: int | None = None) -> tuple[int, bytes]:
     `size` is that of the whole transcript; None if `tail` is all of it.
 
     A kill or a power cut can leave zeros, half a character, half a header or half an entry at the end, none of which
-    was acknowledged. `(0, b"")` means that the end is valid. If all of a part is to be cut off, more must be read.
+    was acknowledged. `(0, b"")` means that the end is valid. To cut off all of a part, call it with a longer one.
     """
     size = len(tail) if size is None else size
     if tail.endswith(_BLANK) and not tail.endswith(_BARE_HEADER) and size % _PAGE_BYTES:
@@ -175,7 +175,7 @@ _STEADY_S = 0.1
 
 
 def last_time(folder: Folder) -> datetime | None:
-    """Return the time of the last entry, or of the last change if that is earlier; None without an entry."""
+    """Return the time of the last entry, or of the file's last change if earlier; None without an entry."""
     if (now := folder.stamp(NAME)) is not None:
         for reach in (_FIRST_TAIL_BYTES, LONGEST_ENTRY):
             if found := blocks(folder.read(NAME, max(0, now.size - reach)), 1):
@@ -249,7 +249,7 @@ class TranscriptFile:
         return dropped
 
     def _read_tail(self, n: int, reach: int, *, may_wait: bool) -> list[TranscriptEntry] | None:
-        """Return the last `n` entries; None if they begin earlier, or, without `may_wait`, if this takes longer."""
+        """Return the last `n` entries; None if more must be read, or, without `may_wait`, while they may change."""
         with opened(self._folder) as folder:
             before = folder.stamp(NAME)
             if before is None or n == 0:
@@ -333,7 +333,7 @@ class TranscriptFile:
 
 
 def transcript_stamp(folder: Path) -> str:
-    """Return a stamp that changes with the transcript; empty while a change could go unnoticed, or it is unreadable."""
+    """Return a stamp that changes with the transcript; empty right after a change, or if it cannot be read."""
     try:
         stamps = [stamp(folder / name) for name in (NAME, ARCHIVE_NAME)]
     except OSError:

@@ -47,7 +47,7 @@ def is_image(media: str) -> bool:
 
 
 class Link(Struct, frozen=True):
-    """An attachment as a transcript names it. `text` is the blob of its extracted text; empty for a picture."""
+    """An attachment as a transcript names it. `text` names the blob with its extracted text; empty for a picture."""
 
     name: str
     blob: str

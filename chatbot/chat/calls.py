@@ -50,7 +50,7 @@ _LONGEST_REPLY = 200_000
 
 
 class _Hold(Struct, frozen=True):
-    """One payer's account for a call, with a reservation if it has a limit."""
+    """One payer's part in a call: the account, and the reservation if there is a limit."""
 
     ledger: Ledger
     account: str
@@ -58,7 +58,7 @@ class _Hold(Struct, frozen=True):
 
 
 class Calls:
-    """The model calls of one piece of work, such as a turn; `made` lists them until `note` has written their receipt.
+    """The model calls of one piece of work, such as a turn; `made` lists those without a receipt, which `note` writes.
 
     `reply_tokens` is the longest reply, `timeout_s` the time that `ask` waits for a whole one. The calls are billed to
     `session`; the quotas of `payers` apply as well, and the limit that `own_limit` returns for the day's bill. `report`
@@ -116,6 +116,8 @@ class Calls:
     ) -> AsyncGenerator[Delta, None]:
         """Ask the model and yield deltas, `Finished` last. Closing the generator stops the model.
 
+        The model may yield None if a try failed; `asend` then gives it the most tokens that the next one may use.
+
         Raises `BudgetExceeded` or `ContextTooLong` before the call, and the model's `ModelError`.
         """
         if prompt_tokens is None:
@@ -169,7 +171,7 @@ class Calls:
         reply_tokens: int | None = None,
         schema: Mapping[str, Any] | None = None,
     ) -> str:
-        """Return a whole reply without thoughts, by `schema` if possible. Raises as `stream`, and `ContextTooLong`."""
+        """Return a whole reply without thoughts, by `schema` if possible. Raises as `stream`."""
         tokens, room = await self.model.count_tokens(messages), await self.room(reply_tokens)
         if tokens > room:
             raise ContextTooLong(f"{self.model.name} has no room for a prompt of {tokens} tokens: only for {room}")
@@ -237,7 +239,7 @@ class Calls:
         return most, held
 
     async def hold(self, purpose: Purpose, decide: Callable[[Sequence[Limit]], Amount]) -> list[_Hold]:
-        """Reserve what `decide` returns for its limits, on every payer's account, the identity's last: on all or none.
+        """Reserve what `decide` returns for its limits, on the account of each payer, the identity's last, or on none.
 
         Raises what `decide` raises, and `BudgetExceeded` where a reservation cannot be written.
         """

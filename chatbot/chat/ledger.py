@@ -163,7 +163,7 @@ class Limit(Struct, frozen=True):
         return max(0.0, self.allowed - self.spent)
 
     def room(self, amount: float, prompt_tokens: int, price: Price | None) -> float:
-        """Return how many tokens a reply may have after that prompt for this amount; below 0 if that does not fit."""
+        """Return how many tokens of reply `amount` pays for after the prompt; below 0 if not even for the prompt."""
         if self.unit == "tokens" or price is None:  # `reply_within` refuses a limit in dollars without a price
             return amount - prompt_tokens
         left = amount - prompt_tokens * price.input_usd
@@ -172,7 +172,7 @@ class Limit(Struct, frozen=True):
         return left / price.output_usd if price.output_usd else math.inf
 
     def refusal(self, prompt_tokens: int, *, fits_alone: bool = True) -> BudgetExceeded:
-        """Return the error for a call that does not fit; `fits_alone` if it would fit had nothing been spent."""
+        """Return the error for a call that does not fit; `fits_alone` if it would as long as nothing is spent."""
         beyond = f"with {prompt_tokens:,} tokens of prompt it exceeds the whole limit: raise it, or shorten the message"
         limit = f"{self.setting} = {self.allowed:,.10g} {self.unit} ({self.spent:,.10g} used)"
         message = f"this call could exceed {limit}: {self.remedy if fits_alone else beyond}"
@@ -210,7 +210,7 @@ class Payer(Struct, frozen=True):
     quota: Quota
 
     def account(self, at: datetime) -> str:
-        """Return the name under which the ledger sums up that day, in the place of a session."""
+        """Return the key of the payer's bill of that day; it stands where other lines name a session."""
         return f"{self.key}@{at.astimezone(UTC):%Y-%m-%d}"
 
 
@@ -268,7 +268,7 @@ class Amount(Struct, frozen=True):
 
 
 class Reservation(Struct, frozen=True):
-    """Permission for one call until settled: its session, purpose and amount, and when it lapses at the latest."""
+    """Permission for one call until it is settled, or until it lapses; `session` may be a payer's account."""
 
     id: str
     session: str
@@ -284,7 +284,7 @@ class _Reservations(Struct):
 
 
 Decide = Callable[[Bill, Bill], Amount]
-"""Returns the amount to reserve, from the bills of the day and the session with reservations; raises to refuse."""
+"""Gets the bills of the day and of the session, with reservations; returns the amount to reserve, or raises."""
 
 
 class Ledger:
@@ -308,7 +308,7 @@ class Ledger:
         self._summing = Lock()
 
     def prepare_add(self, call: Call) -> Callable[[], None]:
-        """Count the call for telemetry, also if it cannot be written, and return the blocking function that does."""
+        """Count the call for telemetry now, whatever follows; return the blocking function that writes it."""
         if self._counts:
             count("billed", model=call.model, purpose=call.purpose, usage=call.usage)
         if not self._names_sessions:
@@ -347,7 +347,7 @@ class Ledger:
             except BudgetExceeded as error:
                 if not running:
                     raise
-                decide(*spent)  # without the running calls: raises the same error, if they are not the cause
+                decide(*spent)  # raises, too, if the call would not fit even without the running ones
                 raise QuotaExceeded(_RUNNING.format(len(running)), _SHORT_WAIT_S) from error
             until = now + _HELD_FOR
             new = Reservation(secrets.token_hex(8), session, purpose, until, amount.tokens, amount.cost_usd)

@@ -37,8 +37,8 @@ REPEATED = "repeated"
 PROFILE_TOKENS = 200
 """Maximum tokens of the profile's lines, and of answers to pinned questions; pinned lines may use the whole budget."""
 NOTE_TOKENS = 150
-"""Maximum tokens of a note, which shows the best passages of a longer text; twice as many for a list, and for a row
-with chosen sentences."""
+"""Maximum tokens of a note, which shows the best passages of a longer text; twice as many for a list, such as a
+recipe, and for a row with chosen sentences."""
 _AHEAD = timedelta(days=1)  # a row of a later day was written while the clock was ahead
 _LEAST_WORDS = 4
 """Number of words below which an answer is shown with the question that it answers."""
@@ -178,7 +178,7 @@ class _Notes:
         self.shown[row.id] = note
 
     def _said(self, row: Observation, text: str) -> str:
-        """Return what is shown of a person's words: not questions beside more, which a model would answer."""
+        """Return what is shown of a person's words: questions, which a model would answer, only if little else."""
         chosen = self.closest.get(row.id, text)
         stated, _ = split_questions(chosen)
         is_whole = self.asks_the_bot or is_list(chosen) or 2 * len(stated) < len(chosen)

@@ -40,7 +40,7 @@ _PARTS = {
     "quoted": QUOTED,
     "listed": LISTED,
 }
-"""Fields of a `MemoryBlock` that a receipt repeats, with the outcome of their memories; the last one counts."""
+"""Fields of a `MemoryBlock` that a receipt repeats, with the outcome of their memories; of several the last applies."""
 
 
 class Receipt(Struct, repr_omit_defaults=True):
@@ -113,7 +113,7 @@ class Receipt(Struct, repr_omit_defaults=True):
         self.memory = memory
 
     def note_tool(self, result: ToolResult, reads_like: str | None) -> None:
-        """Record a tool call, its arguments, the user's answer if asked, and the order that its answer `reads_like`."""
+        """Record a tool call, its arguments, the user's answer if asked, and which order its result `reads_like`."""
         record: dict[str, Any] = {"name": result.call.name, "error": result.is_error}
         if result.asked is not None:
             arguments = redact(result.call.arguments)[0]

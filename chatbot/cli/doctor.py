@@ -102,7 +102,7 @@ def command_in(message: str, otherwise: str) -> str:
 
 
 def _command_to_edit(at: Path | str, file: Path | None) -> str:
-    """Return the command that changes a setting in its source `at`, a variable or a file; without one, in `file`."""
+    """Return the command that changes a setting where it was set, `at` a variable or a file, else in `file`."""
     if isinstance(at, str) and _VARIABLE.fullmatch(at):
         return f"unset {at}"
     path = at if isinstance(at, Path) else file
@@ -125,7 +125,7 @@ async def check_stores(setup: Setup, *, verify: bool = False) -> AsyncIterator[F
         yield finding
     with closing(open_backend(setup.home)) as backend:
         records = await asyncio.to_thread(backend.sessions.find, lambda _: True)
-    # one with a module's name may be no longer trusted
+    # a name with `:` names code to load, and a session's record alone may not do that
     names = {name for each in records for name in each.store_types if ":" not in name}
     names |= {name for agent in setup.config.agents.values() for name in agent.memory}
     for name in sorted(names - STORES.own.keys()):
@@ -204,7 +204,7 @@ async def check_sessions(setup: Setup, *, verify: bool = False) -> AsyncIterator
     options = Examination(new_record, bill, verify)
     with closing(open_backend(setup.home)) as backend:
         flaws = iter(backend.examine(options))
-        while flaw := await asyncio.to_thread(next, flaws, None):  # those before an error are found all the same
+        while flaw := await asyncio.to_thread(next, flaws, None):  # one by one: an error hides none of those before it
             yield Finding.of(flaw)
     if (reserved := await asyncio.to_thread(examine_reservations, setup.home)) is not None:
         yield Finding.of(reserved)
@@ -392,7 +392,7 @@ async def examine(options: Options, *, network: bool = False, verify: bool = Fal
         check_memories(setup, verify=verify),
     ):
         async for finding in _with_storage_errors(part):
-            if finding.state != "bad" or finding.message not in seen:  # each part finds an unavailable storage
+            if finding.state != "bad" or finding.message not in seen:  # each part may report the same storage
                 yield replace(finding, command=f"{FIX} --verify") if verify and finding.command == FIX else finding
             seen.add(finding.message)
 

@@ -78,7 +78,7 @@ T = TypeVar("T")
 def cancel_on_signals() -> None:
     """Make SIGTERM and SIGHUP cancel the running task, so that everything is closed and no draft or process is left.
 
-    It is cancelled once, as a shell repeats the SIGHUP of its terminal. Under `nohup` SIGHUP stays ignored.
+    Only the first signal cancels it: a shell sends SIGHUP again. Under `nohup` SIGHUP stays ignored.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     if task is not None:
@@ -111,7 +111,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the parsed command and return its exit code; errors become a message."""
     if not (hook_log := logging.getLogger("chatbot.hooks.bus")).handlers:
         hook_log.addHandler(logging.NullHandler())  # the chat shows its messages as notices
-    logging.getLogger("psycopg").setLevel(logging.ERROR)  # it warns of each attempt; what failed is our own error
+    logging.getLogger("psycopg").setLevel(logging.ERROR)  # it logs each attempt; our own error tells of the failure
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(TerminalFormatter("chatbot: %(message)s"))
     try:

@@ -49,7 +49,7 @@ _LINE = "%(asctime)s %(levelname)s %(name)s%(request)s: %(message)s"
 
 
 def _name_request(record: logging.LogRecord) -> bool:
-    """Let a line of the log name the request that it is about; none is left out."""
+    """Let a line of the log name the request that it is about: a filter that drops none."""
     from chatbot.server.errors import REQUEST
 
     vars(record)["request"] = REQUEST.get()

@@ -46,7 +46,7 @@ _DESCRIPTIONS = {
 
 
 class DocumentedApi(FastAPI):
-    """App whose document includes tokens and `Idempotency-Key`."""
+    """App whose OpenAPI document describes tokens and the header `Idempotency-Key`."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)

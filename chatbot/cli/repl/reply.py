@@ -106,7 +106,7 @@ class LiveReply:
         self._status.show(f"running {', '.join(self._running)}" if self._running else "thinking")
 
     def _print_until(self, end: int) -> None:
-        """Print the pending text up to `end`, which no later text can change."""
+        """Print the pending text up to `end`: text that arrives later does not change how it looks."""
         text, self._pending = self._pending[:end], self._pending[end:]
         if text.strip():
             self._console.print(self._render(text.strip("\n")))
@@ -123,7 +123,7 @@ class LiveReply:
 
 
 class _LiveBlock(LiveRender):
-    """The block that is redrawn: its end, at most half a screen, as lines that scroll out cannot be erased."""
+    """The block that is redrawn: its last lines, at most half a screen, as those that scroll out cannot be erased."""
 
     def __init__(self, picture: Callable[[], RenderableType]) -> None:
         super().__init__("")
@@ -139,7 +139,7 @@ class _LiveBlock(LiveRender):
 
 
 class _Status:
-    """The current step with a spinner and, after a while, the waiting time."""
+    """What the turn waits for, with a spinner and, after a while, the waiting time."""
 
     def __init__(self, *, still: bool) -> None:
         self._spinner = Spinner("dots", style="cyan")
@@ -163,8 +163,8 @@ class _Status:
 
 
 _PARSER = MarkdownIt("commonmark", {"html": False}).enable(["strikethrough", "table"])
-"""Leaves as text what rich would hide: HTML, addresses of images, definitions of links, and ends of lines."""
 _PARSER.disable(["image", "newline", "reference"])
+"""Leaves as text what rich would hide: HTML, addresses of images, definitions of links, and ends of lines."""
 
 
 class _Table(TableElement):

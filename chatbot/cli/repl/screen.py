@@ -29,7 +29,7 @@ class Screen:
         self._stream = stream
 
     def say(self, text: str, style: str = "", *, indent: str = "") -> None:
-        """Print a line that is not part of the conversation; what does not fit in it goes on behind `indent`."""
+        """Print a line that is not part of the conversation; if it is too long, further lines begin with `indent`."""
         _print(printable(text), style, indent=indent)
 
     def draw(self, picture: "RenderableType") -> None:

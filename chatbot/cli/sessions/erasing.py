@@ -92,7 +92,7 @@ async def delete(run: VerbRun) -> None:
                     with suppress(SessionNotFound):
                         erased.append(await memory.delete_session(*part, keep_memory=keep_memory))
                 except (ChatbotError, StoreError):
-                    if not keep_memory:  # a session goes last
+                    if not keep_memory:  # its memories go first, and may be gone
                         warn(_UNFINISHED)
                     raise
                 finally:

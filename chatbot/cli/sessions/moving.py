@@ -54,7 +54,7 @@ async def export(run: VerbRun) -> None:
 
 
 async def import_(run: VerbRun) -> None:
-    """Import each path and report the result. The first one that nothing can be imported from is raised at the end."""
+    """Import each path and report the result. The first refused one is raised at the end."""
     setup, args, beside = run.setup, run.args, run.setup.settings.plugins_beside
     reports, failed = list[ImportReport](), list[StoreError]()
     with reporting(reports, lambda: say_results(args, reports, _say_imported)):
@@ -102,7 +102,7 @@ async def _write(memory: MemorySystem, records: Sequence[SessionRecord], form: s
 
 
 async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: argparse.Namespace) -> Path:
-    """Write all sessions to one file; for a project, or for all, with memories that belong to no session."""
+    """Write all sessions to one file; with `--project` or `--all` also memories that belong to no session."""
     path: Path = expand_home(args.output)
     loose = None
     if args.memories and (args.with_archived or args.project):
@@ -124,7 +124,7 @@ async def _bundle(memory: MemorySystem, records: Sequence[SessionRecord], args: 
 def new_file(path: Path, *, force: bool | None = None) -> Iterator[BinaryIO]:
     """Yield a private file that appears once it is complete. Raises `InvalidValue` if it exists, unless `force`.
 
-    The error names `--force`, except where there is none.
+    `force` is None for a command without `--force`, which the error then does not name.
     """
     if path.exists() and not path.is_file():  # such as /dev/null, which root could replace
         raise InvalidValue(f"{path} is not a file: name another one")
