@@ -80,11 +80,11 @@ async def begin(runtime: Runtime) -> SessionHandle:
     session = await runtime.new_session()
     assert session is not None
     await runtime.hooks.begin_session(session, session.record.created_at)
-    await runtime.hooks.settle()
+    await runtime.hooks.wait_idle()
     return session
 
 
 async def leave(runtime: Runtime, session: SessionHandle) -> None:
     """End the session, and wait until its hooks are done."""
     await runtime.end_session(session)
-    await runtime.hooks.settle()
+    await runtime.hooks.wait_idle()

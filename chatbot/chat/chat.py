@@ -186,13 +186,13 @@ class Chat:
         if not files:
             _check_message(text)
         # Read nothing before this turn is first in the order: the turn before may still be writing.
-        async with self._hold_order_once_settled() if client.again else self._hold_order():
+        async with self._hold_order_once_idle() if client.again else self._hold_order():
             client = await self._heed_session(client, emit)
             if client.again:
                 await self._set_aside()
-            if client.earlier_answers and self.session is not None:
+            if client.earlier_tool_results and self.session is not None:
                 entries = await dialogue.last_exchange(self.session)
-                lines = dialogue.awaited_results(entries, client.earlier_answers)
+                lines = dialogue.awaited_results(entries, client.earlier_tool_results)
                 await self.session.transcript_extend(TranscriptEntry(*line, self.clock()) for line in lines)
             turn = Turn(text, self, emit, files=files, max_output_tokens=max_output_tokens, client=client)
             try:
@@ -204,14 +204,14 @@ class Chat:
         return self._turn_order if self.session is None else self.session.hold_turn()
 
     @asynccontextmanager
-    async def _hold_order_once_settled(self) -> AsyncIterator[None]:
+    async def _hold_order_once_idle(self) -> AsyncIterator[None]:
         """Hold the order of turns, once all work of earlier ones is done."""
         session = self.session
         while True:
             if session is not None:
-                await self.publisher.settle(session.id)  # without holding the order: some of that work may wait for it
+                await self.publisher.wait_idle(session.id)  # not while holding the order: that work may wait for it
             async with self._hold_order():
-                if session is None or self.publisher.is_settled(session.id):
+                if session is None or self.publisher.is_idle(session.id):
                     yield
                     return
 
@@ -240,7 +240,7 @@ class Chat:
         """
         session = self.session
         with observed(self._observer):
-            async with self._hold_order_once_settled():
+            async with self._hold_order_once_idle():
                 entries = await dialogue.last_exchange(session)
                 if session is not None and entries:
                     # Memory first and the transcript last: then a failure in between can be tried again.
@@ -286,7 +286,7 @@ class Chat:
         if session is None or not session.supports(TranscriptStore):
             raise UnsupportedOperation("no transcript is kept")
         with observed(self._observer):
-            async with self._hold_order_once_settled():
+            async with self._hold_order_once_idle():
                 entries = await dialogue.last_exchange(session)
                 replies, current = dialogue.replies_of(entries[1:])
                 if not entries or entries[0].at != at or number not in replies:

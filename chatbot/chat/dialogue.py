@@ -135,7 +135,7 @@ def awaited_results(entries: Sequence[TranscriptEntry], results: Iterable[Messag
     return [tool_result_line(each.tool_call_id, each.content) for each in results if each.tool_call_id in waiting]
 
 
-def with_answers_withheld(messages: Sequence[Message], tools: Collection[str]) -> list[Message]:
+def with_results_withheld(messages: Sequence[Message], tools: Collection[str]) -> list[Message]:
     """Replace the answers of these tools, which the model of an earlier turn was allowed to call."""
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     return [
@@ -346,9 +346,9 @@ class ClientRequest(msgspec.Struct, frozen=True, kw_only=True):
     """The conversation so far, in place of the transcript's window, and not stored; None: the window."""
     asked: Message | None = None
     """The user's message with its images, which the transcript cannot hold."""
-    answers: tuple[Message, ...] = ()
+    tool_results: tuple[Message, ...] = ()
     """Results of the client's tools: the turn continues where the model called them."""
-    earlier_answers: tuple[Message, ...] = ()
+    earlier_tool_results: tuple[Message, ...] = ()
     """Results of the client's tools, sent with the next message: the turn before ends with them."""
     sent: tuple[Message, ...] = ()
     """The client's copy of the whole turn, with answers, for a session without the beginning of the turn."""

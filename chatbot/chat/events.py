@@ -175,9 +175,9 @@ class Publisher:
         """Return the capability of that name, or None if it is off."""
         return {MEMORABILITY: Memorability(), KEEPS_MESSAGES: True}.get(capability)
 
-    async def settle(self, session_id: str | None = None) -> None:
+    async def wait_idle(self, session_id: str | None = None) -> None:
         """Wait for everything that events of the session, or all events, have started."""
 
-    def is_settled(self, session_id: str | None = None) -> bool:  # noqa: ARG002
+    def is_idle(self, session_id: str | None = None) -> bool:  # noqa: ARG002
         """Return whether all work that events have started is done."""
         return True

@@ -154,7 +154,7 @@ class Turn:
 
     async def _write_message(self) -> None:
         """Write the message with its attachments, or continue one that has no last reply yet; set a title by rule."""
-        if self._client.answers:
+        if self._client.tool_results:
             await self._resume()
         elif self._client.again:
             self.receipt.resumed_at = self._chat.clock()
@@ -177,8 +177,8 @@ class Turn:
         """Continue the turn whose tools the client has run; if no transcript has it, with the client's own messages."""
         self.receipt.resumed_at = self._chat.clock()
         entries = await dialogue.last_exchange(self._session)
-        answers = dialogue.awaited_results(entries, self._client.answers)
-        if len(answers) < len(self._client.answers):
+        results = dialogue.awaited_results(entries, self._client.tool_results)
+        if len(results) < len(self._client.tool_results):
             if not self._client.sent:
                 raise InvalidValue(dialogue.UNMATCHED_ANSWERS)
             await self._transcript.write_asked()
@@ -188,7 +188,7 @@ class Turn:
         if self._session is not None:
             earlier = reversed(await self._session.receipts_since(entries[0].at))
             self.receipt.remembered = next((each["remembered"] for each in earlier if each.get("remembered")), None)
-        await self._transcript.write(*answers)
+        await self._transcript.write(*results)
 
     async def _remember_message(self) -> None:
         """Remember what the user says, before anything that may fail, be stopped or take long."""
@@ -344,7 +344,7 @@ class Turn:
         return await build_prompt(
             self._model,
             f"{persona}\n\n{system_notice(self.receipt.at)}" if recalls else persona,
-            dialogue.with_answers_withheld(await with_file_texts(messages), withheld_tools(self._model.disclosure)),
+            dialogue.with_results_withheld(await with_file_texts(messages), withheld_tools(self._model.disclosure)),
             tools=await self._specs(),
             reply_tokens=self._reply_tokens,
             summary=self._summary,

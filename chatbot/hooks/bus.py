@@ -98,12 +98,12 @@ class Bus(Publisher):
         if listeners := self.listeners(event.topic):
             self._follow_up(event, listeners)
 
-    async def settle(self, session_id: str | None = None) -> None:
+    async def wait_idle(self, session_id: str | None = None) -> None:
         """Wait for background hooks of one session, or of all. Each hook has its time-out."""
         while waiting := [task for key, task in self._last_tasks.items() if session_id in {None, key}]:
             await asyncio.wait(waiting)
 
-    def is_settled(self, session_id: str | None = None) -> bool:
+    def is_idle(self, session_id: str | None = None) -> bool:
         """Return whether no background hook runs, for that session or at all."""
         return not self._last_tasks if session_id is None else session_id not in self._last_tasks
 
@@ -239,7 +239,7 @@ class Hooks(Bus, AsyncResource):
         session, began = self._sessions.pop(session_id, (None, None))
         if session is None or began is None:
             return []
-        await self.settle(session_id)
+        await self.wait_idle(session_id)
         await self.publish(SessionEnd(session=session, began=began, at=self._clock()))
         return self.forget(session_id)
 
@@ -248,7 +248,7 @@ class Hooks(Bus, AsyncResource):
         try:
             for session_id in list(self._sessions):
                 self.last_failures += await self.end_session(session_id)
-            await self.settle()
+            await self.wait_idle()
         except asyncio.CancelledError:  # memory closes next, and each would fail
             for task in self._last_tasks.values():
                 task.cancel()

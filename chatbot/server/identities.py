@@ -162,7 +162,7 @@ class OpenRuntimes(AsyncResource):
     async def _close(self, identity: str, opened: OpenRuntime) -> bool:
         if self._all.get(identity) is not opened or self._opening[identity].locked():
             return False  # it was reopened meanwhile, or is being reopened
-        in_background = opened.runtime.memory.is_embedding or not opened.runtime.hooks.is_settled()
+        in_background = opened.runtime.memory.is_embedding or not opened.runtime.hooks.is_idle()
         if self._users[identity] or self._is_busy(identity) or in_background:
             self._note_time(identity)
             return False

@@ -60,7 +60,7 @@ class Chats:
         """End the conversation of a session before its deletion, so that nothing is written afterwards."""
         self.drop(runtime.setup.identity.name, session_id)
         await runtime.hooks.end_session(session_id)
-        await runtime.hooks.settle(session_id)  # what hooks write at the end
+        await runtime.hooks.wait_idle(session_id)  # what hooks write at the end
 
     def drop(self, *place: str) -> None:
         """Drop the conversations of an identity, or of one session in it, before that is closed."""

@@ -78,7 +78,7 @@ class RunningTurn:
     ) -> None:
         self.text, self.files = text, attachments
         self.begun_at = utc_now()
-        self.asked = () if client.answers else (client.asked or Message("user", text),)
+        self.asked = () if client.tool_results else (client.asked or Message("user", text),)
         """The message that it adds to the session."""
         self.is_again = client.again
         """True if it answers a message that is in the transcript already."""

@@ -169,7 +169,7 @@ async def test_a_message_of_a_session_that_nobody_continues_is_remembered(runtim
         await runtime.memory.maintain()  # so that it is not due
         await (await begun(runtime))[0].transcript_append("user", SAID)  # all that such a kill leaves
         await (await begun(runtime))[1].turn("I decided to learn the cello this year")
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         assert (SAID, "") in await exchanges(runtime)
 
 

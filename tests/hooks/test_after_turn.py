@@ -51,7 +51,7 @@ def configure(openai_url: str) -> Configure:
 
 
 async def facts(runtime: Runtime, **wanted: Any) -> list[Observation]:
-    await runtime.hooks.settle()
+    await runtime.hooks.wait_idle()
     page = await runtime.memory.memory().list_observations(order="created", ascending=True, limit=100, **wanted)
     return [row for row in page.rows if row.type != "exchange"]
 
@@ -151,7 +151,7 @@ async def test_a_summary_by_a_model_is_shown_when_the_window_moves_and_not_befor
         starts = []
         for n in range(24):
             await chat.turn(f"The house number {n} in the street has a door of colour {n * 7}")
-            await runtime.hooks.settle()
+            await runtime.hooks.wait_idle()
             [receipt] = (await session.receipts())[-1:]
             starts.append((receipt["window"]["from"], model.prompts[-1][1].content))
         summaries: dict[Any, set[str]] = {}
@@ -173,7 +173,7 @@ async def test_a_summary_that_cannot_be_used_leaves_the_one_made_by_rule(behavio
             await session.mark("private")
         for n in range(12):
             await chat.turn(f"The house number {n} in the street has a door of colour {n * 7}")
-            await runtime.hooks.settle()
+            await runtime.hooks.wait_idle()
         text = sent(model)
         assert "gnore all previous" not in text
         if behaviour != "extracts-deep":  # which is kept as it is
@@ -191,7 +191,7 @@ async def test_a_session_is_summed_up_by_rule_and_then_by_a_model(behaviour: str
         await session.mark("private" if behaviour == "private" else "public")
         await chat.turn(MOVED)
         await chat.turn(AGAIN)
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         [summary] = await session.memory.session_summaries(sensitivities=SENSITIVITIES)
         assert (summary.metadata["open_items"] == ["all of it"]) is (behaviour == "takes-facts")
         assert summary.metadata["request"] == MOVED

@@ -135,7 +135,7 @@ async def test_a_hook_never_hears_what_arises_from_its_own_run(bus: Bus) -> None
     for name in ("a", "b", "c"):
         listen(bus, name, lambda event, name=name: echoes(name, event))
     await bus.publish(Happened())
-    await bus.settle()
+    await bus.wait_idle()
     assert 3 <= len(heard) <= 60
     await bus.publish(Happened())
     assert heard.count("a") >= 2
@@ -157,10 +157,10 @@ async def test_the_background_keeps_the_order_within_a_session_and_no_other_wait
     listen(bus, "b", second, background=True)
     for session in ("slow", "slow", "fast"):
         await bus.publish(Happened(session_id=session))
-    await bus.settle("fast")
+    await bus.wait_idle("fast")
     assert heard == ["fast", "fast+"]
     gate.set()
-    await bus.settle()
+    await bus.wait_idle()
     assert heard[2:] == ["slow", "slow+", "slow", "slow+"]
 
 
@@ -232,7 +232,7 @@ async def test_a_failure_in_the_background_is_told_with_the_next_event(bus: Bus)
 
     listen(bus, "a", raises, background=True)
     await bus.publish(Happened())
-    await bus.settle()
+    await bus.wait_idle()
     later, elsewhere = Happened(topic="turn:end"), Happened(topic="turn:end", session_id="other")
     await bus.publish(elsewhere)
     await bus.publish(later)

@@ -53,10 +53,10 @@ async def lived(*, turns: int = 12) -> dict[str, Any]:
             session, chat = await begun(runtime)
             for text in first:
                 await chat.turn(text)
-                await runtime.hooks.settle()
+                await runtime.hooks.wait_idle()
             receipts.append(await chat.turn("And what of the herring of Ingrid and the green kettle?"))
             await runtime.end_session(session)
-            await runtime.hooks.settle()
+            await runtime.hooks.wait_idle()
             clock.move(days=9)
         rows = (
             await runtime.memory.memory().list_observations(limit=200, statuses=STATUSES, sensitivities=SENSITIVITIES)
@@ -130,10 +130,10 @@ async def test_a_clock_that_runs_backwards_harms_nothing(step: timedelta) -> Non
         for text in QUESTIONS:
             receipts.append(await chat.turn(text))
             assert (receipts[-1].reply, receipts[-1].notices) == (REPLY, [])
-            await runtime.hooks.settle()
+            await runtime.hooks.wait_idle()
             clock.now += step
         await runtime.end_session(session)
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         kept = [receipt.remembered for receipt in receipts if receipt.remembered]
         assert len(kept) >= 2
         assert len(await session.memory.get(kept)) == len(kept)
@@ -148,14 +148,14 @@ async def test_hooks_at_the_end_of_a_session_are_stopped_if_the_closing_is() -> 
     configure()
     async with talking(REPLY) as (runtime, _, chat):
         await chat.turn(QUESTIONS[0])
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         closing = asyncio.create_task(runtime.aclose())
-        while runtime.hooks.is_settled():  # noqa: ASYNC110 - until the hooks of the end run
+        while runtime.hooks.is_idle():  # noqa: ASYNC110 - until the hooks of the end run
             await asyncio.sleep(0)
         closing.cancel()
         with suppress(asyncio.CancelledError):
             await closing
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         assert runtime.hooks.failures.read() == []
 
 

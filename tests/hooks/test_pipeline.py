@@ -267,7 +267,7 @@ async def test_a_checkpoint_is_as_strict_as_what_it_is_derived_from() -> None:
         result = ToolResult(call, json.dumps({"task": {"id": task.id, "title": "Renew the passport"}}))
         posted = ToolPost(session=session, turn="t", at=datetime.now(UTC), result=result, memory=chat.memory)
         await runtime.hooks.publish(posted)
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         assert (await session.memory.list_observations(tags=("checkpoint",))).rows == ()
         [checkpoint] = (await session.memory.list_observations(tags=("checkpoint",), sensitivities=SENSITIVITIES)).rows
         assert checkpoint.title == "Checkpoint: task done: Renew the passport"
@@ -278,7 +278,7 @@ async def test_a_saved_file_is_a_checkpoint_of_what_was_captured() -> None:
     text = "The harbour master changed the tariff of granite barges"
     async with talking(calls("write_file", path="notes.md", text=text), "ok", tools=TOOLS) as (runtime, session, chat):
         await chat.turn("Write down what changed at the harbour")
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         [checkpoint] = (await session.memory.list_observations(tags=("checkpoint",))).rows
         [captured] = await session.memory.get(checkpoint.derived_from)
         assert checkpoint.title == "Checkpoint: file saved: notes.md"
@@ -305,7 +305,7 @@ async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -
         await session.memory.remember("Learn the cello", type="decision")
         rosin = await session.memory.add_task("Buy rosin")
         await runtime.end_session(session)
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         [summary] = await session.memory.session_summaries(session_id=session.id)
         assert summary.metadata["request"] == SAID[0][0]
         assert summary.metadata["outcome"] == SAID[-1][1]
@@ -319,7 +319,7 @@ async def test_a_session_is_summed_up_at_its_end_and_goes_on_being_summed_up() -
         await again.memory.remember("Take the oak cello", type="decision")
         await again.memory.update_task(rosin.id, status="completed")
         await runtime.end_session(again)
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         [summary] = await again.memory.session_summaries(session_id=session.id)
         assert summary.metadata["request"] == SAID[0][0]
         assert summary.metadata["decisions"] == ["Learn the cello", "Take the oak cello"]
@@ -376,8 +376,8 @@ async def test_an_ephemeral_chat_leaves_no_failures_behind() -> None:
 async def test_a_session_that_was_deleted_elsewhere_ends_without_a_failure() -> None:
     async with talking("Noted.") as (runtime, session, _):
         await runtime.chat(session).turn("My rocket starts on the second of May")
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         await runtime.memory.delete_session(session.id)
         await runtime.end_session(session)
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         assert runtime.hooks.failures.read() == []

@@ -78,7 +78,7 @@ async def test_a_summary_that_a_model_was_making_meanwhile_is_not_kept(away: Awa
     model = ScriptedModel(['{"request": "What is the barge called?"}'])
     async with talking(model=model) as (runtime, session, chat):
         exchanges = [(await chat.turn(text)).remembered or "" for text in (*SAID, *SAID)]
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         await session.kv_delete(MODEL_KEY)
         entries = await without_forgotten(session, await session.transcript_read_all())
         left, summarize = await evicted_entries(session), runtime.hooks.find(SUMMARY)
@@ -99,13 +99,13 @@ async def test_what_was_appended_and_went_away_is_told_by_no_summary(away: Away)
         said = [("user", "We paint it green"), ("user", GONE), ("assistant", f"Is it called {WORD}?")]
         [exchange] = await memory.append(own, [{"role": role, "content": text} for role, text in said])
         await chat.turn(STAYS)
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         assert WORD in str(await session.memory.session_summaries(session_id=session.id))
         await away(session.memory, exchange)
         assert await session.memory.session_summaries(session_id=session.id) == []
         for text in SAID[2:]:
             await chat.turn(text)
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         [summary] = await session.memory.session_summaries(session_id=session.id)
         rows = await session.memory.every(types=["exchange"])
         assert "Ingrid" in (told := f"{summary.text()}{await session.kv_get(KEY)}{rows}")
@@ -233,7 +233,7 @@ async def test_no_model_is_shown_it_again(away: Away) -> None:
         await say_all(chat, away)
         asked = len(model.prompts)
         await chat.turn("Is the harbour deep?")
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         shown = ["".join(message.content for message in prompt) for prompt in model.prompts[asked:]]
         assert any("sum up a conversation" in each for each in shown)
         assert any("Ingrid" in each for each in shown)
@@ -248,7 +248,7 @@ async def test_where_a_subject_changed_is_told_in_no_word_of_what_is_gone_or_hid
             await chat.turn(text)
         asked = await chat.turn("Why does the router drop the network lease?")
         await chat.turn("Where does the router log the network lease?")
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         [fact] = await session.memory.query_facts(subject=f"session:{session.id}")
         assert "router" in fact.object
         assert asked.remembered is not None
@@ -276,7 +276,7 @@ async def test_a_change_of_subject_that_is_found_later_holds_no_word_of_what_was
             await (session.memory.update(kept, sensitivity="secret") if how == "hide" else session.memory.purge(kept))
         for text in ("Why does the router drop the network lease?", "Where does the router log the network lease?"):
             await chat.turn(text)
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         [fact] = await session.memory.query_facts(subject=f"session:{session.id}")
         assert ("router" in fact.object, WORD in fact.object) == (True, False)
 
@@ -314,7 +314,7 @@ async def test_a_fork_tells_nothing_in_short_of_what_went_away_from_its_source(a
             assert WORD in (await fork.kv_get(KEY) or "")
             await runtime.chat(fork).turn("We decided to paint the harbour crane green")
             await runtime.chat(fork).turn("How many geese are there at the harbour?")
-            await runtime.hooks.settle()
+            await runtime.hooks.wait_idle()
             assert WORD in str([each.metadata for each in await fork.memory.session_summaries(session_id=fork.id)])
             await away(session.memory, exchange)
             for summary in await fork.memory.session_summaries(session_id=fork.id) if away is Memory.forget else []:
@@ -323,7 +323,7 @@ async def test_a_fork_tells_nothing_in_short_of_what_went_away_from_its_source(a
         await runtime.chat(fork).turn("And what else is there to say of the harbour?")
         assert WORD not in sent(model)
         await runtime.chat(fork).turn("Is the harbour deep?")
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         [summary] = await fork.memory.session_summaries(session_id=fork.id)
         assert WORD not in f"{summary.text()}{summary.metadata}"
         assert summary.metadata["request"] == STAYS
@@ -351,7 +351,7 @@ async def test_a_fork_tells_nothing_of_what_went_away_after_its_source(away: Awa
         source = await runtime.memory.fork_session(session.id) if "fork" in between else session
         fork = await runtime.memory.fork_session(source.id)
         said = [(await runtime.chat(fork).turn("We decided to paint the harbour crane green")).remembered]
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         is_later = between == "its memories, later"
         if is_later:
             await away(runtime.memory.memory(), exchange)
@@ -361,7 +361,7 @@ async def test_a_fork_tells_nothing_of_what_went_away_after_its_source(away: Awa
         for text in ("How many geese are there at the harbour?", "Is the harbour deep?"):
             said.append((await runtime.chat(fork).turn(text)).remembered)
             assert WORD not in sent(model)
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         assert [each["remembered"] for each in await fork.receipts_since(fork.record.created_at)] == said
         [summary] = await fork.memory.session_summaries(session_id=fork.id)
         assert WORD not in f"{summary.text()}{summary.metadata}{await fork.kv_get(KEY)}"
@@ -386,7 +386,7 @@ async def test_a_session_is_summed_up_though_a_memory_of_it_is_erased_meanwhile(
     async with talking("Noted.", "Noted.") as (runtime, session, chat):
         for text in (GONE, STAYS):
             await chat.turn(text)
-            await runtime.hooks.settle()
+            await runtime.hooks.wait_idle()
         [summary] = await session.memory.session_summaries()
         assert summary.metadata["request"] == STAYS
     assert (len(erased), caplog.text) == (1, "")
@@ -400,7 +400,7 @@ async def test_a_fork_whose_source_is_gone_goes_on() -> None:
         await runtime.memory.delete_session(session.id)
         for text in ("We decided to paint the harbour crane green", "And the geese?"):
             await runtime.chat(fork).turn(text)
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         assert (await fork.memory.session_summaries(session_id=fork.id))[0].metadata["request"] == GONE
 
 

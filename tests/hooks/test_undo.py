@@ -66,7 +66,7 @@ async def assert_gone(runtime: Runtime, session: SessionHandle, chat: Chat, mode
     assert holding() == []
     await chat.turn("And what else is there to say about the harbour and its barges?")
     assert WORD not in sent(model).lower()
-    await runtime.hooks.settle()
+    await runtime.hooks.wait_idle()
     assert holding() == []
 
 
@@ -105,7 +105,7 @@ async def test_nothing_is_made_of_what_was_said_while_memory_was_off(setting: st
         clock.move(hours=hours)
         for text, _ in SAID[1:]:
             await chat.turn(text)
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         rows = await session.memory.every(sensitivities=SENSITIVITIES)
         assert len(rows) == (5 if setting == "true" else 1)  # three exchanges and a summary
         await runtime.chat(await runtime.memory.fork_session(session.id)).turn(SAID[1][0])
@@ -120,7 +120,7 @@ async def test_a_session_is_not_summed_up_for_what_was_said_while_memory_was_off
             await chat.turn(text)
             await session.kv_set(CHOICES, Choices().as_text())
         await runtime.end_session(session)
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         assert await session.memory.session_summaries(session_id=session.id) == []
 
 
@@ -132,7 +132,7 @@ async def test_what_is_taken_back_is_in_no_file_and_no_prompt(before: int) -> No
         for text, _ in SAID[:before]:
             await chat.turn(text)
         await chat.turn(GONE)
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         assert {Path(path).name for path in holding()} >= {"transcript.md", "observations.jsonl", "receipts.jsonl"}
         fork = await runtime.memory.fork_session(session.id)
         await chat.take_back()
@@ -159,7 +159,7 @@ async def test_what_a_fact_has_replaced_or_denied_comes_back_when_it_is_taken_ba
         old = await session.memory.remember("The granite barge is called Zebedee", subject="barge", type="decision")
         chat = runtime.chat(session)
         await chat.turn(GONE)
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         assert await session.memory.get([old.id], count_use=False) == []
         await chat.take_back()
         [row] = await session.memory.get([old.id], count_use=False)
@@ -175,14 +175,14 @@ async def test_the_summary_is_made_anew_without_what_was_taken_back() -> None:
         for text, _ in SAID:
             await chat.turn(text)
         await chat.turn(GONE)
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         [before] = await session.memory.session_summaries(session_id=session.id)
         assert WORD in before.metadata["outcome"]
         await chat.take_back()
         assert await session.memory.session_summaries(session_id=session.id) == []
         await chat.turn("Thanks, that is all")
         await runtime.end_session(session)
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         [after] = await session.memory.session_summaries(session_id=session.id)
         assert after.metadata["request"] == SAID[0][0]
         assert len(after.derived_from) == 4

@@ -43,7 +43,7 @@ async def test_all_that_a_turn_does_is_within_it_also_afterwards(watched: Watche
             assert watched.one(f"open {store}").attributes == opening
         watched.exporter.clear()
         await runtime.chat(session).turn(MOVED)
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
         turn = watched.one(TURN)
         assert turn.context
         assert turn.attributes == {
@@ -78,7 +78,7 @@ async def test_concurrent_turns_are_traces_of_their_own(watched: Watched, talkin
     async with talking(ScriptedModel([SEARCH, "Done."])) as (runtime, first):
         sessions = [first, *[await runtime.new_session() for _ in range(11)]]
         await asyncio.gather(*(runtime.chat(session).turn(MOVED) for session in sessions))
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
     turns = watched.named(TURN)
     assert len({span.context.trace_id for span in turns if span.context}) == 12
     assert {(one.attributes or {})["gen_ai.conversation.id"] for one in turns} == {each.id for each in sessions if each}
@@ -209,7 +209,7 @@ async def test_a_hook_that_fails_is_seen_with_its_topic_and_no_session(watched: 
     Path("failing_hooks.py").write_text(HOOKS, encoding="utf-8")
     async with talking(ScriptedModel(["hello"]), '[hooks."failing_hooks:Raises"]') as (runtime, session):
         await runtime.chat(session).turn(MOVED)
-        await runtime.hooks.settle()
+        await runtime.hooks.wait_idle()
     told = [span.attributes or {} for span in watched.named("hook failing_hooks:Raises")]
     failures = {("turn:end", "RuntimeError"), ("memory.update", "RuntimeError")}
     assert {(each["chatbot.topic"], each["error.type"]) for each in told} == failures

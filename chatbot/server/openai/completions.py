@@ -274,7 +274,7 @@ async def _reply_without_session(
     """Return the reply to just these messages; those of the place, if any, replace all before the new ones."""
     messages = request.messages
     if place.history is not None:
-        said = () if request.answers else request.new
+        said = () if request.tool_results else request.new
         messages = (*(each for each in request.messages if each.role == "system"), *place.history, *said)
     return await access.answer(
         await with_file_texts(messages),
@@ -317,9 +317,9 @@ async def _begin_turn(
             persona=request.persona,
             history=place.history,
             asked=request.asked.without_files(),
-            answers=request.answers,
-            earlier_answers=request.earlier_answers,
-            sent=request.turn if request.answers else (),
+            tool_results=request.tool_results,
+            earlier_tool_results=request.earlier_tool_results,
+            sent=request.turn if request.tool_results else (),
             tools=request.tools,
             options=request.options,
             recalls=request.recalls_always or not request.options.is_forced,
@@ -327,7 +327,7 @@ async def _begin_turn(
             and places.is_failed_try(await last_exchange(session.for_turns()), request),
         )
         text = request.typed
-        if request.answers:
+        if request.tool_results:
             text = request.asked.content or await (await access.chat(session.id)).last_message() or ""
             if not text:
                 raise invalid(UNMATCHED_ANSWERS, "messages")

@@ -79,7 +79,7 @@ class ParsedRequest(Struct, frozen=True, kw_only=True, dict=True):
         return self.said[: len(self.said) - len(self.new)]
 
     @cached_property
-    def earlier_answers(self) -> tuple[Message, ...]:
+    def earlier_tool_results(self) -> tuple[Message, ...]:
         """Tool results directly before the user's new messages."""
         before = self.before_new
         at = next((at for at in range(len(before), 0, -1) if before[at - 1].role != "tool"), 0)
@@ -89,18 +89,18 @@ class ParsedRequest(Struct, frozen=True, kw_only=True, dict=True):
     def turn(self) -> tuple[Message, ...]:
         """The new messages; if they are tool results, also those before them from the user's last message on."""
         at = max((at for at, each in enumerate(self.said) if each.role == "user"), default=len(self.said))
-        return self.said[at:] if self.answers else self.new
+        return self.said[at:] if self.tool_results else self.new
 
     @cached_property
-    def answers(self) -> tuple[Message, ...]:
+    def tool_results(self) -> tuple[Message, ...]:
         """Tool results among the new messages."""
         return tuple(each for each in self.new if each.role == "tool")
 
     @cached_property
     def asked(self) -> Message:
         """User's text as one message, with its images noted in the text; with tool results, the text before them."""
-        users = [each for each in (self.said if self.answers else self.new) if each.role == "user"]
-        users = users[-1:] if self.answers else users
+        users = [each for each in (self.said if self.tool_results else self.new) if each.role == "user"]
+        users = users[-1:] if self.tool_results else users
         parts = tuple(part for each in users for part in (each.parts or (each.content,)))
         has_more = any(not isinstance(part, str) for part in parts)
         return Message("user", "\n\n".join(map(text_with_notes, users)), parts=parts if has_more else ())
@@ -108,11 +108,11 @@ class ParsedRequest(Struct, frozen=True, kw_only=True, dict=True):
     @cached_property
     def attachments(self) -> tuple[Upload, ...]:
         """The pictures and files of the new user messages. Raises `InvalidValue` for other data."""
-        parts = () if self.answers else self.asked.parts
+        parts = () if self.tool_results else self.asked.parts
         pictures = [part for part in parts if isinstance(part, Image)]
         return (
             *(_picture_of(number, each.url) for number, each in enumerate(pictures, 1)),
-            *(upload_of(each.name, each.url) for each in self.asked.files if not self.answers),
+            *(upload_of(each.name, each.url) for each in self.asked.files if not self.tool_results),
         )
 
     @property
@@ -153,7 +153,7 @@ class ReplyPlace(Struct, frozen=True):
     session: SessionHandle | None = None
     """None if nothing is kept."""
     history: tuple[Message, ...] | None = None
-    """Earlier messages: those that the client sent or, where nothing is stored, the session's, with the answers of
+    """Earlier messages: those that the client sent or, where nothing is stored, the session's, with the results of
     tools. None: the session's own transcript continues."""
     is_new: bool = False
 
@@ -257,21 +257,21 @@ async def _open(session_id: str, access: IdentityAccess) -> SessionHandle:
 
 
 async def _said_in(named: _Continuation, request: ParsedRequest, access: IdentityAccess) -> tuple[Message, ...]:
-    """Return the messages of a session, with the answers of tools, for a reply that is not kept in it."""
+    """Return the messages of a session, with the results of tools, for a reply that is not kept in it."""
     session, end = named
     most = access.runtime.setup.agent_settings.window_entries
     read = session.transcript_read_last(most) if end is None else session.transcript_read_all()
     entries = (await read)[:end][-most:]
-    answers = awaited_results(entries, request.answers or request.earlier_answers)
-    if len(answers) < len(request.answers):
+    results = awaited_results(entries, request.tool_results or request.earlier_tool_results)
+    if len(results) < len(request.tool_results):
         raise invalid("no pending tool call matches these answers", "messages")
-    return tuple(messages_of([*((entry.role, entry.content) for entry in entries), *answers]))
+    return tuple(messages_of([*((entry.role, entry.content) for entry in entries), *results]))
 
 
 def is_failed_try(entries: Sequence[TranscriptEntry], request: ParsedRequest) -> bool:
     """Return whether the entries are the message of the request, with an error in place of the reply."""
     begins = [each.content for each in entries if each.role == USER]
-    return begins == [request.typed] and entries[-1].role == ERROR and not (request.answers or request.attachments)
+    return begins == [request.typed] and entries[-1].role == ERROR and not (request.tool_results or request.attachments)
 
 
 async def note_history(session: SessionHandle, request: ParsedRequest, reply: Message) -> None:
@@ -282,7 +282,7 @@ async def note_history(session: SessionHandle, request: ParsedRequest, reply: Me
     before = [_Exchange(each.user) for each in run[:shown]]  # without replies, which the client may have changed
     if shown and known and _end_of(before, known) == len(known):
         before = known  # the client may hold only the end of it
-    if shown and request.answers:  # the reply that they continue is known only now
+    if shown and request.tool_results:  # the reply that they continue is known only now
         shown, before = shown - 1, before[:-1]
     run = [*before, *run[shown:]]
     await session.note_history(f"{entries}:{'.'.join(map(''.join, run[-_LONGEST_RUN:]))}")
@@ -345,7 +345,7 @@ async def _session_or_fork(
     """Return the session if it ends with the run, or a fork up to the end of the run; None if neither can be.
 
     If several sessions have the run, `answered` is the last reply as the client sent it, perhaps cut or continued: then
-    the session that waits for the request's answers of tools is returned, or a fork, only of one with that reply.
+    the session that waits for the request's tool results is returned, or a fork, only of one with that reply.
     """
     session = await access.session(session_id)
     run, (count, known) = _exchanges_in(request.before_new), _history_in(session.record)
@@ -355,7 +355,7 @@ async def _session_or_fork(
     is_whole = end == len(known) and count <= len(entries) == own
     if is_failed_try(entries[begins[-1] :], request):  # its message is noted only if it was stopped
         is_whole |= (end, count) in {(len(known), begins[-1]), (len(known) - 1, len(entries))}
-    is_over = bool(request.answers) and not unanswered_calls(entries)  # what it answers was answered before
+    is_over = bool(request.tool_results) and not unanswered_calls(entries)  # what it answers was answered before
     if is_whole and not is_over and (answered is None or _waits_for(entries, request)) and access.claim(session.id):
         return session
     stored = list(_stored_exchanges(entries[:own]))
@@ -367,7 +367,7 @@ async def _session_or_fork(
     if _digest_of(asked) != run[-1].user or (answered is not None and not _is_same_reply(answered, reply)):
         return None
     at = sum(size for size, *_ in kept)
-    if request.answers:  # they follow the calls, or else the client's copy of the exchange takes its place
+    if request.tool_results:  # they follow the calls, or else the client's copy of the exchange takes its place
         begin = at - size
         at = next((end for end in range(at, begin, -1) if _waits_for(entries[begin:end], request)), begin)
     return await access.memory.fork_session(session.id, at=at) if at else None
@@ -379,7 +379,7 @@ def _waits_for(entries: Sequence[TranscriptEntry], request: ParsedRequest) -> bo
         {call.id: (call.name, json_in(call.arguments) or {}) for call in calls}  # a client writes {} for nothing
         for calls in (unanswered_calls(entries), [call for each in request.turn for call in each.tool_calls])
     )
-    answered = {str(each.tool_call_id) for each in request.answers}
+    answered = {str(each.tool_call_id) for each in request.tool_results}
     return bool(answered) and all(each in pending and pending[each] == sent.get(each) for each in answered)
 
 

@@ -365,7 +365,7 @@ def test_nothing_of_a_deleted_session_is_remembered_later(http: Serve, hook: typ
         wait_until(lambda: deleted.done() or (not served.identities._chats._chats and next(looks, None) is None))
         hook.may_end.set()
         assert deleted.result().status_code == 204
-        wait_until(served.identities.runtimes._all["ada"].runtime.hooks.is_settled)
+        wait_until(served.identities.runtimes._all["ada"].runtime.hooks.is_idle)
         assert client.get("/v1/memories").json()["data"] == []
 
 
