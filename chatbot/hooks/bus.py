@@ -24,9 +24,9 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from chatbot.chat.events import SESSION_START, Publisher, SessionEnd, SessionStart, Step
-from chatbot.errors import ChatbotError, ConfigError
+from chatbot.errors import ConfigError
 from chatbot.hooks.hook import HOOKS, Failure, Failures, Hook, HookContext, HookPlan, planned_hooks
-from chatbot.memory import AddResult, Draft, Hit, SessionHandle
+from chatbot.memory import SessionHandle
 from chatbot.memory.scope import MemoryEvent
 from chatbot.stores.base import AsyncResource
 from chatbot.stores.errors import StoreError
@@ -207,16 +207,11 @@ class Hooks(Bus, AsyncResource):
         """After `aclose`, the failures that no event has reported, of the sessions that it ended."""
 
     async def publish(self, event: Any, step: Step | None = None) -> list[object]:
-        """Call the hooks and the turn's own step, and return their answers. Raises only cancellation.
-
-        A request to memory, `Retrieve` or `Update`, gets its answer from memory; hooks get the event of that operation.
-        """
+        """Call the hooks and the turn's own step, and return their answers. Raises only cancellation."""
         with observed(self._observer):
             if self._hooks is None:
                 for name, why in self._open():
                     await self.note_failure(name, SimpleNamespace(topic="start"), why)
-            if isinstance(event, Retrieve | Update):
-                return [await answer_request(event)]
             return await super().publish(event, step)
 
     def find(self, capability: str) -> Any | None:
@@ -285,51 +280,3 @@ class Hooks(Bus, AsyncResource):
         """Erase expired sessions before anything is recalled; commands that only read erase none."""
         keep_memory = self._context.config.sessions.ttl_keeps_memory
         await self._context.memory.expire_sessions(keep_memory=keep_memory)
-
-
-MOST_ROWS = 50
-"""Maximum hits or drafts of one request."""
-MOST_TOKENS = 8_000
-"""Maximum tokens of all hits of one request."""
-TIMEOUT_S = 10.0
-"""Time limit of one request."""
-
-
-class Retrieve(Struct, frozen=True, kw_only=True):
-    """Request to search memory."""
-
-    session: SessionHandle
-    query: str
-    limit: int = 10
-
-
-class Update(Struct, frozen=True, kw_only=True):
-    """Request to remember something."""
-
-    session: SessionHandle
-    drafts: tuple[Draft, ...]
-
-
-class Answer(Struct, frozen=True):
-    """The answer to a request: memories that were found or kept, or the reason for a refusal."""
-
-    hits: tuple[Hit, ...] = ()
-    kept: tuple[AddResult, ...] = ()
-    error: str = ""
-
-
-async def answer_request(request: Retrieve | Update) -> Answer:
-    """Answer a request. Raises nothing but cancellation."""
-    try:
-        async with asyncio.timeout(TIMEOUT_S):
-            memory = request.session.for_tools().memory
-            if isinstance(request, Retrieve):
-                limit = min(max(request.limit, 1), MOST_ROWS)
-                return Answer(hits=tuple(await memory.search(request.query, limit=limit, max_tokens=MOST_TOKENS)))
-            if len(request.drafts) > MOST_ROWS:
-                return Answer(error=f"a request may have at most {MOST_ROWS} drafts: it has {len(request.drafts)}")
-            return Answer(kept=tuple(await memory.remember_all(request.drafts, keep_going=True)))
-    except (ChatbotError, StoreError) as error:  # first: a StoreBusy is a TimeoutError, too
-        return Answer(error=str(error))
-    except TimeoutError:
-        return Answer(error=f"memory did not answer within {TIMEOUT_S:g} s")

@@ -1,10 +1,9 @@
-"""The bus: who is called in which order, that a failure stays where it happened, and how memory answers requests."""
+"""The bus: who is called in which order, and that a failure stays where it happened."""
 
 import asyncio
 import re
 import sys
 import time
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,11 +12,8 @@ from typing import Any
 import pytest
 
 from chatbot.chat.events import Step
-from chatbot.hooks.bus import MOST_ROWS, Answer, Bus, Retrieve, Subscription, Update
+from chatbot.hooks.bus import Bus, Subscription
 from chatbot.hooks.hook import Failures
-from chatbot.memory import Draft, SessionHandle
-from chatbot.models import ScriptedModel
-from chatbot.runtime import Options, Runtime
 
 
 @dataclass(frozen=True)
@@ -176,54 +172,6 @@ async def test_the_file_of_failures_is_bounded_and_outlives_damage(failures: Fai
     kept = Failures(tmp_path / "memory").read()
     assert kept[-1].message.startswith("number 129 ")
     assert len(kept[-1].message) <= 500
-
-
-@pytest.fixture
-async def runtime(tmp_path: Path) -> AsyncIterator[Runtime]:
-    file = tmp_path / "config.toml"
-    file.touch()
-    async with Runtime(Options(config=file), model=ScriptedModel()) as opened:
-        yield opened
-
-
-async def ask(runtime: Runtime, request: Retrieve | Update) -> Answer:
-    [answer] = await runtime.hooks.publish(request)
-    assert isinstance(answer, Answer)
-    return answer
-
-
-async def of_clearance(runtime: Runtime, clearance: str) -> SessionHandle:
-    return await runtime.memory.cleared_for(clearance).create_session(runtime.store_types, "chat")  # type: ignore[arg-type]
-
-
-async def test_what_one_agent_asked_to_keep_another_one_is_told(runtime: Runtime) -> None:
-    one, other = await of_clearance(runtime, "full"), await of_clearance(runtime, "full")
-    drafts = (Draft("Anna lives in Lisbon"), Draft(""))
-    kept = await ask(runtime, Update(session=one, drafts=drafts))
-    assert [each.outcome for each in kept.kept] == ["added", "skipped"]
-    found = await ask(runtime, Retrieve(session=other, query="Where does Anna live?"))
-    assert [hit.observation.title for hit in found.hits] == ["Anna lives in Lisbon"]
-    [row] = await runtime.memory.memory().get([kept.kept[0].id])
-    assert row.session_id == one.id
-
-
-async def test_a_request_sees_no_more_than_its_session(runtime: Runtime) -> None:
-    whole = await of_clearance(runtime, "full")
-    await ask(runtime, Update(session=whole, drafts=(Draft("Anna lives in Lisbon"),)))
-    await ask(runtime, Update(session=whole, drafts=(Draft("Anna's code", sensitivity="secret"),)))
-    for session, titles in ((whole, ["Anna lives in Lisbon"]), (await of_clearance(runtime, "familiar"), [])):
-        found = await ask(runtime, Retrieve(session=session, query="Anna", limit=10))
-        assert [hit.observation.title for hit in found.hits] == titles
-
-
-async def test_a_request_is_bounded_and_its_refusal_is_told(runtime: Runtime) -> None:
-    session = await of_clearance(runtime, "full")
-    many = tuple(Draft(f"green tea {n}") for n in range(MOST_ROWS + 1))
-    assert "at most 50" in (await ask(runtime, Update(session=session, drafts=many))).error
-    await ask(runtime, Update(session=session, drafts=many[:MOST_ROWS]))
-    assert len((await ask(runtime, Retrieve(session=session, query="tea", limit=10_000))).hits) == MOST_ROWS
-    bare = await runtime.memory.create_session(["basic_session"], "chat")
-    assert "no observation store" in (await ask(runtime, Retrieve(session=bare, query="tea"))).error
 
 
 async def test_a_failure_in_the_background_is_told_with_the_next_event(bus: Bus) -> None:
