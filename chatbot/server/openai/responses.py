@@ -114,8 +114,6 @@ def _translated(given: Any) -> Any:
         case {"type": "input_file" | "function" | "json_schema" as kind}:
             name = kind.removeprefix("input_")
             return {"type": name, name: given}
-        case {"type": "allowed_tools", "tools": [*tools]}:
-            return {"type": "allowed_tools", "allowed_tools": {**given, "tools": list(map(_translated, tools))}}
     return given
 
 

@@ -193,29 +193,12 @@ class RequestTool(Lenient):
     function: FunctionSpec
 
 
-class AllowedTools(Lenient):
-    """The tools that may be called, and whether a call is required."""
-
-    mode: Literal["auto", "required"]
-    """`required` forces a call."""
-    tools: list[RequestTool] = Field(min_length=1)
-
-
-class AllowedChoice(Lenient):
-    """A choice among some of the tools."""
-
-    type: Literal["allowed_tools"]
-    allowed_tools: AllowedTools
-
-
 ToolChoice = Annotated[
-    Annotated[Literal["none", "auto", "required"], Tag("word")]
-    | Annotated[RequestTool, Tag("function")]
-    | Annotated[AllowedChoice, Tag("allowed_tools")],
+    Annotated[Literal["none", "auto", "required"], Tag("word")] | Annotated[RequestTool, Tag("function")],
     Discriminator(
         lambda value: value.get("type") if isinstance(value, dict) else "word",
         custom_error_type="tool_choice",
-        custom_error_message="use none, auto, required, or an object of the type function or allowed_tools",
+        custom_error_message="use none, auto, required, or an object of the type function (allowed_tools: send only these)",
     ),
 ]
 
@@ -358,17 +341,13 @@ class ReplyRequest(ReplyFields):
         return self
 
     def tools_and_choice(self) -> tuple[tuple[ToolSpec, ...], str | dict[str, Any] | None]:
-        """Return the allowed tools, and the choice in the form for models. Raises for a name that no tool has."""
+        """Return the tools to offer, and the choice in the form for models. Raises for a name that no tool has."""
         tools = tuple(tool.function.as_spec() for tool in self.tools or ())
-        known, choice = {tool.name for tool in tools}, self.tool_choice
-        allowed = choice.allowed_tools.tools if isinstance(choice, AllowedChoice) else []
-        names = [each.function.name for each in ([choice] if isinstance(choice, RequestTool) else allowed)]
-        if missing := [name for name in names if name not in known]:
-            raise PydanticCustomError("tool_choice", "no tool is called {name}", {"name": repr(missing[0])})
-        if isinstance(choice, AllowedChoice):
-            return tuple(tool for tool in tools if tool.name in names), choice.allowed_tools.mode
+        choice = self.tool_choice
         if isinstance(choice, RequestTool):
-            return tools, {"type": "function", "function": {"name": choice.function.name}}
+            if (name := choice.function.name) not in {tool.name for tool in tools}:
+                raise PydanticCustomError("tool_choice", "no tool is called {name}", {"name": repr(name)})
+            return tools, {"type": "function", "function": {"name": name}}
         if choice == "required" and not tools:
             raise PydanticCustomError("tool_choice", "needs tools to choose from")
         return (() if choice == "none" else tools), choice

@@ -244,11 +244,6 @@ def test_what_clients_add_to_messages_is_passed_over(served: Served, client: ope
         ("none", {"tool_choice": "none"}, []),
         ("required", {"tool_choice": "required"}, ["one", "two"]),
         (TWO, {"tool_choice": TWO}, ["one", "two"]),
-        (
-            {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [TWO]}},
-            {"tool_choice": "required"},
-            ["two"],
-        ),
     ],
 )
 def test_every_choice_of_a_tool_reaches_the_model(
