@@ -198,7 +198,7 @@ ToolChoice = Annotated[
     Discriminator(
         lambda value: value.get("type") if isinstance(value, dict) else "word",
         custom_error_type="tool_choice",
-        custom_error_message="use none, auto, required, or an object of the type function (allowed_tools: send only these)",
+        custom_error_message="use none, auto, required, or an object of the type function; send only tools it may call",
     ),
 ]
 
