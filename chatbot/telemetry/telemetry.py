@@ -7,7 +7,6 @@ https://opentelemetry.io/docs/specs/semconv/gen-ai/ is still in development, so 
 import asyncio
 import logging
 import math
-import random
 import re
 import threading
 import time
@@ -33,7 +32,7 @@ from opentelemetry.sdk import trace as sdk_trace
 from opentelemetry.sdk.metrics.export import MetricReader, MetricsData, PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
-from opentelemetry.sdk.trace.sampling import ParentBased, Sampler, SamplingResult, TraceIdRatioBased
+from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased
 from opentelemetry.trace import NoOpTracerProvider, SpanKind, StatusCode, Tracer, TracerProvider, get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
@@ -103,7 +102,9 @@ class Telemetry(AsyncResource):
                 OTLPMetricExporter(**_target(settings, "metrics")), settings.interval_s * 1e3, settings.timeout_s * 1e3
             )
             readers.append(sent)
-            tracers = sdk_trace.TracerProvider(sampler(settings.sample), resource, shutdown_on_exit=False)
+            share = TraceIdRatioBased(settings.sample)
+            sampler = ParentBased(share, remote_parent_sampled=share)
+            tracers = sdk_trace.TracerProvider(sampler, resource, shutdown_on_exit=False)
             tracers.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(**_target(settings, "traces"))))
             ending.callback(tracers.shutdown)
         meters = metrics.MeterProvider(readers, resource, metrics.AlwaysOffExemplarFilter(), shutdown_on_exit=False)
@@ -143,19 +144,6 @@ class Telemetry(AsyncResource):
         await asyncio.to_thread(ending.join, _SHUTDOWN_S)
         if ending.is_alive():
             logger.warning("the last telemetry was not accepted within %g s: see endpoint in [telemetry]", _SHUTDOWN_S)
-
-
-def sampler(share: float) -> Sampler:
-    """Return a sampler of that share of traces, including those that callers began and flagged as sampled."""
-    return ParentBased(TraceIdRatioBased(share), remote_parent_sampled=_RandomSampler(share))
-
-
-class _RandomSampler(TraceIdRatioBased):
-    """Sampler that decides at random, because a caller may choose a trace id that is always sampled."""
-
-    def should_sample(self, parent_context: Context | None, trace_id: int, *more: Any, **named: Any) -> SamplingResult:
-        del parent_context, trace_id  # chosen by the sender
-        return super().should_sample(None, random.getrandbits(64), *more, **named)
 
 
 def _target(settings: TelemetrySettings, signal: str) -> dict[str, Any]:

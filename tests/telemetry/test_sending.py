@@ -18,12 +18,9 @@ import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
-from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, set_span_in_context
 
 from chatbot.models import ScriptedModel
 from chatbot.runtime import Options, Runtime
-from chatbot.telemetry.telemetry import sampler
 from tests.patience import PATIENCE_S
 from tests.servers.http_server import Served, serving
 from tests.servers.memory_server import listening
@@ -145,7 +142,6 @@ TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 SAMPLED, UNSAMPLED = f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00"
 MALFORMED = [[], [""], [f"{SAMPLED}-more"], [SAMPLED.replace(TRACE, "0" * 32)], [SAMPLED, SAMPLED], [SAMPLED * 100]]
 TURN_SPAN = "invoke_agent chat"
-CHOSEN = NonRecordingSpan(SpanContext(1, 1, is_remote=True, trace_flags=TraceFlags(TraceFlags.SAMPLED)))
 
 
 def config(collector: Collector, more: str = "") -> str:
@@ -196,13 +192,6 @@ def test_nobody_gets_more_than_the_settings_say_but_may_get_less(more: str, name
         say(client, named)
     assert turns(collector) == []
     assert "chatbot.turn.duration" in collector.metrics(), "which counts them all"
-
-
-def test_an_id_that_was_chosen_is_taken_no_more_often_than_others() -> None:
-    tracer = TracerProvider(sampler(0.1), shutdown_on_exit=False).get_tracer("test")
-    within = set_span_in_context(CHOSEN)
-    taken = sum(tracer.start_span("turn", within).is_recording() for _ in range(2_000))
-    assert 120 < taken < 290, "200 of 2,000, within six standard deviations"
 
 
 def test_who_is_not_let_in_joins_nothing(collector: Collector) -> None:
