@@ -399,7 +399,7 @@ class Scope(Struct, frozen=True):
         count(action, len(found), operation=operation)
 
     async def attempt(self, events: Sequence[Event]) -> list[Outcome]:
-        """Make the changes that are allowed, and note the new versions. Raises as `sensitivity_now` does."""
+        """Make the changes that are allowed; outcomes name refusals. Raises as `sensitivity_now` does."""
         if self.sensitivity_now is not None and not _NEW.isdisjoint(event.kind for event in events):
             own = replace(self.caller, sensitivity=self.caller.at_least(await self.sensitivity_now()))
             events = events if own == self.caller else [_at_least(own, each) for each in events]

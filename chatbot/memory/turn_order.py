@@ -29,7 +29,7 @@ class TurnOrder:
         self.in_process = LoopsLock()
         """The order within this process only, for dry runs: a lease would be a write."""
         self.asked_row = ""
-        """Id of the row of the message that the running turn answers; empty if there is none."""
+        """Id of the row of the message that the running turn answers; no handle of the session recalls it."""
         self._lease = lease
         self._work = work
         self._longest_wait_s = longest_wait_s
