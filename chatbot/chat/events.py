@@ -23,10 +23,10 @@ TURN_END = "turn:end"
 SESSION_END = "session:end"
 TOPICS = frozenset({SESSION_START, PROMPT_SUBMIT, TOOL_POST, TURN_END, SESSION_END})
 
-INJECT_STEP = "inject"
-"""The step of a turn that recalls, at `prompt:submit`."""
-EXCHANGE_STEP = "exchange"
-"""The step that keeps the exchange, at `turn:end`."""
+INJECT = "inject"
+"""The hook in whose place a turn recalls, at `prompt:submit`."""
+EXCHANGE = "exchange"
+"""The hook in whose place it keeps the exchange, at `turn:end`."""
 KEEPS_MESSAGES = "memory.exchange"
 """The capability with which a turn keeps the message when it begins."""
 CHOOSE = "memory.temporal"
@@ -153,7 +153,7 @@ class SessionEnd(Struct, frozen=True, kw_only=True):
     at: datetime
 
 
-class Step(Struct, frozen=True):
+class OwnHook(Struct, frozen=True):
     """Work that the turn does itself at an event, in the place of the hook of that name."""
 
     name: str
@@ -166,9 +166,9 @@ class Publisher:
     async def begin_session(self, session: SessionHandle, at: datetime) -> None:
         """Note that the session begins with the message of that time, unless it has begun; called before `find`."""
 
-    async def publish(self, event: Any, step: Step | None = None) -> Sequence[object]:  # noqa: ARG002
-        """Call the listeners and the turn's own step, and return their answers in order. Raises what that raises."""
-        answer = None if step is None else await step.run()
+    async def publish(self, event: Any, own: OwnHook | None = None) -> Sequence[object]:  # noqa: ARG002
+        """Call the listeners and the own hook, and return their answers in order. Raises what that raises."""
+        answer = None if own is None else await own.run()
         return [] if answer is None else [answer]
 
     def find(self, capability: str) -> Any | None:

@@ -267,7 +267,7 @@ class Turn:
                 self._notice(f"memory cannot be searched, so this turn continues without it: {error}")
                 return None
 
-        answers = await self._chat.publisher.publish(event, events.Step(events.INJECT_STEP, recall))
+        answers = await self._chat.publisher.publish(event, events.OwnHook(events.INJECT, recall))
         if others := [each for each in answers if not isinstance(each, PromptMemory | None)]:
             self._notice(f"a hook answered prompt:submit with {type(others[0]).__name__}: only a PromptMemory is used")
         recalled = next((answer for answer in answers if isinstance(answer, PromptMemory)), self._recalled)
@@ -459,7 +459,7 @@ class Turn:
             memory=self._kept_in,
             notice=self._notice,
         )
-        answers = await self._chat.publisher.publish(event, events.Step(events.EXCHANGE_STEP, keep))
+        answers = await self._chat.publisher.publish(event, events.OwnHook(events.EXCHANGE, keep))
         kept = (well_formed(str(answer.id)) for answer in answers if isinstance(answer, events.KeptExchange))
         self.receipt.remembered = next(kept, self.receipt.remembered)
 

@@ -23,7 +23,7 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from chatbot.chat.events import SESSION_START, Publisher, SessionEnd, SessionStart, Step
+from chatbot.chat.events import SESSION_START, OwnHook, Publisher, SessionEnd, SessionStart
 from chatbot.errors import ConfigError
 from chatbot.hooks.hook import HOOKS, Failure, Failures, Hook, HookContext, HookPlan, planned_hooks
 from chatbot.memory import SessionHandle
@@ -78,14 +78,14 @@ class Bus(Publisher):
         running = _running.get()
         return [each for each in self._subscriptions if each.name not in running and each.listens_to(topic)]
 
-    async def publish(self, event: Any, step: Step | None = None) -> list[object]:
+    async def publish(self, event: Any, own: OwnHook | None = None) -> list[object]:
         """Call the listeners, wait for those in the foreground, and return their answers. Raises only cancellation.
 
-        `step` is the publisher's own work at this event: it runs in the place of the hook of its name, by that hook's
+        `own` is the work of the publisher at this event: it runs in the place of the hook of its name, by that hook's
         priority and time-out, and not at all if the hook is off.
         """
         listeners = self.listeners(event.topic)
-        answers = [await self._call(each, event, step) for each in listeners if not each.background]
+        answers = [await self._call(each, event, own) for each in listeners if not each.background]
         answers = [answer for answer in answers if answer is not None]
         if in_background := [each for each in listeners if each.background]:
             takes_answers = isinstance(event, Struct) and hasattr(event, "answers")
@@ -129,13 +129,13 @@ class Bus(Publisher):
         for each in listeners:
             await self._call(each, event)
 
-    async def _call(self, subscription: Subscription, event: Any, step: Step | None = None) -> object:
+    async def _call(self, subscription: Subscription, event: Any, own: OwnHook | None = None) -> object:
         token = _running.set((*_running.get(), subscription.name))
         began = time.monotonic()
         limit = asyncio.timeout(subscription.timeout_s)
         answer, failure = None, ""
         try:
-            work = partial(_answer, subscription, event, step, limit)
+            work = partial(_answer, subscription, event, own, limit)
             answer = await (work() if subscription.name in HOOKS.own else in_own_task(work))
         except TimeoutError as error:
             failure = f"it did not finish within {subscription.timeout_s:g} s" if limit.expired() else reason_of(error)
@@ -176,12 +176,12 @@ class Bus(Publisher):
                     notice(text)
 
 
-async def _answer(subscription: Subscription, event: Any, step: Step | None, limit: asyncio.Timeout) -> object:
+async def _answer(subscription: Subscription, event: Any, own: OwnHook | None, limit: asyncio.Timeout) -> object:
     topic = f"memory.{event.action}" if isinstance(event, MemoryEvent) else str(event.topic)  # without a session's id
     with span("hook", hook=subscription.name, topic=topic):
         async with limit:
-            if step is not None and step.name == subscription.name:
-                return await step.run()
+            if own is not None and own.name == subscription.name:
+                return await own.run()
             return await subscription.handle(event)
 
 
@@ -206,13 +206,13 @@ class Hooks(Bus, AsyncResource):
         self.last_failures: list[str] = []
         """After `aclose`, the failures that no event has reported, of the sessions that it ended."""
 
-    async def publish(self, event: Any, step: Step | None = None) -> list[object]:
-        """Call the hooks and the turn's own step, and return their answers. Raises only cancellation."""
+    async def publish(self, event: Any, own: OwnHook | None = None) -> list[object]:
+        """Call the hooks and the turn's own hook, and return their answers. Raises only cancellation."""
         with observed(self._observer):
             if self._hooks is None:
                 for name, why in self._open():
                     await self.note_failure(name, SimpleNamespace(topic="start"), why)
-            return await super().publish(event, step)
+            return await super().publish(event, own)
 
     def find(self, capability: str) -> Any | None:
         """Return the capability of that name, or None."""

@@ -87,7 +87,7 @@ def per_session(begin: Callable[[], State]) -> Callable[[str], State]:
 
 
 class PassiveHook(Hook):
-    """A hook that only provides a capability, or sets when a step of the turn runs among the hooks."""
+    """A hook that only provides a capability, or sets when work of the turn runs among the hooks."""
 
     topics: ClassVar[tuple[str, ...]] = ()
 

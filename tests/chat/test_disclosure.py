@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from chatbot.chat.conversation_memory import PromptMemory
-from chatbot.chat.events import PromptSubmit, Publisher, Step
+from chatbot.chat.events import OwnHook, PromptSubmit, Publisher
 from chatbot.chat.memory_block import MemoryBlock, build_block
 from chatbot.chat.memory_tools import agent_context, agent_tools
 from chatbot.chat.receipts import memory_line
@@ -42,7 +42,7 @@ class Generous(Publisher):
         self.ids: list[str] = []
         self._sensitivity = sensitivity
 
-    async def publish(self, event: Any, step: Step | None = None) -> Sequence[object]:
+    async def publish(self, event: Any, own: OwnHook | None = None) -> Sequence[object]:
         if not isinstance(event, PromptSubmit):
             return []
         view = View("full", event.at, frozenset(SENSITIVITIES))
@@ -95,8 +95,8 @@ async def test_a_row_is_sent_as_far_as_the_provider_may_be_sent_it(
 @pytest.mark.parametrize("without_ids", [True, False])
 async def test_a_block_of_unnamed_rows_is_not_known_to_be_public(session: SessionHandle, *, without_ids: bool) -> None:
     class Nameless(Generous):
-        async def publish(self, event: Any, step: Step | None = None) -> Sequence[object]:
-            answers = await super().publish(event, step)
+        async def publish(self, event: Any, own: OwnHook | None = None) -> Sequence[object]:
+            answers = await super().publish(event, own)
             blocks = [answer.block for answer in answers if isinstance(answer, PromptMemory)]
             return [PromptMemory(MemoryBlock(block.text) if without_ids else block) for block in blocks]
 

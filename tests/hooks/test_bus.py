@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from chatbot.chat.events import Step
+from chatbot.chat.events import OwnHook
 from chatbot.hooks.bus import Bus, Subscription
 from chatbot.hooks.hook import Failures
 
@@ -72,9 +72,9 @@ async def test_what_raises_hangs_or_cancels_itself_disturbs_none_and_is_told_onc
     listen(bus, "b", hangs, priority=4, timeout_s=0.01)
     listen(bus, "a", raises, priority=1)
     listen(bus, "e", answers, priority=5)
-    first, second, step = Happened(), Happened(), Step("inject", asyncio.Event().wait)
-    assert await bus.publish(first, step) == ["here"]
-    assert await bus.publish(second, step) == ["here"]
+    first, second, own = Happened(), Happened(), OwnHook("inject", asyncio.Event().wait)
+    assert await bus.publish(first, own) == ["here"]
+    assert await bus.publish(second, own) == ["here"]
     in_order = ["a", "b", "c", "d", "f", "inject"]  # by priority, equals by name
     assert [notice.split("'")[1] for notice in first.notices] == in_order
     assert second.notices == []
